@@ -1,0 +1,247 @@
+"""The table of rows: what each one means, who can run it, and the bar Skate must reach.
+
+Every bar stands here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["moonshot", "bar met", "below bar", "faster", "slower", "failed", "not measured"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """What Skate must reach, and what it dreams of.
+
+    Args:
+        need: The bar.
+        dream: The moonshot.
+        absolute: The numbers are figures in the row's unit; otherwise they are ratios to Ray.
+    """
+
+    need: float
+    dream: float
+    absolute: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """The raw cost below which no system on this machine can go."""
+
+    row: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of the table.
+
+    Args:
+        name: What `--only` takes; also the name of the function in the programs.
+        title: What the table shows.
+        program: The file in `programs/` that runs on Skate and on Ray.
+        unit: `/s` and `GB/s` are better when larger; `s` and `MB` when smaller.
+        bar: None for the rows that only inform.
+        peers: Which of the other systems can do the job at all.
+        limits: The raw limits to show beside the row.
+        observed: The harness takes the figure from outside instead of the program reporting it.
+    """
+
+    name: str
+    title: str
+    program: str
+    unit: Literal["/s", "GB/s", "s", "MB"] = "/s"
+    bar: Bar | None = None
+    peers: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    observed: Literal["", "startup", "memory"] = ""
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Tell whether the figure is a cost rather than a rate."""
+        return self.unit in ("s", "MB")
+
+    def ratio(self, ours: float, theirs: float) -> float:
+        """Return how many times better `ours` is than `theirs`."""
+        return theirs / ours if self.smaller_is_better else ours / theirs
+
+    def bar_ratios(self, ray: float | None) -> tuple[float, float] | None:
+        """Return bar and moonshot as ratios to Ray; None where there is none or it cannot be said."""
+        if self.bar is None:
+            return None
+        if not self.bar.absolute:
+            return self.bar.need, self.bar.dream
+        if ray is None:
+            return None
+        return self.ratio(self.bar.need, ray), self.ratio(self.bar.dream, ray)
+
+    def verdict(self, skate: float | None, ray: float | None) -> Verdict:
+        """Judge Skate's figure by the bar, or, on a row without one, by Ray."""
+        if skate is None:
+            return "not measured"
+        if self.bar is not None and self.bar.absolute:
+            score, need, dream = 1.0, self.ratio(self.bar.need, skate), self.ratio(self.bar.dream, skate)
+        elif ray is None:
+            return "not measured"
+        elif self.bar is None:
+            return "faster" if self.ratio(skate, ray) >= 1 else "slower"
+        else:
+            score, need, dream = self.ratio(skate, ray), self.bar.need, self.bar.dream
+        if score >= dream:
+            return "moonshot"
+        return "bar met" if score >= need else "below bar"
+
+
+# Peers, by the name of their program `peer_<name>.py`, and what the table calls them.
+PEERS = {"mp": "multiprocessing", "loky": "joblib/loky", "dask": "dask"}
+_ALL = tuple(PEERS)
+
+_SOCKET = Limit(row="ping_pong", label="socket ping-pong")
+_STREAM = Limit(row="stream", label="socket stream")
+_COPY_WARM = Limit(row="memcpy_warm", label="memcpy warm")
+_COPY_COLD = Limit(row="memcpy_cold", label="cold")
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        name="startup",
+        title="import + init + first task",
+        program="startup",
+        unit="s",
+        bar=Bar(need=0.25, dream=0.1, absolute=True),
+        peers=_ALL,
+        limits=(Limit(row="startup", label="bare Python"),),
+        observed="startup",
+    ),
+    Row(
+        name="memory",
+        title="idle memory (PSS, all processes)",
+        program="startup",
+        unit="MB",
+        bar=Bar(need=80, dream=50, absolute=True),
+        peers=_ALL,
+        limits=(Limit(row="memory", label="bare Python"),),
+        observed="memory",
+    ),
+    Row(
+        name="tasks_sync",
+        title="tasks, sync",
+        program="tasks",
+        bar=Bar(need=10, dream=20),
+        peers=_ALL,
+        limits=(_SOCKET,),
+    ),
+    Row(
+        name="tasks_async",
+        title="tasks, async",
+        program="tasks",
+        bar=Bar(need=15, dream=25),
+        peers=_ALL,
+        limits=(_STREAM,),
+    ),
+    Row(
+        name="actor_sync",
+        title="actor calls, sync (1:1)",
+        program="actors",
+        bar=Bar(need=10, dream=20),
+        peers=("mp", "dask"),
+        limits=(_SOCKET,),
+    ),
+    Row(
+        name="actor_async",
+        title="actor calls, async (1:1)",
+        program="actors",
+        bar=Bar(need=20, dream=40),
+        peers=("dask",),
+        limits=(_STREAM,),
+    ),
+    Row(
+        name="asyncio_actor",
+        title="asyncio actor calls, async",
+        program="actors",
+        bar=Bar(need=8, dream=15),
+        peers=("dask",),
+        limits=(_STREAM,),
+    ),
+    Row(
+        name="put_small",
+        title="put small",
+        program="objects",
+        bar=Bar(need=10, dream=50),
+        peers=("dask",),
+    ),
+    Row(
+        name="get_small",
+        title="get small",
+        program="objects",
+        bar=Bar(need=10, dream=50),
+        peers=("dask",),
+    ),
+    Row(
+        name="put_large",
+        title="put 100 MB arrays, warm",
+        program="objects",
+        unit="GB/s",
+        bar=Bar(need=1, dream=1.1),
+        peers=("dask",),
+        limits=(_COPY_WARM, _COPY_COLD),
+    ),
+    Row(
+        name="get_large",
+        title="get 100 MB arrays",
+        program="objects",
+        bar=Bar(need=1, dream=1.1),
+        peers=("dask",),
+    ),
+    Row(
+        name="wait_1k",
+        title="wait over 1k refs, one by one",
+        program="waiting",
+        bar=Bar(need=20, dream=50),
+        peers=("loky", "dask"),
+    ),
+    Row(
+        name="get_10k_refs",
+        title="get an object holding 10k refs",
+        program="waiting",
+        bar=Bar(need=10, dream=20),
+    ),
+    Row(
+        name="ten_actors",
+        title="10 actors created, first call each",
+        program="actors",
+        unit="s",
+        bar=Bar(need=20, dream=50),
+        peers=("mp",),
+        limits=(Limit(row="ten_forks", label="10 forks"),),
+    ),
+    Row(
+        name="put_10gb",
+        title="put 100 MB arrays, the first 10 GB",
+        program="objects",
+        unit="GB/s",
+        peers=("dask",),
+        limits=(_COPY_WARM, _COPY_COLD),
+    ),
+    Row(name="pool_map", title="Pool.map, 10k items", program="pool", peers=_ALL),
+    Row(name="n_to_n", title="actor calls, async (n:n)", program="actors", limits=(_STREAM,)),
+    Row(name="task_1mb", title="tasks with a 1 MB argument", program="tasks", peers=_ALL),
+    Row(name="tasks_10k", title="10,000 tasks at once", program="tasks", peers=_ALL, limits=(_STREAM,)),
+    Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
+)
+
+
+def choose(names: list[str] | None) -> list[Row]:
+    """Return the named rows in the table's order, or all of them.
+
+    Raises:
+        ValueError: A name is not in the table; the message lists the ones that are.
+    """
+    if not names:
+        return list(ROWS)
+    known = {row.name for row in ROWS}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"no such row: {', '.join(unknown)}; the rows are {', '.join(r.name for r in ROWS)}")
+    return [row for row in ROWS if row.name in names]

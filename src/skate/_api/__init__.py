@@ -1,0 +1,1 @@
+"""The functions of the core API; `skate` re-exports them."""

@@ -1,0 +1,183 @@
+"""Values and waiting for them: `get`, `put`, `wait`, `cancel`, `kill`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import skate._engine as engines
+from skate._base.generator import ObjectRefGenerator
+from skate._base.object_ref import ObjectRef
+
+if TYPE_CHECKING:
+    from skate.actor import ActorHandle
+
+R = TypeVar("R")
+
+
+@overload
+def get(object_refs: ObjectRef[R], *, timeout: float | None = None) -> R: ...
+@overload
+def get(object_refs: Sequence[ObjectRef[R]], *, timeout: float | None = None) -> list[R]: ...
+@overload
+def get(object_refs: Any, *, timeout: float | None = None) -> Any: ...
+def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
+    """Return the value of a reference, or of each reference in a list; block until they are there.
+
+    Args:
+        object_refs: A reference or a list of references.
+        timeout: Seconds to wait at most; 0 only looks.
+
+    Raises:
+        GetTimeoutError: Time was up.
+        Exception: What the task raised, as an instance of the original class and of RayTaskError.
+
+    >>> import skate
+    >>> skate.get([skate.put(1), skate.put(2)])
+    [1, 2]
+    """
+    if type(object_refs) is ObjectRef:
+        _check_timeout(timeout)
+        return engines.current().get([object_refs], timeout)[0]
+    if isinstance(object_refs, (list, tuple)):
+        if not object_refs:
+            return []
+        if _any_compiled(object_refs):
+            from skate.dag.compiled_dag_ref import get_compiled
+
+            return get_compiled(list(object_refs), timeout)
+        for reference in object_refs:
+            if type(reference) is not ObjectRef:
+                raise ValueError(
+                    f"Invalid type of object refs, {type(reference)}, is given. 'object_refs' must either be an "
+                    "ObjectRef or a list of ObjectRefs."
+                )
+        _check_timeout(timeout)
+        return engines.current().get(list(object_refs), timeout)
+    if isinstance(object_refs, ObjectRefGenerator):
+        return object_refs
+    if _any_compiled([object_refs]):
+        return object_refs.get(timeout)
+    raise ValueError(
+        f"Invalid type of object refs, {type(object_refs)}, is given. 'object_refs' must either be an ObjectRef "
+        "or a list of ObjectRefs."
+    )
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and timeout < 0:
+        raise ValueError(
+            f"The 'timeout' argument must not be negative. Received {timeout}; None waits without end."
+        )
+
+
+def _any_compiled(references: Sequence[Any]) -> bool:
+    return any(type(reference).__name__ == "CompiledDAGRef" for reference in references)
+
+
+def put(value: R, *, _owner: Any = None, _tensor_transport: str | None = None) -> ObjectRef[R]:
+    """Store a value and return a reference to it.
+
+    >>> import skate
+    >>> skate.get(skate.put("hello"))
+    'hello'
+    """
+    if isinstance(value, ObjectRef):
+        raise TypeError(
+            "Calling 'put' on an ray.ObjectRef is not allowed. If you really want to do this, you can wrap the "
+            "ObjectRef in a list and call 'put' on it."
+        )
+    reference: ObjectRef[R] = engines.current().put(value)
+    return reference
+
+
+def wait(
+    ray_waitables: list[Any],
+    *,
+    num_returns: int = 1,
+    timeout: float | None = None,
+    fetch_local: bool = True,
+) -> tuple[list[Any], list[Any]]:
+    """Split a list of references into those that are ready and the rest.
+
+    Args:
+        ray_waitables: References or generators, without duplicates.
+        num_returns: Return as soon as this many are ready.
+        timeout: Seconds to wait at most.
+        fetch_local: Accepted for Ray; on one machine every object is local.
+
+    >>> import skate
+    >>> ready, rest = skate.wait([skate.put(1), skate.put(2)])
+    >>> len(ready), len(rest)
+    (1, 1)
+    """
+    if isinstance(ray_waitables, (ObjectRef, ObjectRefGenerator)):
+        raise TypeError(
+            "wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got a single "
+            f"{type(ray_waitables).__name__}"
+        )
+    if not isinstance(ray_waitables, list):
+        raise TypeError(
+            f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got {type(ray_waitables)}"
+        )
+    if timeout is not None and timeout < 0:
+        raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
+    # Programs call this in a loop over thousands of references: no Python code for each of them.
+    for kind in set(map(type, ray_waitables)):
+        if kind is not ObjectRef and not issubclass(kind, ObjectRefGenerator):
+            raise TypeError(
+                f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got list containing {kind}"
+            )
+    engine = engines.current()
+    if not ray_waitables:
+        return [], []
+    if len(ray_waitables) != len(set(map(id, ray_waitables))):
+        raise ValueError("Wait requires a list of unique ray_waitables.")
+    if num_returns <= 0:
+        raise ValueError(f"Invalid number of objects to return {num_returns}.")
+    if num_returns > len(ray_waitables):
+        raise ValueError(
+            "num_returns cannot be greater than the number of ray_waitables provided to ray.wait."
+        )
+    found: tuple[list[Any], list[Any]] = engine.wait(ray_waitables, num_returns, timeout)
+    return found
+
+
+def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) -> None:
+    """Cancel the task that makes an object: not started, it never runs; running, it is interrupted.
+
+    Args:
+        ray_waitable: A reference or generator returned by a task or actor call.
+        force: Kill the worker that runs the task.
+        recursive: Cancel what the task has submitted as well.
+    """
+    engine = engines.current()
+    if isinstance(ray_waitable, ObjectRefGenerator):
+        engine.cancel_task(ray_waitable._stream.task, force=force, recursive=recursive)
+        return
+    if not isinstance(ray_waitable, ObjectRef):
+        raise TypeError(
+            "cancel() only supported for object refs. For actors, try `process.kill(actor)`. Got: "
+            f"{type(ray_waitable)}."
+        )
+    engine.cancel(ray_waitable, force=force, recursive=recursive)
+
+
+def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
+    """Kill an actor at once; with `no_restart=False` it restarts if it may.
+
+    Args:
+        actor: The actor's handle.
+        no_restart: Whether the actor stays dead.
+    """
+    from skate.actor import ActorHandle
+
+    if not isinstance(actor, ActorHandle):
+        raise ValueError(f"kill() only supported for actors. For tasks, try cancel(). Got: {type(actor)}.")
+    engines.current().kill(actor._ray_actor_id.binary(), no_restart=no_restart)
+
+
+def free(object_refs: ObjectRef[Any] | list[ObjectRef[Any]]) -> None:
+    """Free values now, whoever still refers to them; getting them later raises ObjectFreedError."""
+    references = [object_refs] if isinstance(object_refs, ObjectRef) else object_refs
+    engines.current().free(references)

@@ -1,0 +1,58 @@
+"""The `@remote` decorator."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from skate._base.options import ActorOptions
+from skate.actor import ActorClass
+from skate.remote_function import RemoteFunction
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@overload
+def remote(target: type[T], /) -> ActorClass[T]: ...  # type: ignore[overload-overlap]
+@overload
+def remote(target: Callable[..., R], /) -> RemoteFunction[..., R]: ...
+@overload
+def remote(**options: Any) -> Any: ...
+def remote(*args: Any, **options: Any) -> Any:
+    """Make a function a remote function, or a class an actor class.
+
+    Used plainly, or with options: `@skate.remote(num_cpus=2)`.
+
+    >>> import skate
+    >>> @skate.remote
+    ... def double(x):
+    ...     return 2 * x
+    >>> skate.get(double.remote(21))
+    42
+    """
+    if len(args) == 1 and not options and callable(args[0]):
+        return make(args[0], {})
+    if args or not options:
+        raise TypeError(
+            "The @ray.remote decorator must be applied either with no arguments and no parentheses, for example "
+            "'@ray.remote', or it must be applied using some of the arguments, for example "
+            "'@ray.remote(num_returns=2, resources={\"CustomResource\": 1})'."
+        )
+    return lambda target: make(target, options)
+
+
+def make(target: Any, options: dict[str, Any]) -> Any:
+    """Return the remote function or actor class for `target`."""
+    if isinstance(target, (RemoteFunction, ActorClass)):
+        raise TypeError(f"{target!r} is remote already: use .options(…) to change its options.")
+    if inspect.isfunction(target) or _is_builtin(target):
+        return RemoteFunction(target, options)
+    if inspect.isclass(target):
+        return ActorClass(target, ActorOptions.parse(options))
+    raise TypeError("The @ray.remote decorator must be applied to either a function or a class.")
+
+
+def _is_builtin(target: Any) -> bool:
+    return inspect.isbuiltin(target) or type(target).__name__ == "cython_function_or_method"

@@ -1,0 +1,286 @@
+"""Starting and ending a session: `init`, `shutdown`, and the context that `init` returns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import skate._engine as engines
+from skate._base.labels import label_key_problem, label_value_problem
+from skate._version import __version__, ray_version
+
+# Private keywords of Ray's `init` that have no meaning on one machine; accepted, so that programs run.
+_IGNORED = frozenset(
+    (
+        "_system_config", "_temp_dir", "_node_ip_address", "_metrics_export_port", "_tracing_startup_hook",
+        "_node_name", "_redis_max_memory", "_plasma_directory", "_object_store_memory", "_driver_object_store_memory",
+        "_redis_username", "_redis_password", "_skip_env_hook", "_lru_evict", "_redis_db", "_internal_config",
+        "_enable_object_reconstruction",
+    )
+)  # fmt: skip
+
+
+class BaseContext(Mapping[str, Any]):
+    """What `init` returns: facts about the session, and a context manager that ends it."""
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.address_info = facts
+        self.dashboard_url: str = facts.get("webui_url") or ""
+        self.python_version = ".".join(map(str, __import__("sys").version_info[:3]))
+        self.ray_version = ray_version
+        self.skate_version = __version__
+        self.ray_commit = "skate"
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.address_info)
+
+    def __len__(self) -> int:
+        return len(self.address_info)
+
+    def __enter__(self) -> BaseContext:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """End the session."""
+        shutdown()
+
+    def __repr__(self) -> str:
+        return f"SkateContext(engine={self['engine']!r}, session={self['session_dir']!r})"
+
+
+def init(
+    address: str | None = None,
+    *,
+    engine: str | None = None,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: dict[str, float] | None = None,
+    labels: dict[str, str] | None = None,
+    object_store_memory: int | None = None,
+    local_mode: bool = False,
+    ignore_reinit_error: bool = False,
+    include_dashboard: bool | None = None,
+    dashboard_host: str = "127.0.0.1",
+    dashboard_port: int | None = None,
+    job_config: Any = None,
+    configure_logging: bool = True,
+    logging_level: int | str = "info",
+    logging_format: str | None = None,
+    logging_config: Any = None,
+    log_to_driver: bool | None = None,
+    namespace: str | None = None,
+    runtime_env: dict[str, Any] | None = None,
+    enable_resource_isolation: bool = False,
+    cgroup_path: str | None = None,
+    system_reserved_cpu: float | None = None,
+    system_reserved_memory: int | None = None,
+    proxy_server_url: str | None = None,
+    preload: list[str] | None = None,
+    **kwargs: Any,
+) -> BaseContext:
+    """Start a session: a private node on this machine, or attach to one that runs.
+
+    Args:
+        address: None starts a private node; "auto" attaches to the node of `skate start`; a folder
+            attaches to the node there; "ray://host:port" uses a Ray cluster.
+        engine: "inline", "local" or "ray"; SKATE_ENGINE says so for programs that do not.
+        num_cpus: CPUs to schedule; by default those that this process may use.
+        num_gpus: GPUs to schedule; by default those found.
+        resources: Custom resources by name.
+        labels: Labels of the node.
+        object_store_memory: Bytes that large objects may take in shared memory.
+        local_mode: Ray's old name for the inline engine.
+        ignore_reinit_error: Return the running session instead of raising.
+        log_to_driver: Whether workers' output is shown here; SKATE_LOG_TO_DRIVER=0 turns it off.
+        namespace: Where names of actors are looked up; by default the session's own.
+        runtime_env: Environment of all workers of this job.
+        preload: Modules that workers start with, imported once.
+
+    Returns:
+        The session's context, which can be used in a `with` statement.
+
+    >>> import skate
+    >>> with skate.init(num_cpus=1):
+    ...     skate.get(skate.put(42))
+    42
+    """
+    unknown = set(kwargs) - _IGNORED - {"_memory"}
+    if unknown:
+        raise _unknown_keyword(min(unknown))
+    if getattr(engines.running(), "is_forked", False):
+        engines.leave()  # the session is the parent's
+    if engines.running() is not None:
+        if ignore_reinit_error:
+            return _context(engines.running())
+        raise RuntimeError(
+            "Maybe you called ray.init twice by accident? Skate is running already: call shutdown() first, or pass "
+            "ignore_reinit_error=True to keep the running session."
+        )
+    _check(num_cpus, num_gpus, resources, labels, object_store_memory, namespace)
+    if job_config is not None:
+        runtime_env = runtime_env or dict(job_config.runtime_env or {})
+        namespace = namespace or job_config.ray_namespace
+    from skate._engine.registry import choose
+
+    name, found = choose("inline" if local_mode else engine, address)
+    metadata = dict(getattr(job_config, "metadata", None) or {})
+    lifetime = getattr(job_config, "default_actor_lifetime", None)
+    if lifetime:
+        metadata["default_actor_lifetime"] = str(lifetime)
+    if configure_logging:
+        from skate._api.logs import configure
+
+        configure(logging_level, logging_format, logging_config)
+    if name == "ray":
+        raise ImportError(
+            "The ray engine is not part of this version of Skate: only the engines inline and local are."
+        )
+    if log_to_driver is None:
+        log_to_driver = os.environ.get("SKATE_LOG_TO_DRIVER", os.environ.get("RAY_LOG_TO_DRIVER", "1")) != "0"
+    environment = _job_environment(runtime_env)
+    if found:
+        from skate._api.submission import inherit
+
+        environment, metadata = inherit(environment, metadata)
+    if name == "inline":
+        from skate._engine.inline import engine as inline
+
+        running: Any = inline.start(
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            custom=resources,
+            namespace=namespace,
+            runtime_env=environment,
+            labels=labels,
+            object_store_memory=int(object_store_memory) if object_store_memory else None,
+            metadata=metadata,
+        )
+    elif found:
+        from skate._engine.local import driver, long_lived
+
+        running = driver.connect(
+            long_lived.find(found),
+            namespace=namespace,
+            runtime_env=environment,
+            log_to_driver=log_to_driver,
+            metadata=metadata,
+        )
+    else:
+        from skate._engine.local import driver
+
+        running = driver.start(
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            custom=resources,
+            memory=kwargs.get("_memory"),
+            labels=labels,
+            object_store_memory=int(object_store_memory) if object_store_memory else None,
+            namespace=namespace,
+            runtime_env=environment,
+            log_to_driver=log_to_driver,
+            preload=[*(preload or []), *filter(None, os.environ.get("SKATE_PRELOAD", "").split(","))],
+            metadata=metadata,
+        )
+    engines.adopt(running)
+    return _context(running)
+
+
+def _unknown_keyword(keyword: str) -> Exception:
+    import difflib
+    import inspect
+
+    close = difflib.get_close_matches(keyword, list(inspect.signature(init).parameters), 1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return RuntimeError(
+        f"init() got an unknown keyword: {keyword!r} is no option of Ray's init or Skate's.{hint}"
+    )
+
+
+def _check(
+    num_cpus: Any, num_gpus: Any, resources: Any, labels: Any, object_store_memory: Any, namespace: Any
+) -> None:
+    for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+        if value is not None and (not isinstance(value, (int, float)) or value < 0):
+            raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
+    if resources is not None:
+        if not isinstance(resources, dict):
+            raise TypeError(f"resources must be a dict of name to amount, not {type(resources).__name__}")
+        for name, amount in resources.items():
+            if name in ("CPU", "GPU"):
+                raise ValueError(f"Use num_{name.lower()}s instead of resources={{{name!r}: …}}.")
+            if not isinstance(amount, (int, float)) or amount < 0:
+                raise ValueError(f"The amount of resource {name!r} must not be negative, got {amount!r}")
+    for key, value in (labels or {}).items():
+        problem = label_key_problem(key) or label_value_problem(value)
+        if problem:
+            raise ValueError(problem)
+    if object_store_memory is not None and (
+        not isinstance(object_store_memory, (int, float)) or object_store_memory <= 0
+    ):
+        raise ValueError(
+            f"object_store_memory must be a positive number of bytes, not {object_store_memory!r}"
+        )
+    if namespace is not None:
+        if not isinstance(namespace, str):
+            raise TypeError(f"namespace must be a string, not {type(namespace).__name__}")
+        if not namespace:
+            raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
+
+
+def _job_environment(runtime_env: Any) -> dict[str, Any]:
+    if not runtime_env:
+        return {}
+    from skate._base.runtime_envs.inheritance import as_runtime_env
+    from skate._engine.common.environments import default_cache_dir, pack
+
+    return dict(pack(as_runtime_env(runtime_env), default_cache_dir()))
+
+
+def _context(engine: Any) -> BaseContext:
+    facts = engine.context()
+    session = facts["session"]
+    return BaseContext(
+        {
+            "engine": engine.name,
+            "node_id": facts["node"].hex(),
+            "node_ip_address": "127.0.0.1",
+            "address": session,
+            "gcs_address": session,
+            "session_dir": session,
+            "temp_dir": os.path.dirname(session),
+            "object_store_address": session,
+            "raylet_socket_name": os.path.join(session, "node.sock"),
+            "webui_url": "",
+            "metrics_export_port": 0,
+        }
+    )
+
+
+def is_initialized() -> bool:
+    """Tell whether a session is running in this process."""
+    return engines.running() is not None
+
+
+def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = False) -> None:
+    """End the session; returns when none of its processes, sockets or files is left."""
+    engine = engines.running()
+    if engine is None:
+        return
+    if getattr(engine, "actor_handle", None) is not None or type(engine).__name__ == "LocalEngine":
+        return  # a worker does not end the session it works for
+    engines.leave()
+    engine.shutdown()
+
+
+def _start_default() -> None:
+    init()
+
+
+engines.set_starter(_start_default)

@@ -1,0 +1,1 @@
+"""Ids, options and serialization: what every engine shares."""

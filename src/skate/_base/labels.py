@@ -1,0 +1,117 @@
+"""Syntax of node labels and of the selectors that match them.
+
+Every check returns None for a good value and otherwise the sentence that says what is wrong with it, so
+that the caller chooses the exception.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Plain strings: `re` compiles them at their first use, and most programs have no labels.
+_NAME = r"[a-zA-Z0-9]([a-zA-Z0-9\-_.]{0,61}[a-zA-Z0-9])?"
+_DNS_LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_PREFIX_LENGTH = 253
+
+_NAME_RULE = (
+    "63 chars or less beginning and ending with an alphanumeric character ([a-z0-9A-Z]) with dashes (-), "
+    "underscores (_),dots (.), and alphanumerics between."
+)
+
+
+def label_key_problem(key: Any) -> str | None:
+    """Return what is wrong with `key` as the name of a label, or None."""
+    if not isinstance(key, str):
+        return f"The key is not string type: label key {key!r} is a {type(key).__name__}."
+    prefix, slash, name = key.rpartition("/")
+    if slash and not _is_prefix(prefix):
+        return (
+            f"Invalid label key prefix `{prefix}`. Prefix must be a series of DNS labels separated by dots "
+            "(.), not longer than 253 characters in total."
+        )
+    if not re.fullmatch(_NAME, name):
+        return f"Invalid label key name `{name}`. Name must be {_NAME_RULE}"
+    return None
+
+
+def label_value_problem(value: Any) -> str | None:
+    """Return what is wrong with `value` as the value of a label, or None. The empty string is a value."""
+    if not isinstance(value, str):
+        return f"The value is not string type: label value {value!r} is a {type(value).__name__}."
+    if value and not re.fullmatch(_NAME, value):
+        return f"Invalid label key value `{value}`. Value must be {_NAME_RULE}"
+    return None
+
+
+def selector_value_problem(selector: Any) -> str | None:
+    """Return what is wrong with a selector such as "A100", "!spot", "in(a, b)", "!in(a, b)", or None."""
+    if not isinstance(selector, str):
+        return (
+            f"Invalid label selector value `{selector!r}`. The label selector value must be a string, "
+            f"but received type {type(selector)}."
+        )
+    if all(value == "" or re.fullmatch(_NAME, value) for value in _selected_values(selector)):
+        return None
+    return (
+        f"Invalid label selector value `{selector}`. The label selector value should contain optional "
+        f"operators and a label value. Supported operators are: ! and {{'in'}}. Value must be {_NAME_RULE}"
+    )
+
+
+def label_selector_problem(selector: Any) -> str | None:
+    """Return what is wrong with a mapping of label keys to selector values, or None."""
+    if selector is None:
+        return None
+    if not isinstance(selector, dict):
+        return f"A label selector must be a dictionary, but received type {type(selector)}."
+    for key, value in selector.items():
+        problem = label_key_problem(key) or selector_value_problem(value)
+        if problem:
+            return problem
+    return None
+
+
+def fallback_strategy_problem(strategy: Any) -> str | None:
+    """Return what is wrong with a list of alternative label selectors, or None."""
+    if strategy is None:
+        return None
+    for alternative in strategy:
+        if not isinstance(alternative, dict):
+            return "Each element in fallback_strategy must be a dictionary."
+        if not alternative:
+            return "Empty dictionary found in `fallback_strategy`."
+        for name, value in alternative.items():
+            if name != "label_selector":
+                return f"Unsupported option found: '{name}'. Only ['label_selector'] is currently supported."
+            if not isinstance(value, dict):
+                return f'The value of "{name}" must be a dictionary.'
+            problem = label_selector_problem(value)
+            if problem:
+                return problem
+    return None
+
+
+def selector_matches(selector: dict[str, str], labels: dict[str, str]) -> bool:
+    """Say whether a node with `labels` satisfies every entry of `selector`.
+
+    A negated entry also holds when the node does not have the label at all.
+    """
+    for key, wanted in selector.items():
+        positive = not wanted.startswith("!")
+        if (labels.get(key) in _selected_values(wanted)) != positive:
+            return False
+    return True
+
+
+def _selected_values(selector: str) -> list[str]:
+    """Return the values a selector names; an empty `in()` names one that no label may have."""
+    operand = selector.removeprefix("!")
+    if operand.startswith("in(") and operand.endswith(")"):
+        values = [value.strip() for value in operand[3:-1].split(",")]
+        return [value or "()" for value in values]
+    return [operand]
+
+
+def _is_prefix(prefix: str) -> bool:
+    return len(prefix) <= _PREFIX_LENGTH and all(re.fullmatch(_DNS_LABEL, part) for part in prefix.split("."))

@@ -1,0 +1,201 @@
+"""The reference to a value that exists now or will exist later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from skate._base import ids
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
+
+# States of a reference, as its engine knows them in this process. Anything but PENDING is final.
+PENDING = 0
+INLINE = 1  # data holds the serialized value
+ERROR = 2  # data holds the serialized exception
+SHARED = 3  # the value lies in shared memory; the engine knows where
+
+
+class ObjectRef(Generic[T]):
+    """Refers to the result of a task, an actor call or a `put`.
+
+    `skate.get(ref)` or `await ref` gives the value. The object is freed when the last reference to
+    it, in any process, is gone.
+    """
+
+    SIZE: ClassVar[int] = ids.OBJECT_SIZE
+    # The engine keeps what it knows of the object on the reference itself: one lookup less on the
+    # hot path, and Python's own counting tells when the process has let go of the object.
+    __slots__ = ("__weakref__", "_data", "_engine", "_id", "_known", "_state", "_waiters")
+
+    _id: bytes
+    _state: int
+    _data: Any
+    _engine: Any
+    _known: bool
+    _waiters: list[Callable[[ObjectRef[Any]], None]] | None
+
+    def __init__(self, id: bytes) -> None:
+        if not isinstance(id, bytes):
+            raise TypeError(f"Unsupported type: {type(id).__name__}; ObjectRef takes bytes")
+        if len(id) != ids.OBJECT_SIZE:
+            raise ValueError(f"ID string needs to have length {ids.OBJECT_SIZE}, got {len(id)}")
+        self._id = id
+        self._state = PENDING
+        self._data = None
+        self._engine = None
+        self._known = False
+        self._waiters = None
+
+    @classmethod
+    def nil(cls) -> ObjectRef[Any]:
+        """Return the reference that stands for "none"."""
+        return cls(b"\xff" * ids.OBJECT_SIZE)
+
+    @classmethod
+    def from_random(cls) -> ObjectRef[Any]:
+        """Return a reference with a random id, to no object."""
+        return cls(os.urandom(ids.OBJECT_SIZE))
+
+    @classmethod
+    def from_binary(cls, data: bytes) -> ObjectRef[Any]:
+        """Return a reference with this id."""
+        return cls(data)
+
+    @classmethod
+    def from_hex(cls, text: str) -> ObjectRef[Any]:
+        """Return a reference with the id that `text` spells."""
+        return cls(bytes.fromhex(text))
+
+    @classmethod
+    def size(cls) -> int:
+        """Return the number of bytes of an object id."""
+        return ids.OBJECT_SIZE
+
+    def binary(self) -> bytes:
+        """Return the id as bytes."""
+        return self._id
+
+    def hex(self) -> str:
+        """Return the id as hexadecimal digits."""
+        return self._id.hex()
+
+    def is_nil(self) -> bool:
+        """Tell whether this is the nil reference."""
+        return self._id == b"\xff" * ids.OBJECT_SIZE
+
+    def task_id(self) -> ids.TaskID:
+        """Return the id of the task that makes the object."""
+        return ids.TaskID(ids.task_of(self._id))
+
+    def job_id(self) -> ids.JobID:
+        """Return the id of the job that the object belongs to."""
+        return ids.JobID(ids.task_of(self._id)[-ids.JOB_SIZE :])
+
+    def call_site(self) -> str:
+        """Return where the object was created; empty, because Skate does not record it."""
+        return ""
+
+    def future(self) -> Future[T]:
+        """Return a `concurrent.futures.Future` for the value."""
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+        self._need_engine().when_ready(self, lambda ref: _fill(future, ref))
+        return future  # the engine keeps the reference until the callback has been called
+
+    def as_future(self, _internal: bool = False) -> Any:
+        """Return an asyncio future for the value, on the running loop."""
+        import asyncio
+
+        return asyncio.ensure_future(self._result())
+
+    def _on_completed(self, callback: Callable[[Any], None]) -> ObjectRef[T]:
+        """Call `callback` with the value (or the exception) once it is there."""
+
+        def deliver(ref: ObjectRef[Any]) -> None:
+            try:
+                value = ref._need_engine().value_of(ref)
+            except BaseException as error:  # the callback is the one to judge it
+                value = error
+            callback(value)
+
+        self._need_engine().when_ready(self, deliver)
+        return self
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._result().__await__()
+
+    async def _result(self) -> T:
+        engine = self._need_engine()
+        if self._state == PENDING:
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            ready: asyncio.Future[None] = loop.create_future()
+
+            def wake() -> None:
+                if not ready.done():
+                    ready.set_result(None)
+
+            def tell(_: ObjectRef[Any]) -> None:
+                engine.call_in_loop(loop, wake)
+
+            engine.when_ready(self, tell)
+            await ready
+        value: T = engine.value_of(self)
+        return value
+
+    def _need_engine(self) -> Any:
+        if self._engine is None:
+            raise ValueError(
+                f"{self!r} refers to no object of this session: it was built by hand, or unpickled "
+                "outside of skate.get. Pass references through tasks, actors or skate.put."
+            )
+        return self._engine
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectRef) and self._id == other._id
+
+    def __hash__(self) -> int:
+        return hash(self._id)
+
+    def __repr__(self) -> str:
+        return f"ObjectRef({self._id.hex()})"
+
+    def __iter__(self) -> Any:
+        raise TypeError("'ObjectRef' object is not iterable: use skate.get(ref) to get its value first")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        engine = self._engine
+        if engine is not None:
+            engine.reference_pickled(self)
+        return revive, (self._id,)
+
+    def __del__(self) -> None:
+        # Only references that the engine's directory knows have to be reported.
+        if self._known and self._engine is not None:
+            self._engine.reference_dropped(self)
+
+
+def _fill(future: Future[Any], ref: ObjectRef[Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(ref._need_engine().value_of(ref))
+    except BaseException as error:  # carried to whoever asks the future
+        # Without the traceback, which would keep alive the stack of the thread that happened to read.
+        future.set_exception(error.with_traceback(None))
+
+
+# Set by the running engine: turns an id met while unpickling into a live reference.
+reviver: Callable[[bytes], ObjectRef[Any]] | None = None
+
+
+def revive(id: bytes) -> ObjectRef[Any]:
+    """Return the reference with this id, tied to the running engine if there is one."""
+    return ObjectRef(id) if reviver is None else reviver(id)

@@ -1,0 +1,54 @@
+"""Reducers that users registered for types which cannot be pickled as they are.
+
+The core's pickler looks here for every object that is not a plain builtin. The table
+belongs to this process alone: the process that sends a value must have registered its
+type, while the one that receives it needs nothing, because the deserializer travels
+inside the pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["REDUCERS", "Reducer", "deregister", "register"]
+
+Reducer = Callable[[Any], tuple[Any, ...]]
+
+REDUCERS: dict[type, Reducer] = {}
+"""Exact type -> function giving what ``__reduce__`` would. Subclasses are not covered."""
+
+
+def register(
+    cls: type,
+    *,
+    serializer: Callable[[Any], Any],
+    deserializer: Callable[[Any], Any],
+) -> None:
+    """Pickle instances of `cls` as ``deserializer(serializer(obj))`` in this process.
+
+    Registering a type again replaces its earlier reducer.
+
+    Args:
+        cls: The exact class; its subclasses are pickled as before.
+        serializer: Turns an instance into something that pickles.
+        deserializer: Turns that back into an instance, wherever the value is read.
+
+    Raises:
+        TypeError: If `cls` is not a class, or either function is not callable.
+    """
+    if not isinstance(cls, type):
+        raise TypeError(f"cls must be a class, got {cls!r}; pass type(obj), not the object itself.")
+    for role, function in (("serializer", serializer), ("deserializer", deserializer)):
+        if not callable(function):
+            raise TypeError(f"{role} for {cls.__qualname__} must be callable, got {function!r}.")
+
+    def reduce(obj: Any) -> tuple[Any, ...]:
+        return deserializer, (serializer(obj),)
+
+    REDUCERS[cls] = reduce
+
+
+def deregister(cls: type) -> None:
+    """Forget the reducer of `cls`; a type that has none is left as it is."""
+    REDUCERS.pop(cls, None)

@@ -1,0 +1,87 @@
+"""How a runtime environment is made: time limit, eagerness, log files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from skate._base.runtime_envs.fields import closest
+
+DEFAULT_SETUP_TIMEOUT_SECONDS = 600
+
+
+class RuntimeEnvConfig(dict[str, Any]):
+    """Say how a runtime environment is set up.
+
+    Args:
+        setup_timeout_seconds: How long setting it up may take; -1 for no limit.
+        eager_install: Whether a job's environment is set up at its start, before the first task asks.
+        log_files: Names of log files; carried along, without effect here.
+
+    Example:
+        >>> RuntimeEnvConfig(setup_timeout_seconds=30)["setup_timeout_seconds"]
+        30
+    """
+
+    # Where users find it.
+    __module__ = "skate.runtime_env"
+
+    known_fields: ClassVar[frozenset[str]] = frozenset(
+        {"setup_timeout_seconds", "eager_install", "log_files"}
+    )
+
+    def __init__(
+        self,
+        setup_timeout_seconds: int = DEFAULT_SETUP_TIMEOUT_SECONDS,
+        eager_install: bool = True,
+        log_files: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(setup_timeout_seconds, int) or isinstance(setup_timeout_seconds, bool):
+            raise TypeError(f"setup_timeout_seconds must be of type int, got: {type(setup_timeout_seconds)}")
+        if setup_timeout_seconds <= 0 and setup_timeout_seconds != -1:
+            raise ValueError(
+                "setup_timeout_seconds must be greater than zero or equal to -1, "
+                f"got: {setup_timeout_seconds}"
+            )
+        if not isinstance(eager_install, bool):
+            raise TypeError(f"eager_install must be a boolean, got {type(eager_install)}")
+        if log_files is not None and not (
+            isinstance(log_files, list) and all(isinstance(name, str) for name in log_files)
+        ):
+            raise TypeError(f"log_files must be a list of strings or None, got {log_files!r}.")
+        self.update(
+            setup_timeout_seconds=setup_timeout_seconds,
+            eager_install=eager_install,
+            log_files=list(log_files or ()),
+        )
+
+    @classmethod
+    def parse_and_validate_runtime_env_config(
+        cls, config: Mapping[str, Any] | RuntimeEnvConfig
+    ) -> RuntimeEnvConfig:
+        """Return the settings, whether they come as a dict or as a config.
+
+        Raises:
+            TypeError: It is neither, or a field has the wrong type.
+            ValueError: There is no such field, or a value makes no sense.
+        """
+        if isinstance(config, RuntimeEnvConfig):
+            return config
+        if not isinstance(config, Mapping):
+            raise TypeError(
+                f"runtime_env['config'] must be of type dict or RuntimeEnvConfig, got: {type(config)}"
+            )
+        for name in config:
+            if name not in cls.known_fields:
+                raise ValueError(
+                    f"runtime_env['config'] has no field {name!r}. {closest(name, cls.known_fields)}"
+                )
+        return cls(**config)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as a plain dict."""
+        return dict(self)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self["setup_timeout_seconds"], self["eager_install"], self["log_files"])

@@ -1,0 +1,59 @@
+"""The fields a runtime environment may have, and which engine can provide each."""
+
+from __future__ import annotations
+
+# Fields the local engine provides.
+PROVIDED = frozenset(
+    {
+        "conda",
+        "config",
+        "env_vars",
+        "excludes",
+        "pip",
+        "py_executable",
+        "py_modules",
+        "uv",
+        "worker_process_setup_hook",
+        "working_dir",
+    }
+)
+
+# Fields that validate, as they do in Ray, but that only a Ray cluster can provide, and what each means.
+RAY_ONLY = {
+    "_nsight": "profiling with Nsight",
+    "_rocprof_sys": "profiling with rocprof-sys",
+    "container": "running in a container",
+    "image_uri": "running in an image",
+    "java_jars": "loading Java archives",
+    "mpi": "starting workers with MPI",
+}
+
+# Parameters that are kept under another key.
+RENAMED = {"nsight": "_nsight", "rocprof_sys": "_rocprof_sys"}
+
+# Fields about how Ray itself is installed. They are carried along and have no effect here.
+CARRIED = frozenset({"_inject_current_ray", "_ray_commit", "_ray_release"})
+
+KNOWN = PROVIDED | frozenset(RAY_ONLY) | CARRIED
+
+# Each of these decides which Python the worker runs on, so only one can be given.
+INSTALLERS = ("pip", "uv", "conda")
+
+URI_SCHEMES = ("https", "s3", "gs", "azure", "abfss", "hdfs", "file", "gcs", "skate")
+ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar.xz")
+WHEEL_SUFFIX = ".whl"
+
+
+def closest(name: str, known: frozenset[str] | tuple[str, ...]) -> str:
+    """Return a hint that names the known field most like ``name``, or all of them."""
+    import difflib
+
+    names = sorted(key for key in known if not key.startswith("_"))
+    matches = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {matches[0]!r}?" if matches else f"Known fields: {', '.join(names)}."
+
+
+def uri_scheme(text: str) -> str | None:
+    """Return the scheme of a URI, or None for a plain path."""
+    scheme, separator, _ = text.partition("://")
+    return scheme if separator else None

@@ -1,0 +1,132 @@
+"""What a call is before an engine runs it: its arguments, how many results, where it has to run."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from skate._base.exports import explain
+from skate._base.object_ref import ObjectRef
+from skate._base.options import ActorOptions, TaskOptions
+from skate._base.serialization import Serialized, dumps_call
+
+# Kinds of generators, in place of a number of results.
+STREAMING = -1
+DYNAMIC = -2
+
+Dependencies = list[tuple[int | str, ObjectRef[Any]]]
+
+
+def split_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], Dependencies]:
+    """Take the references out of a call's arguments: the callee gets their values instead."""
+    found: Dependencies = []
+    for position, value in enumerate(args):
+        if type(value) is ObjectRef:
+            found.append((position, value))
+    if kwargs:
+        for name, value in kwargs.items():
+            if type(value) is ObjectRef:
+                found.append((name, value))
+    if found:
+        changed = list(args)
+        kwargs = dict(kwargs)
+        for slot, _ in found:
+            if isinstance(slot, int):
+                changed[slot] = None
+            else:
+                kwargs[slot] = None
+        args = tuple(changed)
+    return args, kwargs, found
+
+
+def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Serialized:
+    """Serialize arguments; an argument that cannot be pickled is named with the path to the culprit."""
+    try:
+        return dumps_call(args, kwargs)
+    except RecursionError:
+        raise
+    except Exception as error:
+        culprit = explain((args, kwargs), f"the argument of {what}", error)
+        raise TypeError(_name_argument(culprit, args, kwargs)) from error
+
+
+def _name_argument(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """Say args[0] and kwargs['x'] instead of positions in the pair that is pickled."""
+    for index in range(len(args)):
+        text = text.replace(f"obj[0][{index}]", f"args[{index}]")
+    for name in kwargs:
+        text = text.replace(f"obj[1][{name!r}]", f"kwargs[{name!r}]")
+    return text
+
+
+def count_of(num_returns: int | str | None, *, generator: bool) -> int:
+    """Return the number of results, or which kind of generator it is."""
+    if num_returns is None:
+        return STREAMING if generator else 1
+    if num_returns == "streaming":
+        return STREAMING
+    if num_returns == "dynamic":
+        return DYNAMIC
+    return int(num_returns)
+
+
+class Placement(NamedTuple):
+    """Where a task or an actor has to run."""
+
+    group: bytes  # of bundles; empty outside of placement groups
+    bundle: int  # -1 is any of them
+    capture_children: bool  # whether what it submits runs in the same group
+    node: str  # in hexadecimal, where it must be this one
+
+
+def placement(options: TaskOptions | ActorOptions, submitter: Any) -> Placement:
+    """Return where the options, and the template of whoever submits, want a call to run."""
+    strategy = options.scheduling_strategy
+    group = options.placement_group
+    bundle = options.effective_placement_group_bundle_index
+    capture = bool(options.placement_group_capture_child_tasks)
+    node = ""
+    kind = type(strategy).__name__
+    if kind == "PlacementGroupSchedulingStrategy":
+        group = strategy.placement_group
+        bundle = strategy.placement_group_bundle_index
+        capture = bool(strategy.placement_group_capture_child_tasks)
+    elif kind == "NodeAffinitySchedulingStrategy" and not strategy.soft:
+        node = str(strategy.node_id)
+    if group == "default":
+        if submitter is not None and submitter.capture_children and submitter.group and strategy is None:
+            return Placement(submitter.group, -1, True, node)
+        return Placement(b"", -1, False, node)
+    if group is None or group.id.is_nil():
+        return Placement(b"", -1, False, node)
+    return Placement(group.id.binary(), -1 if bundle is None else bundle, capture, node)
+
+
+def label_selectors(options: TaskOptions | ActorOptions) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """Return the labels that the node must have, and the sets of labels that would do instead."""
+    strategy = options.scheduling_strategy
+    wanted = dict(options.label_selector or {})
+    if type(strategy).__name__ == "NodeLabelSchedulingStrategy":
+        for key, expression in (strategy.hard or {}).items():
+            wanted[key] = _as_selector(expression)
+    choices = [dict(choice.get("label_selector") or {}) for choice in options.fallback_strategy or []]
+    return wanted, choices
+
+
+def _as_selector(expression: Any) -> str:
+    kind = type(expression).__name__
+    values = ", ".join(getattr(expression, "values", ()))
+    if kind == "In":
+        return f"in({values})"
+    if kind == "NotIn":
+        return f"!in({values})"
+    return "!in()" if kind == "Exists" else "in()"
+
+
+def concurrency_groups(options: ActorOptions) -> dict[str, int]:
+    """Return how many calls of each concurrency group of an actor run at once."""
+    groups = options.concurrency_groups or {}
+    if isinstance(groups, list):
+        return {group["name"]: int(group["max_concurrency"]) for group in groups}
+    return dict(groups)

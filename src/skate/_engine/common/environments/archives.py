@@ -1,0 +1,74 @@
+"""Writing and unpacking archives."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from skate._base.errors import RuntimeEnvSetupError
+from skate._engine.common.environments.folders import Entry
+
+# Zip files cannot hold times before 1980, and contents are all that counts.
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
+
+
+def write_zip(entries: Iterable[Entry], target: Path) -> None:
+    """Write files into a zip archive, so that equal files give an equal archive."""
+    with zipfile.ZipFile(
+        target, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
+    ) as archive:
+        for entry in entries:
+            name = entry.name + "/" if entry.is_directory else entry.name
+            info = zipfile.ZipInfo(name, _TIMESTAMP)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            mode = 0o755 if entry.is_directory or entry.is_executable else 0o644
+            info.external_attr = ((stat.S_IFDIR if entry.is_directory else stat.S_IFREG) | mode) << 16
+            if entry.is_directory:
+                archive.writestr(info, b"")
+                continue
+            with entry.path.open("rb") as source, archive.open(info, "w", force_zip64=True) as file:
+                while chunk := source.read(1 << 20):
+                    file.write(chunk)
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack a zip or tar archive into a new directory.
+
+    Raises:
+        RuntimeEnvSetupError: It is not an archive, or is damaged.
+    """
+    target.mkdir(parents=True, mode=0o700)
+    try:
+        if archive.name.endswith((".tar.gz", ".tgz", ".tar.xz")):
+            with tarfile.open(archive) as tar:
+                if not hasattr(tarfile, "data_filter"):
+                    raise RuntimeEnvSetupError(
+                        f"Unpacking {archive.name} safely needs Python 3.11.4 or newer; use a .zip archive."
+                    )
+                tar.extractall(target, filter="data")
+        else:
+            _unpack_zip(archive, target)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
+        raise RuntimeEnvSetupError(f"{archive} cannot be unpacked: {error}") from error
+
+
+def _unpack_zip(archive: Path, target: Path) -> None:
+    with zipfile.ZipFile(archive) as file:
+        for info in file.infolist():
+            # `extract` keeps names inside the target, and leaves out permissions.
+            path = file.extract(info, target)
+            mode = info.external_attr >> 16
+            if mode & 0o100 and not info.is_dir():
+                os.chmod(path, 0o755)
+
+
+def single_top_directory(folder: Path) -> Path | None:
+    """Return the directory that holds everything in an unpacked archive, if there is just one."""
+    children = [child for child in folder.iterdir() if child.name != "__MACOSX"]
+    if len(children) == 1 and children[0].is_dir():
+        return children[0]
+    return None

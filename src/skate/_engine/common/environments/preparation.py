@@ -1,0 +1,151 @@
+"""From a runtime environment to what a worker process is started with."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from skate._base.errors import RuntimeEnvSetupError
+from skate._base.runtime_envs.config import DEFAULT_SETUP_TIMEOUT_SECONDS
+from skate._base.runtime_envs.fields import KNOWN, RAY_ONLY
+from skate._engine.common.environments.cache import Cache
+from skate._engine.common.environments.commands import Deadline
+from skate._engine.common.environments.hooks import export_setup_hook
+from skate._engine.common.environments.variables import expand_variables, prepend_path
+
+_READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "OMP_", "MKL_", "OPENBLAS_", "PYTHON")
+
+
+@dataclass(frozen=True)
+class WorkerEnvironment:
+    """What a worker process is started with.
+
+    Attributes:
+        env_vars: Variables to add to its environment, with references to others already replaced.
+        python: Command line that starts its Python, or None for that of the node.
+        cwd: Directory to run in, or None for that of the driver.
+        sys_path: Directories to put in front of ``sys.path``. They are in ``PYTHONPATH`` too, for the
+            processes it starts.
+        setup_hook: What to hand to ``run_setup_hook`` before the first task.
+    """
+
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    python: tuple[str, ...] | None = None
+    cwd: str | None = None
+    sys_path: tuple[str, ...] = ()
+    setup_hook: str | None = None
+
+    @property
+    def needs_new_process(self) -> bool:
+        """Whether a worker has to start from nothing, because a forked one would not notice a change.
+
+        So it is with another Python, and with variables that the loader and the interpreter read only once.
+        """
+        names = set(self.env_vars) - {"PYTHONPATH"}
+        return self.python is not None or any(name.startswith(_READ_AT_START) for name in names)
+
+
+def prepare(
+    runtime_env: Mapping[str, Any] | None,
+    cache_dir: Path,
+    *,
+    base_env: Mapping[str, str] | None = None,
+) -> WorkerEnvironment:
+    """Make everything a runtime environment asks for, and return what to start its workers with.
+
+    Args:
+        runtime_env: A checked environment, packed or not.
+        cache_dir: Where packages and installed environments are kept.
+        base_env: The environment variables that workers have otherwise; this process's when left out.
+
+    Raises:
+        RuntimeEnvSetupError: It cannot be made, takes too long, or only a Ray cluster can provide it.
+    """
+    env = dict(runtime_env or {})
+    _refuse_unavailable(env)
+    try:
+        return _prepare(env, Cache(cache_dir), dict(os.environ if base_env is None else base_env))
+    except OSError as error:
+        raise RuntimeEnvSetupError(
+            f"The runtime_env could not be set up in {cache_dir}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _refuse_unavailable(env: Mapping[str, Any]) -> None:
+    for name in env:
+        if name in RAY_ONLY:
+            shown = name.removeprefix("_")
+            raise RuntimeEnvSetupError(
+                f"runtime_env['{shown}'] is not available on this engine: {RAY_ONLY[name]} needs a Ray "
+                "cluster. Use the `ray` engine, skate.init('ray://<head>:10001'), or leave the field out."
+            )
+        if name not in KNOWN:
+            raise RuntimeEnvSetupError(
+                f"runtime_env['{name}'] has no effect here: no engine but `ray`, with a plugin of that name, "
+                "knows it. Leave the field out."
+            )
+
+
+def _prepare(env: Mapping[str, Any], cache: Cache, base_env: dict[str, str]) -> WorkerEnvironment:
+    seconds = env.get("config", {}).get("setup_timeout_seconds", DEFAULT_SETUP_TIMEOUT_SECONDS)
+    deadline = Deadline(None if seconds == -1 else seconds)
+    variables = expand_variables(env.get("env_vars", {}), base_env)
+    for_installers = {**base_env, **variables}
+    excludes = tuple(env.get("excludes", ()))
+
+    cwd: Path | None = None
+    sys_path: list[str] = []
+    if env.get("py_modules"):
+        from skate._engine.common.environments.packages import module_directory
+
+        sys_path += [
+            str(module_directory(item, cache, env=for_installers, deadline=deadline, excludes=excludes))
+            for item in env["py_modules"]
+        ]
+    if env.get("working_dir"):
+        from skate._engine.common.environments.packages import working_directory
+
+        cwd = working_directory(env["working_dir"], cache, excludes)
+        sys_path.append(str(cwd))
+
+    python: tuple[str, ...] | None = None
+    prefix = _install(env, cache, for_installers, cwd, deadline)
+    if prefix is not None:
+        python = (str(prefix / "bin" / "python"),)
+        variables["PATH"] = prepend_path([str(prefix / "bin")], for_installers.get("PATH"))
+        variables["CONDA_PREFIX" if env.get("conda") else "VIRTUAL_ENV"] = str(prefix)
+    if env.get("py_executable"):
+        python = tuple(shlex.split(env["py_executable"]))
+    # A forked worker does not read PYTHONPATH, so what the user put there is passed on as well.
+    sys_path += [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if sys_path:
+        variables["PYTHONPATH"] = prepend_path(sys_path, base_env.get("PYTHONPATH"))
+    hook = env.get("worker_process_setup_hook")
+    return WorkerEnvironment(
+        env_vars=variables,
+        python=python,
+        cwd=None if cwd is None else str(cwd),
+        sys_path=tuple(sys_path),
+        setup_hook=None if hook is None else export_setup_hook(hook),
+    )
+
+
+def _install(
+    env: Mapping[str, Any], cache: Cache, variables: Mapping[str, str], cwd: Path | None, deadline: Deadline
+) -> Path | None:
+    for tool in ("pip", "uv"):
+        if env.get(tool):
+            from skate._engine.common.environments.virtualenvs import virtual_environment
+
+            return virtual_environment(
+                tool, env[tool], cache, env=variables, working_dir=cwd, deadline=deadline
+            )
+    if env.get("conda"):
+        from skate._engine.common.environments.conda import conda_environment
+
+        return conda_environment(env["conda"], cache, env=variables, deadline=deadline)
+    return None

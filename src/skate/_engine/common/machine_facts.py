@@ -1,0 +1,105 @@
+"""What this machine has: CPUs, GPUs, memory, as far as this process may use them."""
+
+from __future__ import annotations
+
+import os
+
+OBJECT_STORE_SHARE = 0.3  # of memory
+SMALLEST_STORE = 64 << 20
+
+
+def cpus() -> int:
+    """Return the number of CPUs that this process may use, by affinity and by cgroup."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:
+        count = os.cpu_count() or 1
+    quota = _cgroup_cpus()
+    return max(1, min(count, quota) if quota else count)
+
+
+def _cgroup_cpus() -> int:
+    text = _read("/sys/fs/cgroup/cpu.max")
+    if text and not text.startswith("max"):
+        quota, period = text.split()
+        return max(1, int(quota) // int(period))
+    return 0
+
+
+def memory() -> int:
+    """Return the bytes of memory that this process may use."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        total = 8 << 30
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        text = _read(path)
+        if text and text != "max":
+            total = min(total, int(text))
+    return total
+
+
+def store_budget(shm: str) -> int:
+    """Return how many bytes large objects may take: a share of memory, and what /dev/shm has."""
+    status = os.statvfs(shm)
+    room = status.f_bavail * status.f_frsize
+    return max(SMALLEST_STORE, min(int(memory() * OBJECT_STORE_SHARE), int(room * 0.95)))
+
+
+def gpus() -> list[str]:
+    """Return the ids of the NVIDIA GPUs that this process may use, without starting CUDA."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [
+            device.strip() for device in visible.split(",") if device.strip() not in ("", "-1", "NoDevFiles")
+        ]
+    try:
+        return [str(index) for index in range(len(os.listdir("/proc/driver/nvidia/gpus")))]
+    except OSError:
+        return []
+
+
+def accelerator_type() -> str | None:
+    """Return the name of the first GPU in Ray's spelling, such as A100 or H200."""
+    import re
+
+    try:
+        first = min(os.listdir("/proc/driver/nvidia/gpus"))
+    except (OSError, ValueError):
+        return None
+    text = _read(f"/proc/driver/nvidia/gpus/{first}/information") or ""
+    found = re.search(r"Model:\s*(?:NVIDIA\s+)?(?:Tesla\s+|GeForce\s+)?([A-Z0-9-]+)", text)
+    return found.group(1).split("-")[0] if found else None
+
+
+def resources(
+    num_cpus: float | None, num_gpus: float | None, custom: dict[str, float] | None, own_memory: float | None
+) -> tuple[dict[str, float], dict[str, list[str]]]:
+    """Return the node's resources and the ids of its numbered devices."""
+    total: dict[str, float] = {"CPU": float(cpus() if num_cpus is None else num_cpus)}
+    devices: dict[str, list[str]] = {}
+    found = gpus()
+    count = len(found) if num_gpus is None else int(num_gpus)
+    if count:
+        names = found[:count] if len(found) >= count else [str(index) for index in range(count)]
+        total["GPU"] = float(count)
+        devices["GPU"] = names
+        kind = accelerator_type() if found else None
+        if kind:
+            total[f"accelerator_type:{kind}"] = 1.0
+    total["memory"] = float(own_memory if own_memory is not None else int(memory() * 0.7))
+    total["node:127.0.0.1"] = 1.0
+    total["node:__internal_head__"] = 1.0
+    for name, amount in (custom or {}).items():
+        total[name] = float(amount)
+        if name in ("neuron_cores", "TPU", "HPU", "NPU"):
+            devices[name] = [str(index) for index in range(int(amount))]
+    return {name: amount for name, amount in total.items() if amount or name == "CPU"}, devices
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return None

@@ -1,0 +1,192 @@
+"""What user code gives back: values counted and serialized, exceptions made presentable."""
+
+from __future__ import annotations
+
+import logging
+import os
+import reprlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from skate._base import errors as exceptions
+from skate._base.exports import explain
+from skate._base.serialization import Serialized, dumps, loads, serialize
+
+T = TypeVar("T")
+
+_log = logging.getLogger("skate")
+
+
+class ExitRequest(SystemExit):
+    """Raised by `exit_actor` to leave the actor."""
+
+
+def matches(error: BaseException, retry: bool | tuple[type[Exception], ...]) -> bool:
+    """Tell whether an exception is one to retry on: all, or instances of some classes."""
+    if isinstance(retry, bool):
+        return retry and isinstance(error, Exception)
+    if isinstance(error, retry):
+        return True
+    cause = error.cause if isinstance(error, exceptions.RayTaskError) else None
+    return isinstance(cause, retry)
+
+
+def exit_code(request: SystemExit) -> int:
+    """Return the code that a process would exit with for `sys.exit(…)`."""
+    code = request.code
+    return code if isinstance(code, int) else (0 if code is None else 1)
+
+
+def serialize_result(value: Any, name: str) -> Serialized:
+    """Serialize a return value; one that cannot be pickled is named with the path to the culprit."""
+    return _serialize(value, lambda: f"the return value of {name}")
+
+
+def serialize_put(value: Any) -> Serialized:
+    """Serialize a value that is put; one that cannot be pickled is named with the path to the culprit."""
+    return _serialize(value, lambda: f"the put value {reprlib.repr(value)}")
+
+
+def _serialize(value: Any, what: Callable[[], str]) -> Serialized:
+    try:
+        return serialize(value)
+    except RecursionError:
+        raise
+    except Exception as error:  # pickling runs arbitrary user code
+        raise TypeError(explain(value, what(), error)) from error
+
+
+def returned_values(value: Any, count: int, name: str) -> Sequence[Any]:
+    """Return the `count` values that a function returned.
+
+    Raises:
+        ValueError: There are more or fewer.
+    """
+    try:
+        found = len(value)
+    except TypeError:
+        raise ValueError(
+            f"{name} has num_returns={count} but returned a {type(value).__name__}, not a sequence."
+        ) from None
+    if found != count:
+        raise ValueError(f"{name} has num_returns={count} but returned {found} values.")
+    return list(value)
+
+
+def yielded_values(
+    generator: Iterator[Any],
+    count: int,
+    name: str,
+    make: Callable[[Any], T],
+    fail: Callable[[BaseException], T],
+    retries: Callable[[BaseException], bool],
+) -> list[T]:
+    """Return the results of a generator that has a fixed number of them.
+
+    Args:
+        generator: What the function returned.
+        count: How many results there have to be.
+        name: Of the task.
+        make: Makes a result of an item.
+        fail: Makes a result of an exception; where the generator fails, that is all the rest.
+        retries: Tells whether the task is run again after an exception, which is then raised.
+    """
+    results: list[T] = []
+    try:
+        for item in generator:
+            if len(results) == count:
+                _log.error("%s yielded more than num_returns=%d objects: the rest is lost", name, count)
+                return results
+            results.append(make(item))
+        if len(results) < count:
+            raise ValueError(f"{name} yielded {len(results)} objects, fewer than num_returns={count}.")
+    except Exception as error:
+        if retries(error):
+            raise
+        results += [fail(error)] * (count - len(results))
+    return results
+
+
+def put_each(
+    generator: Iterator[Any],
+    put: Callable[[int, Any], T],
+    fail: Callable[[int, BaseException], T],
+    retries: Callable[[BaseException], bool],
+) -> list[T]:
+    """Store each object that a generator yields; its error, if it fails, is the last.
+
+    Args:
+        generator: What the function returned.
+        put: Stores the item of an index, from 2: the first object of the task refers to all of them.
+        fail: Stores an exception in place of an item.
+        retries: Tells whether the task is run again after an exception, which is then raised.
+    """
+    made: list[T] = []
+    try:
+        for index, item in enumerate(generator, 2):
+            made.append(put(index, item))
+    except Exception as error:
+        if retries(error):
+            raise
+        made.append(fail(len(made) + 2, error))
+    return made
+
+
+def checked_generator(value: Any, name: str) -> Any:
+    """Return what a streaming function returned if it can be iterated over, plainly or asynchronously."""
+    if hasattr(value, "__next__") or hasattr(value, "__anext__"):
+        return value
+    raise TypeError(
+        f"{name} has num_returns='streaming', so it must return a generator, not a {type(value).__name__}."
+    )
+
+
+def split_yield(value: Any, per_yield: int, name: str) -> Any:
+    """Return the objects that one `yield` makes."""
+    if per_yield == 1:
+        return (value,)
+    if len(value) != per_yield:
+        raise ValueError(f"{name} has _num_objects_per_yield={per_yield}, but yielded {len(value)} objects.")
+    return value
+
+
+def task_error(
+    error: BaseException, name: str, actor: Any = None, actor_id: bytes = b""
+) -> exceptions.RayTaskError:
+    """Return the error that callers see for an exception of user code."""
+    actor_repr = None
+    if actor is not None:
+        try:
+            actor_repr = repr(actor)
+        except Exception as broken:  # a user's __repr__ must not hide the user's error
+            actor_repr = f"<{type(actor).__name__} whose repr() raised {type(broken).__name__}>"
+    return exceptions.RayTaskError.from_exception(
+        name,
+        error,
+        pid=os.getpid(),
+        actor_repr=actor_repr,
+        actor_id=actor_id.hex() if actor_id else None,
+        dumps=dumps,
+        loads=loads,
+    )
+
+
+def as_raised(error: Any) -> BaseException:
+    """Return the exception to raise for a stored error: a task's error keeps the type of its cause."""
+    if isinstance(error, exceptions.RayTaskError):
+        return error.as_instanceof_cause()
+    if isinstance(error, BaseException):
+        return error
+    return exceptions.RaySystemError(f"An error could not be read: {error!r}")
+
+
+def creation_error(cause: BaseException, actor_id: bytes, class_name: str) -> BaseException:
+    """Return what callers of an actor see when it could not be created because of `cause`."""
+    if isinstance(cause, (exceptions.RayActorError, exceptions.ActorUnschedulableError)):
+        return cause
+    if isinstance(cause, exceptions.RayTaskError):
+        cause.actor_id = actor_id.hex()
+        return exceptions.ActorDiedError(cause, class_name=class_name)
+    if isinstance(cause, exceptions.RayError):
+        return cause
+    return exceptions.ActorDiedError(str(cause))

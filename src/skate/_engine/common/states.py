@@ -1,0 +1,17 @@
+"""The names of the states that tasks and actors go through, as Ray's state API spells them."""
+
+from __future__ import annotations
+
+# States of a task.
+WAITING = "PENDING_ARGS_AVAIL"
+QUEUED = "PENDING_NODE_ASSIGNMENT"
+SUBMITTED = "SUBMITTED_TO_WORKER"
+RUNNING = "RUNNING"
+FINISHED = "FINISHED"
+FAILED = "FAILED"
+
+# States of an actor.
+PENDING_CREATION = "PENDING_CREATION"
+ALIVE = "ALIVE"
+RESTARTING = "RESTARTING"
+DEAD = "DEAD"

@@ -1,0 +1,47 @@
+"""Holds the running engine of this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skate._engine.protocol import Engine
+
+_engine: Any = None
+_starter: Callable[[], None] | None = None
+_lock = threading.RLock()
+
+
+def current() -> Any:
+    """Return the running engine, starting the default one if there is none."""
+    if _engine is None:
+        with _lock:
+            if _engine is None:
+                assert _starter is not None, "skate's package sets the starter"
+                _starter()
+    return _engine
+
+
+def running() -> Any:
+    """Return the running engine, or None."""
+    return _engine
+
+
+def adopt(engine: Engine) -> None:
+    """Make `engine` the running one."""
+    global _engine
+    _engine = engine
+
+
+def leave() -> None:
+    """Forget the running engine."""
+    global _engine
+    _engine = None
+
+
+def set_starter(starter: Callable[[], None]) -> None:
+    """Set what starts the default engine."""
+    global _starter
+    _starter = starter

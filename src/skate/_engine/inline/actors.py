@@ -1,0 +1,433 @@
+"""Actors: instances in this process that live, restart and die as if each had its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from skate._base import errors as exceptions
+from skate._base import ids
+from skate._base.exports import ActorTemplate
+from skate._base.object_ref import ObjectRef
+from skate._base.serialization import loads
+from skate._engine.common import failures
+from skate._engine.common.calls import concurrency_groups
+from skate._engine.common.outcomes import ExitRequest, creation_error, task_error
+from skate._engine.common.resources import Grant
+from skate._engine.common.states import ALIVE, DEAD, PENDING_CREATION, RESTARTING
+from skate._engine.inline.calls import WORKER, Arguments, Call
+from skate._engine.inline.context import Running, Spec, current
+from skate._engine.inline.environments import Home
+from skate._engine.inline.execution import Execution
+from skate._engine.inline.objects import CREATION, Objects, OwnHold, Value
+from skate._engine.inline.progress import Progress
+from skate._engine.inline.scheduler import Scheduler, device_variables
+from skate._engine.inline.surroundings import passing
+from skate._engine.inline.tasks import make_spec
+
+if TYPE_CHECKING:
+    from skate._engine.inline.coroutines import Coroutines
+    from skate._engine.inline.loops import ActorLoop
+    from skate._engine.inline.methods import MethodCall, Methods
+
+DEFAULT_GROUP = ""
+OUT_OF_SCOPE = "The actor ended because all handles to it are gone."
+KILLED = "The actor is dead because it was killed by `kill`."
+EXITED = "The actor exited by exit_actor()."
+
+
+class KilledHere(SystemExit):
+    """Leaves the method of an actor that killed itself."""
+
+
+class Actor:
+    """One actor: its instance, its options, and the calls it has been sent."""
+
+    def __init__(self, id: bytes, template: ActorTemplate, spec: Spec, namespace: str) -> None:
+        options = template.options
+        self.id = id
+        self.template = template
+        self.spec = spec
+        self.class_name = template.export.name
+        self.name = options.name or ""
+        self.namespace = options.namespace or namespace
+        running = current.get()
+        # The actor that created it, and with which it dies.
+        self.owner = b"" if running is None or running.actor is None else running.actor.id
+        self.is_detached = False
+        self.is_async = template.is_async
+        self.limits = {
+            DEFAULT_GROUP: options.effective_max_concurrency(is_async=template.is_async),
+            **concurrency_groups(options),
+        }
+        self.in_order = not template.is_unordered
+        self.state = PENDING_CREATION
+        self.reason = ""
+        self.error: Value | None = None
+        self.restarts = 0
+        self.no_restart = False
+        self.leaving = False  # ends when it has run what it was sent
+        self.created = time.time()
+        self.ended = 0.0
+        self.kind: Any = None
+        self.instance: Any = None
+        self.creation: Call | None = None
+        self.grant: Grant | None = None
+        self.home = Home({})
+        self.loop: ActorLoop | None = None
+        self.semaphores: dict[str, Any] = {}
+        self.held: ObjectRef[Any] | None = None  # a detached actor holds itself
+        # Calls: in the order of each caller while arguments are missing, then ready, then running.
+        self.lanes: dict[bytes, deque[MethodCall]] = {}
+        self.ready: deque[MethodCall] = deque()
+        self.running: dict[str, int] = dict.fromkeys(self.limits, 0)
+        self.calls: dict[bytes, MethodCall] = {}
+
+    def group_of(self, method: str, chosen: str | None) -> str:
+        """Return the concurrency group that a call runs in."""
+        declared = getattr(getattr(self.kind, method, None), "__ray_concurrency_group__", None)
+        group = chosen or declared or DEFAULT_GROUP
+        if group not in self.limits:
+            known = ", ".join(repr(name) for name in self.limits if name) or "none"
+            raise ValueError(
+                f"{self.class_name}.{method} cannot run in the concurrency group {group!r}: the actor's groups are "
+                f"{known}. Declare it with @remote(concurrency_groups=...)."
+            )
+        return group
+
+    def running_as(self, task: bytes, name: str) -> Running:
+        """Return the context of code that runs in the actor."""
+        running = Running(task, name, self.spec, actor=self)
+        running.grant = self.grant
+        return running
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a handle has to know."""
+        return {
+            "class_name": self.class_name,
+            "methods": self.template.methods,
+            "max_pending_calls": self.template.options.effective_max_pending_calls,
+            "max_task_retries": self.template.options.effective_max_task_retries,
+            "unordered": self.template.is_unordered,
+        }
+
+    def row(self) -> dict[str, Any]:
+        """Return the actor as the state API shows it."""
+        lives = self.state == ALIVE
+        return {
+            "actor_id": self.id,
+            "class_name": self.class_name,
+            "state": self.state,
+            "name": self.name,
+            "namespace": self.namespace,
+            "job_id": self.id[-ids.JOB_SIZE :],
+            "pid": os.getpid() if self.restarts or self.state in (ALIVE, DEAD) else 0,
+            "worker_id": WORKER if lives else 0,
+            "num_restarts": self.restarts,
+            "is_detached": self.is_detached,
+            "required_resources": self.spec.resources,
+            "death_cause": self.reason,
+            "address": "",
+            "start_time": self.created,
+            "end_time": self.ended,
+            **self.spec.columns(),
+        }
+
+
+class Actors:
+    """Creates, names, restarts and ends actors."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        progress: Progress,
+        scheduler: Scheduler,
+        execution: Execution,
+        factory: ids.IdFactory,
+        namespace: str,
+    ) -> None:
+        self._objects = objects
+        self._progress = progress
+        self._scheduler = scheduler
+        self._execution = execution
+        self._ids = factory
+        self._namespace = namespace
+        self.table: dict[bytes, Actor] = {}
+        self.names: dict[tuple[str, str], Actor] = {}
+        self.default_lifetime = ""
+        self.methods: Methods  # set by the engine, for they know actors themselves
+        self._coroutines: Coroutines | None = None
+        self.record: Callable[[Call], None]
+        objects.on_handles_gone = self._handles_gone
+
+    @property
+    def coroutines(self) -> Coroutines:
+        """Where asynchronous actors run; made for the first of them, since importing asyncio takes a while."""
+        if self._coroutines is None:
+            from skate._engine.inline.coroutines import Coroutines
+
+            self._coroutines = Coroutines(self._objects, self._progress, self._execution, self)
+            self.methods.start_coroutine = self._coroutines.start
+        return self._coroutines
+
+    # ------------------------------------------------------------ creation
+
+    def create(
+        self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes, Any, bool]:
+        """Create an actor; return its id, what keeps it alive, and whether it is new."""
+        options = template.options
+        namespace = options.namespace or self._namespace
+        taken = self.names.get((namespace, options.name)) if options.name else None
+        if taken is not None:
+            if options.effective_get_if_exists:
+                return taken.id, None, False
+            raise ValueError(
+                f"The name {options.name} (namespace={namespace}) is already taken. Please use a different name or "
+                f"get the existing actor using get_actor('{options.name}', namespace='{namespace}')"
+            )
+        spec = make_spec(template.export, options, self._execution.environments.merged(options.runtime_env))
+        actor = Actor(self._ids.actor(), template, spec, self._namespace)
+        name = f"{actor.class_name}.__init__"
+        arguments = Arguments(self._objects, args, kwargs, name)
+        actor.kind = loads(template.export.code)
+        actor.creation = call = Call(
+            self._objects, CREATION + actor.id, name, "ACTOR_CREATION_TASK", spec, arguments
+        )
+        running = current.get()
+        call.parent = b"" if running is None else running.task
+        self.table[actor.id] = actor
+        if actor.name:
+            self.names[(actor.namespace, actor.name)] = actor
+        hold = self._objects.hold(actor.id)
+        actor.is_detached = (options.lifetime or self.default_lifetime) == "detached"
+        if actor.is_detached:
+            actor.held = hold
+        if arguments.when_complete(lambda: self._progress.add(lambda: self._place(actor))):
+            self._place(actor)
+        return actor.id, hold, True
+
+    def _place(self, actor: Actor) -> None:
+        """Create the instance, unless it has to wait for resources."""
+        call = actor.creation
+        if call is None or actor.state is DEAD:
+            return
+        assert call.arguments is not None
+        broken = call.arguments.broken()
+        if broken is not None:
+            self._creation_failed(actor, loads(broken.data))
+            return
+        why = self._scheduler.why_impossible(actor.spec)
+        if why:
+            error = failures.unschedulable(actor.class_name, why, actor=True)
+            self._creation_failed(actor, loads(error))
+            return
+        with self._scheduler.lending():
+            grant = self._scheduler.take(actor.spec)
+            if grant is None:
+                self._scheduler.wait(actor.id, actor.spec, lambda grant: self._begin(actor, grant))
+            else:
+                self._begin(actor, grant)
+
+    def _begin(self, actor: Actor, grant: Grant) -> None:
+        actor.grant = grant
+        if actor.state is DEAD:
+            self._give_back(actor)
+            return
+        environments = self._execution.environments
+        try:
+            actor.home = environments.home(actor.spec.environment, device_variables(grant))
+        except exceptions.RuntimeEnvSetupError as error:
+            self._creation_failed(actor, error)
+            return
+        self._construct(actor)
+
+    def _construct(self, actor: Actor) -> None:
+        """Run the constructor, for the first time or again."""
+        call = actor.creation
+        assert call is not None
+        call.begin(actor.running_as(call.id, call.name))
+        if actor.is_async:
+            self.coroutines.open(actor)
+        try:
+            if actor.loop is not None:
+                error = self.coroutines.construct(actor)
+            else:
+                with self._execution.surroundings(actor.home):
+                    error = Context().run(self.instantiate, actor)
+        except passing():
+            self.die(actor, self.died(actor, "Its constructor was interrupted."), "interrupted")
+            raise
+        call.ended = time.time()
+        if error is None:
+            self._created(actor)
+        elif isinstance(error, ExitRequest):
+            self.die(actor, self.died(actor, EXITED), EXITED)
+        else:
+            call.error_type = type(error).__name__
+            cause = task_error(error, call.name, actor.instance, actor.id)
+            self._creation_failed(actor, cause)
+
+    @staticmethod
+    def instantiate(actor: Actor) -> BaseException | None:
+        """Make the instance; return what its constructor raised. Runs in the actor's surroundings."""
+        call = actor.creation
+        assert call is not None
+        assert call.arguments is not None
+        current.set(call.running)
+        try:
+            args, kwargs = call.arguments.load()
+            actor.instance = actor.kind.__new__(actor.kind)
+            actor.instance.__init__(*args, **kwargs)
+        except passing():
+            raise
+        except BaseException as error:
+            return error
+        return None
+
+    def _created(self, actor: Actor) -> None:
+        if actor.state is DEAD:  # it was killed while its constructor ran
+            return
+        actor.state = ALIVE
+        assert actor.creation is not None
+        actor.creation.state = "FINISHED"
+        self.record(actor.creation)
+        if actor.template.options.effective_max_restarts == 0:
+            actor.creation = None  # lets go of the arguments
+        self.methods.pump(actor)
+        self.end_if_left(actor)
+
+    def _creation_failed(self, actor: Actor, cause: BaseException) -> None:
+        assert actor.creation is not None
+        actor.creation.state = "FAILED"
+        self.record(actor.creation)
+        error = creation_error(cause, actor.id, actor.class_name)
+        self.die(actor, Value.error(error), "creation failed")
+
+    # ------------------------------------------------------------ handles
+
+    def hold(self, id: bytes) -> Any:
+        """Return what keeps an actor alive for a handle that arrives here."""
+        running = current.get()
+        if running is not None and running.actor is not None and running.actor.id == id:
+            return OwnHold(self._objects, id)
+        return self._objects.hold(id)
+
+    def _handles_gone(self, id: bytes) -> None:
+        actor = self.table.get(id)
+        if actor is not None and actor.state is not DEAD:
+            actor.leaving = True
+            self.end_if_left(actor)
+
+    def end_if_left(self, actor: Actor) -> None:
+        """End an actor without handles once it has run what it was sent."""
+        if actor.leaving and not actor.calls and actor.state is not DEAD:
+            self.leave(actor, OUT_OF_SCOPE)
+
+    # ------------------------------------------------------------ the end
+
+    def kill(self, id: bytes, *, no_restart: bool) -> None:
+        """Kill an actor; it may restart unless `no_restart`."""
+        actor = self.table.get(id)
+        if actor is None or actor.state is DEAD:
+            return
+        running = current.get()
+        self.lose(actor, KILLED, no_restart=no_restart)
+        if running is not None and running.actor is actor:
+            raise KilledHere(1)
+
+    def lose(self, actor: Actor, reason: str, *, no_restart: bool = False, code: int | None = None) -> None:
+        """The actor's process would have ended: restart the actor or let it be dead."""
+        actor.no_restart = actor.no_restart or no_restart
+        limit = actor.template.options.effective_max_restarts
+        may_restart = limit < 0 or actor.restarts < limit
+        if actor.no_restart or not may_restart or actor.creation is None:
+            self.die(actor, self.died(actor, reason, code=code), reason)
+            return
+        actor.restarts += 1
+        actor.state = RESTARTING
+        actor.creation.attempt += 1
+        self.methods.lost(actor)
+        self._drop_instance(actor)
+        actor.home.left = None
+        self._end_owned(actor)
+        self._construct(actor)
+
+    def leave(self, actor: Actor, reason: str) -> None:
+        """End an actor in an orderly way: it may clean up."""
+        if actor.state is DEAD:
+            return
+        closer = getattr(actor.instance, "__ray_shutdown__", None)
+        if callable(closer):
+            try:
+                with self._execution.surroundings(actor.home):
+                    Context().run(self._shut_down, actor, closer)
+            except Exception:
+                logging.getLogger("skate").exception("__ray_shutdown__ of %s failed", actor.class_name)
+        self.die(actor, self.died(actor, reason), reason)
+
+    @staticmethod
+    def _shut_down(actor: Actor, closer: Callable[[], None]) -> None:
+        current.set(actor.running_as(CREATION + actor.id, f"{actor.class_name}.__ray_shutdown__"))
+        closer()
+
+    def died(self, actor: Actor, reason: str, *, code: int | None = None) -> Value:
+        """Return the error of calls to a dead actor."""
+        return Value.failure(
+            failures.actor_died(actor.id, actor.class_name, actor.name, reason, pid=os.getpid(), code=code)
+        )
+
+    def die(self, actor: Actor, error: Value, reason: str) -> None:
+        """The actor is dead: its calls fail, its resources are free."""
+        if actor.state is DEAD:
+            return
+        actor.state = DEAD
+        actor.error = error
+        actor.reason = reason
+        actor.ended = time.time()
+        if self.names.get((actor.namespace, actor.name)) is actor:
+            del self.names[(actor.namespace, actor.name)]
+        actor.creation = actor.held = None
+        self._scheduler.forget(actor.id)
+        for call in list(actor.calls.values()):
+            self.methods.fail(actor, call, error)
+        self._drop_instance(actor)
+        self._give_back(actor)
+        self._end_owned(actor)
+
+    def _end_owned(self, owner: Actor) -> None:
+        """End the actors that an actor created: in a process of its own it would take them along."""
+        reason = f"The actor {owner.class_name} that created this one has died."
+        for actor in list(self.table.values()):
+            if actor.owner == owner.id and actor.state is not DEAD and actor.held is None:
+                self.die(actor, self.died(actor, reason), reason)
+
+    def _drop_instance(self, actor: Actor) -> None:
+        actor.instance = None
+        loop, actor.loop = actor.loop, None
+        if loop is not None:
+            loop.close()
+
+    def _give_back(self, actor: Actor) -> None:
+        grant, actor.grant = actor.grant, None
+        if grant is not None:
+            self._scheduler.give(grant)
+
+    def group_gone(self, group: bytes) -> None:
+        """End the actors in a removed placement group."""
+        error = Value.failure(failures.group_removed(actor=True))
+        for actor in list(self.table.values()):
+            if actor.spec.group == group and actor.state is not DEAD:
+                self.die(actor, error, "placement group removed")
+
+    def close(self) -> None:
+        """End all actors."""
+        for actor in list(self.table.values()):
+            reason = "The job that created the actor has ended."
+            self.die(actor, self.died(actor, reason), reason)

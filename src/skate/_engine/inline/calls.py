@@ -1,0 +1,218 @@
+"""A call on its way: what it was given, what will hold its results, how often it may run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from skate._base import errors as exceptions
+from skate._base import ids
+from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._base.serialization import loads
+from skate._engine.common import failures
+from skate._engine.common.calls import DYNAMIC, Dependencies, pack_arguments, split_arguments
+from skate._engine.common.states import FAILED, FINISHED, WAITING
+from skate._engine.inline.context import Running, Spec
+from skate._engine.inline.objects import Objects, Value
+
+if TYPE_CHECKING:
+    from skate._engine.inline.streams import Stream
+
+
+WORKER = 1  # the number of the one process there is
+
+
+class Arguments:
+    """The arguments of a call: serialized, with references in place of what is not there yet."""
+
+    __slots__ = ("_data", "_dependencies", "_keep", "_objects")
+
+    def __init__(self, objects: Objects, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> None:
+        args, kwargs, found = split_arguments(args, kwargs)
+        objects.check([reference for _, reference in found])
+        payload = pack_arguments(args, kwargs, what)
+        self._objects = objects
+        self._data = payload.to_bytes()
+        self._keep = payload.references
+        self._dependencies: Dependencies = found
+
+    def missing(self) -> list[ObjectRef[Any]]:
+        """Return the references that have no value yet."""
+        return [reference for _, reference in self._dependencies if reference._state == PENDING]
+
+    def broken(self) -> Value | None:
+        """Return the error of an argument that could not be computed."""
+        for _, reference in self._dependencies:
+            if reference._state == ERROR:
+                error: Value = reference._data
+                return error
+        return None
+
+    def when_complete(self, callback: Callable[[], None]) -> bool:
+        """Call `callback` once nothing is missing any more, or an error is there; tell whether that is now."""
+        missing = self.missing()
+        if not missing or self.broken() is not None:
+            return True
+        remaining = len(missing)
+
+        def arrived(reference: ObjectRef[Any]) -> None:
+            nonlocal remaining
+            before, remaining = remaining, 0 if reference._state == ERROR else remaining - 1
+            if before > 0 and remaining <= 0:
+                callback()
+
+        for reference in missing:
+            self._objects.watch(reference, arrived)
+        return False
+
+    def load(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and keyword arguments, the caller's values copied."""
+        args, kwargs = loads(self._data)
+        args, kwargs = list(args), dict(kwargs or {})
+        for slot, reference in self._dependencies:
+            value = self._objects.value_of(reference)
+            if isinstance(slot, int):
+                args[slot] = value
+            else:
+                kwargs[slot] = value
+        return args, kwargs
+
+
+class Call:
+    """One task, or one call of an actor's method."""
+
+    __slots__ = (
+        "_objects", "arguments", "attempt", "cancelled", "count", "created", "done", "ended", "error_type", "id",
+        "keep", "kind", "name", "parent", "per_yield", "references", "retries_left", "retry", "running", "spec",
+        "started", "state", "stream", "window",
+    )  # fmt: skip
+
+    def __init__(
+        self, objects: Objects, id: bytes, name: str, kind: str, spec: Spec, arguments: Arguments
+    ) -> None:
+        self._objects = objects
+        self.id = id
+        self.name = name
+        self.kind = kind
+        self.spec = spec
+        self.arguments: Arguments | None = arguments
+        self.count = 1
+        self.references: list[ObjectRef[Any]] = []
+        self.stream: Stream | None = None
+        self.window = 0
+        self.per_yield = 1
+        self.retries_left = 0
+        self.retry: bool | tuple[type[Exception], ...] = False
+        self.attempt = 0
+        self.cancelled = False
+        self.done = False
+        self.keep: Any = None  # what must live until the call is done
+        self.running: Running | None = None
+        self.parent = b""
+        self.state = WAITING
+        self.created = time.time()
+        self.started = 0.0
+        self.ended = 0.0
+        self.error_type: str | None = None
+
+    def make_references(self, count: int) -> Any:
+        """Return what the caller gets: a reference, several, or None."""
+        self.count = count
+        number = 1 if count == DYNAMIC else count
+        made = [self._objects.new(ids.object_id(self.id, index)) for index in range(1, number + 1)]
+        self.references = made
+        if count in (1, DYNAMIC):
+            return made[0]
+        return list(made) if count > 1 else None
+
+    def begin(self, running: Running) -> None:
+        """The call starts to run, once more perhaps."""
+        running.attempt = self.attempt
+        self.running = running
+        self.started = self.started or time.time()
+
+    def spend_retry(self) -> bool:
+        """Use one of the retries that are left; tell whether there was one."""
+        if not self.retries_left or self.cancelled or self.done:
+            return False
+        if self.retries_left > 0:
+            self.retries_left -= 1
+        self.attempt += 1
+        return True
+
+    def settle(self, values: Sequence[Value]) -> None:
+        """Give the references their values."""
+        if self.cancelled:
+            self.fail(self.cancellation())
+            return
+        if self.done:
+            return
+        self._finish(FINISHED)
+        for reference, value in zip(self.references, values, strict=False):
+            self._objects.settle(reference, value)
+        self.references = []
+
+    def fail(self, error: Value) -> None:
+        """Give every reference an error; a stream gets it as its last item."""
+        if self.done:
+            return
+        self.error_type = self.error_type or _type_name(error)
+        self._finish(FAILED)
+        if self.stream is not None:
+            self.stream.fail(error)
+        for reference in self.references:
+            self._objects.settle(reference, error)
+        self.references = []
+
+    def fail_with(self, argument: Value) -> None:
+        """Fail because an argument could not be computed; the error names both tasks."""
+        cause = loads(argument.data)
+        if isinstance(cause, exceptions.RayTaskError):
+            argument = Value.error(exceptions.RayTaskError.from_dependency(self.name, cause))
+        self.fail(argument)
+
+    def finish_stream(self) -> None:
+        """The generator has yielded its last item."""
+        if not self.done:
+            self._finish(FINISHED)
+
+    def cancellation(self) -> Value:
+        """Return the error of a call that was cancelled."""
+        return Value.failure(failures.cancelled(self.id))
+
+    def _finish(self, state: str) -> None:
+        self.done = True
+        self.state = state
+        self.ended = time.time()
+        self.arguments = self.keep = None
+
+    def row(self) -> dict[str, Any]:
+        """Return the call as the state API shows it."""
+        actor = ids.actor_of(self.id)
+        return {
+            "task_id": self.id,
+            "name": self.name,
+            "type": self.kind,
+            "job_id": self.id[-ids.JOB_SIZE :],
+            "actor_id": actor or b"",
+            "state": self.state,
+            "created": self.created,
+            "started": self.started,
+            "ended": self.ended,
+            "worker_id": WORKER,
+            "worker_pid": os.getpid(),
+            "attempt_number": self.attempt,
+            "error_type": self.error_type,
+            "parent_task_id": self.parent,
+            "required_resources": {} if self.kind == "ACTOR_TASK" else self.spec.resources,
+            "func_or_class_name": self.name if actor is not None else self.spec.qualname or self.name,
+            **self.spec.columns(),
+        }
+
+
+def _type_name(error: Value) -> str:
+    found = loads(error.data)
+    cause = getattr(found, "cause", None)
+    return type(cause if isinstance(cause, BaseException) else found).__name__

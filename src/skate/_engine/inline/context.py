@@ -1,0 +1,84 @@
+"""What is running: the task or call that user code belongs to, and what it was given."""
+
+from __future__ import annotations
+
+import json
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skate._engine.common.resources import Grant
+    from skate._engine.inline.actors import Actor
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What all calls of a function with its options, or of an actor, have in common."""
+
+    name: str
+    module: str
+    qualname: str
+    resources: dict[str, float]
+    group: bytes = b""
+    bundle: int = -1
+    capture_children: bool = False
+    node: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+    label_choices: list[dict[str, str]] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    def columns(self) -> dict[str, Any]:
+        """Return what the tables of tasks and actors both show."""
+        return {
+            "placement_group_id": self.group,
+            "label_selector": self.labels,
+            "runtime_env": environment_text(self.environment),
+        }
+
+
+def environment_text(environment: dict[str, Any]) -> str:
+    """Return a runtime environment as the state API gets it."""
+    return json.dumps({"env": environment}, sort_keys=True, default=str) if environment else ""
+
+
+class Running:
+    """A task or call while it runs; what the runtime context shows."""
+
+    __slots__ = (
+        "actor", "attempt", "cancelled", "children", "depth", "exiting", "grant", "name", "task", "template",
+    )  # fmt: skip
+
+    def __init__(self, task: bytes, name: str, template: Spec, *, actor: Actor | None = None) -> None:
+        submitter = current.get()
+        self.task = task
+        self.name = name
+        self.template = template
+        self.actor = actor
+        self.depth: int = 0 if submitter is None else submitter.depth + 1
+        self.attempt = 0
+        self.cancelled = False
+        self.exiting = False  # whether it called exit_actor
+        self.children: list[bytes] = []  # what it submitted, for recursive cancelling
+        self.grant: Grant | None = None
+
+    @property
+    def resources(self) -> dict[str, list[str]]:
+        """The accelerators that it may use."""
+        return {} if self.grant is None else self.grant.device_ids()
+
+    @property
+    def caller(self) -> bytes:
+        """Who calls actors here: the calls of one caller run in order."""
+        return self.task if self.actor is None else self.actor.id
+
+
+DRIVER = b""  # the caller outside of tasks and actors
+
+current: ContextVar[Running | None] = ContextVar("skate_inline_running", default=None)
+
+
+def caller() -> bytes:
+    """Return who calls from here."""
+    running = current.get()
+    return DRIVER if running is None else running.caller

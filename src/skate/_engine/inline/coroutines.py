@@ -1,0 +1,171 @@
+"""Asynchronous actors: their calls are coroutines in an event loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from contextvars import Context
+from typing import Any
+
+from skate._engine.common.outcomes import ExitRequest, checked_generator, exit_code, split_yield
+from skate._engine.common.states import RUNNING
+from skate._engine.inline.actors import Actor, Actors
+from skate._engine.inline.context import Running, current
+from skate._engine.inline.execution import Execution, ended_by
+from skate._engine.inline.loops import ActorLoop
+from skate._engine.inline.methods import Host, MethodCall
+from skate._engine.inline.objects import Objects, Value
+from skate._engine.inline.progress import Progress
+from skate._engine.inline.surroundings import passing
+
+
+class Coroutines:
+    """Runs the calls of asynchronous actors."""
+
+    def __init__(self, objects: Objects, progress: Progress, execution: Execution, actors: Actors) -> None:
+        self._objects = objects
+        self._progress = progress
+        self._execution = execution
+        self._actors = actors
+
+    # ------------------------------------------------------------ the actor
+
+    def open(self, actor: Actor) -> None:
+        """Give an actor its event loop."""
+
+        def on_exit(error: SystemExit) -> None:
+            self._actors.lose(actor, "A coroutine of the actor ended the interpreter.", code=exit_code(error))
+
+        actor.loop = ActorLoop(self._progress, lambda: self._execution.surroundings(actor.home), on_exit)
+        actor.semaphores = {group: asyncio.Semaphore(limit) for group, limit in actor.limits.items()}
+
+    def construct(self, actor: Actor) -> BaseException | None:
+        """Run the constructor inside the loop; return what it raised."""
+        outcome: list[BaseException | None] = []
+        loop = actor.loop
+        assert loop is not None
+
+        async def create() -> None:
+            try:
+                outcome.append(self._actors.instantiate(actor))
+            except passing() as error:
+                loop.interrupt(error)
+
+        loop.spawn(create(), Context())
+        while not outcome and loop.run():
+            pass
+        return outcome[0]
+
+    # ------------------------------------------------------------ calls
+
+    def start(self, actor: Actor, call: MethodCall, host: Host) -> None:
+        """Start a call at the loop's next turn."""
+        assert actor.loop is not None
+        running = actor.running_as(call.id, call.name)
+
+        def spawned(task: asyncio.Task[None]) -> None:
+            call.coroutine = task
+            task.add_done_callback(ended)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled():  # before it had begun, so that it could not say so itself
+                if host.is_current:
+                    call.fail(call.cancellation())
+                host.over(call)
+
+        actor.loop.spawn(self._serve(actor, call, host, running), Context(), spawned)
+
+    async def _serve(self, actor: Actor, call: MethodCall, host: Host, running: Running) -> None:
+        current.set(running)
+        loop = actor.loop
+        assert loop is not None
+        try:
+            async with actor.semaphores[call.group]:
+                await self._run(call, host, running)
+        except asyncio.CancelledError:
+            if host.is_current:  # else the call runs again in the new instance
+                call.fail(call.cancellation())
+        except passing() as error:
+            call.fail(Value.error(ended_by(error)))
+            loop.interrupt(error)
+        finally:
+            # A plain generator goes on without this coroutine, and tells when it is over.
+            if call.done or call.stream is None:
+                host.over(call)
+
+    async def _run(self, call: MethodCall, host: Host, running: Running) -> None:
+        while not call.done:
+            call.state = RUNNING
+            call.begin(running)
+            attempt = call.attempt
+            try:
+                values = await self._values(call, host, running)
+                if running.exiting:
+                    raise ExitRequest(0)
+            except (asyncio.CancelledError, *passing()):  # type: ignore[misc]
+                raise
+            except BaseException as error:
+                if call.attempt != attempt or not host.judge(call, error):
+                    return
+            else:
+                if values is not None and call.attempt == attempt:
+                    call.settle(values)
+                return
+
+    async def _values(self, call: MethodCall, host: Host, running: Running) -> list[Value] | None:
+        assert call.arguments is not None
+        args, kwargs = call.arguments.load()
+        function = host.function(call)
+        if call.stream is not None and inspect.isgeneratorfunction(inspect.unwrap(function)):
+            self._execution.stream(call, host, running, host.home)
+            return None
+        value = function(*args, **kwargs)
+        del args, kwargs
+        if call.stream is not None:
+            await self._stream(call, checked_generator(value, call.name))
+            return None
+        if inspect.isawaitable(value):
+            value = await value
+        return self._execution.values(call, value)
+
+    async def _stream(self, call: MethodCall, generator: Any) -> None:
+        """Yield the items of an asynchronous generator as they are asked for."""
+        stream = call.stream
+        assert stream is not None
+        loop = asyncio.get_running_loop()
+        parked: asyncio.Future[None] | None = None
+
+        def wake() -> None:
+            if parked is not None and not parked.done():
+                parked.set_result(None)
+
+        def wanted() -> None:
+            if parked is not None and not parked.done():
+                self._objects.call_in_loop(loop, wake)
+
+        stream.on_closed = wanted
+        stream.start(wanted)
+        index = 0
+        try:
+            while True:
+                while stream.wanted <= stream.made and not stream.closed:
+                    parked = loop.create_future()
+                    if stream.wanted > stream.made or stream.closed:  # a thread was faster
+                        break
+                    await parked
+                if stream.closed:
+                    break
+                try:
+                    value = await anext(generator)
+                except StopAsyncIteration:
+                    break
+                for item in split_yield(value, call.per_yield, call.name):
+                    index += 1
+                    made = self._execution.value(item, call.name)
+                    if index > stream.made:  # not one that an earlier attempt made already
+                        stream.add(made)
+        finally:
+            stream.on_wanted = None
+            await generator.aclose()
+        call.finish_stream()
+        stream.end()

@@ -1,0 +1,504 @@
+"""The inline engine: everything in this process, in the thread that asks, for plain debuggers and tests.
+
+A program does the same as on the local engine, but for what takes more than one process or thread:
+
+- A task runs to its end inside `.remote()`. It cannot wait for what its caller does afterwards: that raises
+  `DeadlockError`, as does everything else that would wait forever.
+- Calls of an actor do not overlap, also with `max_concurrency`, unless they are coroutines or one calls the other.
+- A generator runs as it is read.
+- Ctrl-C and the `quit` of a debugger reach the caller. `sys.exit` in a task is a worker that died; `os._exit`
+  and a crash in native code end the program.
+- Variables and the working folder are put back after each call; anything else that belongs to a process
+  (module globals, signal handlers, random state) is shared with the driver.
+- `runtime_env` cannot install packages.
+- Coroutines and timers go on only while somebody waits: in `get`, `wait`, `await`, or `.remote()`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from skate._base import errors as exceptions
+from skate._base import ids
+from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
+from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._base.options import MethodOptions
+from skate._base.serialization import serialize
+from skate._engine.common import failures
+from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, memory, resources
+from skate._engine.common.outcomes import ExitRequest, serialize_put
+from skate._engine.common.tables import group_table, node_row
+from skate._engine.inline.actors import Actor, Actors
+from skate._engine.inline.calls import WORKER, Arguments, Call
+from skate._engine.inline.context import current
+from skate._engine.inline.deadlock import would_wait_forever
+from skate._engine.inline.environments import Environments
+from skate._engine.inline.execution import Execution
+from skate._engine.inline.groups import Group
+from skate._engine.inline.guests import Guests
+from skate._engine.inline.methods import MethodCall, Methods
+from skate._engine.inline.objects import Objects, Value
+from skate._engine.inline.progress import Progress
+from skate._engine.inline.scheduler import Scheduler
+from skate._engine.inline.streams import Stream
+from skate._engine.inline.tasks import Tasks
+from skate._engine.inline.views import Views
+
+
+class InlineEngine:
+    """Implements the engine protocol without any other process."""
+
+    name = "inline"
+
+    def __init__(
+        self,
+        total: dict[str, float],
+        devices: dict[str, list[str]],
+        labels: dict[str, str],
+        namespace: str,
+        environment: dict[str, Any],
+        metadata: dict[str, Any],
+    ) -> None:
+        self.job = ids.JobID.from_int(1).binary()
+        self.node = secrets.token_bytes(ids.UNIQUE_SIZE)
+        self.namespace = namespace
+        self.metadata = metadata
+        base = os.environ.get("SKATE_TMPDIR") or tempfile.gettempdir()
+        folder = f"session-inline-{os.getpid()}-{secrets.token_hex(3)}"
+        self.session = os.path.join(base, f"skate-{os.getuid()}", folder)  # a name: nothing is kept there
+        factory = ids.IdFactory(WORKER, self.job, self.node)
+        self._ids = factory
+        self.environments = Environments(environment)
+        self.progress = Progress()
+        self.guests = Guests(self.progress)
+        self.objects = Objects(self.progress, factory, int(total["object_store_memory"]))
+        self.scheduler = Scheduler(self.progress, self.node, total, devices, labels)
+        self._execution = Execution(self.objects, self.environments, self.progress.lock)
+        self.tasks = Tasks(
+            self.objects, self.progress, self.scheduler, self._execution, factory, self._stream
+        )
+        self.actors = Actors(self.objects, self.progress, self.scheduler, self._execution, factory, namespace)
+        self.actors.default_lifetime = str(metadata.get("default_actor_lifetime", ""))
+        self.methods = Methods(
+            self.objects, self.progress, self.scheduler, self._execution, factory, self.actors, self._stream
+        )
+        self.actors.methods = self.methods
+        self.actors.record = lambda call: self.tasks.history.append(call.row())
+        self.views = Views(self)
+        self.objects.get = self.get
+        self.objects.on_awaited = self._awaited
+        self.objects.install()
+        self._at_shutdown: list[Callable[[], None]] = []
+        atexit.register(self.shutdown)
+
+    def _stream(self, call: Call) -> Stream:
+        stream = Stream(self.objects, self.progress, call.id, call.name, call.window)
+        stream.begin_wait = self.guests.begin
+        stream.reasons = lambda: self.views.explain_call(call)
+        return stream
+
+    def _awaited(self, reference: ObjectRef[Any]) -> None:
+        """Somebody waits for a reference without `get`: let the engine be driven meanwhile."""
+        end = self.guests.begin()
+        if end is not None:
+            self.objects.watch(reference, lambda _: end())
+
+    def _settle_down(self) -> None:
+        """After a call from outside of tasks, let everything run that can."""
+        if current.get() is None:
+            self.progress.run_ready()
+
+    # ------------------------------------------------------------ objects
+
+    def put(self, value: Any) -> ObjectRef[Any]:
+        """Store a value."""
+        self.objects.check_open()
+        return self.objects.put(serialize_put(value))
+
+    def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
+        """Return the values of references; raise the first error."""
+        self.objects.check(references)
+        self._check_cancelled()
+
+        def all_there() -> bool:
+            return any(r._state == ERROR for r in references) or all(r._state != PENDING for r in references)
+
+        if not all_there():
+            with self.scheduler.lending():
+                self.scheduler.retry()
+                self.progress.until(all_there, timeout, lambda: self._in_vain("get", references))
+        self.objects.check_open()
+        for reference in references:
+            if reference._state == ERROR:
+                self.objects.value_of(reference)
+        pending = sum(reference._state == PENDING for reference in references)
+        if pending:
+            raise exceptions.GetTimeoutError(
+                f"Get timed out: {pending} of {len(references)} objects are not ready after {timeout} s. "
+                "skate.util.state.why(ref) says what they wait for."
+            )
+        return [self.objects.value_of(reference) for reference in references]
+
+    def _in_vain(self, what: str, waitables: Sequence[Any]) -> BaseException:
+        references = [w for w in waitables if isinstance(w, ObjectRef) and w._state == PENDING]
+        names = ", ".join(map(repr, references[:3])) + (", …" if len(references) > 3 else "")
+        error = would_wait_forever(f"{what}({names})", self.views.why(references))
+        for reference in references:
+            # Else it would run once this error has made the actor free: for nobody, and perhaps round and round.
+            actor, call = self._maker(ids.task_of(reference._id))
+            if actor is not None and isinstance(call, MethodCall) and not call.claimed:
+                self.methods.fail(actor, call, Value.error(error))
+        return error
+
+    def _maker(self, task: bytes) -> tuple[Actor | None, Call | None]:
+        """Return who runs a task or call that is not done, and what it is."""
+        id = ids.actor_of(task)
+        if id is None:
+            return None, self.tasks.table.get(task)
+        actor = self.actors.table.get(id)
+        return actor, None if actor is None else actor.calls.get(task)
+
+    @staticmethod
+    def _check_cancelled() -> None:
+        running = current.get()
+        if running is not None and running.cancelled:
+            raise exceptions.TaskCancelledError(running.task.hex())
+
+    def wait(
+        self, references: list[Any], num_returns: int, timeout: float | None
+    ) -> tuple[list[Any], list[Any]]:
+        """Split references into those that are ready, at most `num_returns`, and the rest."""
+        self.objects.check([waitable for waitable in references if isinstance(waitable, ObjectRef)])
+        self._check_cancelled()
+
+        def enough() -> bool:
+            found = 0
+            for waitable in references:
+                found += _is_ready(waitable)
+                if found >= num_returns:
+                    return True
+            return False
+
+        with self.scheduler.lending():
+            self.scheduler.retry()
+            self.progress.until(enough, timeout, lambda: self._in_vain("wait", references))
+        self.objects.check_open()
+        ready: list[Any] = []
+        rest: list[Any] = []
+        for waitable in references:
+            (ready if len(ready) < num_returns and _is_ready(waitable) else rest).append(waitable)
+        return ready, rest
+
+    def free(self, references: Sequence[ObjectRef[Any]]) -> None:
+        """Drop the values of these references now."""
+        self.objects.check(references)
+        for reference in references:
+            self.objects.free(reference)
+
+    # ------------------------------------------------------------ tasks
+
+    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a task and return its reference or references."""
+        self.objects.check_open()
+        result = self.tasks.submit(function, args, kwargs)
+        self._settle_down()
+        return result
+
+    def cancel(self, reference: ObjectRef[Any], *, force: bool, recursive: bool) -> None:
+        """Cancel the task or call that makes an object."""
+        self.objects.check([reference])
+        self.cancel_task(ids.task_of(reference._id), force=force, recursive=recursive)
+
+    def cancel_task(self, task: bytes, *, force: bool, recursive: bool) -> None:
+        """Cancel a task or call."""
+        if force and ids.actor_of(task) is not None:
+            raise ValueError("force=True is not supported for actor tasks: use skate.kill to end the actor.")
+        actor, call = self._maker(task)
+        if call is None:
+            return
+        children = list(call.running.children) if recursive and call.running is not None else []
+        if isinstance(call, MethodCall) and actor is not None:
+            self.methods.cancel(actor, call)
+        else:
+            self.tasks.cancel(call)
+        for child in children:
+            self.cancel_task(child, force=False, recursive=True)
+        self._settle_down()
+
+    # ------------------------------------------------------------ actors
+
+    def create_actor(
+        self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes, Any, bool]:
+        """Create an actor; return its id, what keeps it alive, and whether it is new."""
+        self.objects.check_open()
+        created = self.actors.create(template, args, kwargs)
+        self._settle_down()
+        return created
+
+    def hold_actor(self, actor: bytes) -> Any:
+        """Return what keeps an actor alive for a handle that arrives here."""
+        return self.actors.hold(actor)
+
+    def call(
+        self,
+        actor: bytes,
+        method: MethodInfo,
+        options: MethodOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        keep: Any,
+        *,
+        retries: int = 0,
+        limit: int = -1,
+        unordered: bool = False,
+    ) -> Any:
+        """Call a method of an actor."""
+        self.objects.check_open()
+        found = self.actors.table.get(actor)
+        if found is None:
+            raise exceptions.ActorHandleNotFoundError(
+                f"The actor {actor.hex()} is not of this session: the session that made the handle has ended."
+            )
+        if 0 < limit <= len(found.calls):
+            raise exceptions.PendingCallsLimitExceeded(
+                f"The actor has {len(found.calls)} calls pending, and max_pending_calls is {limit}: get some of the "
+                "results before calling again."
+            )
+        arguments = Arguments(self.objects, args, kwargs, method.name)
+        result = self.methods.submit(found, method, options, arguments, keep, retries)
+        self._settle_down()
+        return result
+
+    def kill(self, actor: bytes, *, no_restart: bool) -> None:
+        """Kill an actor."""
+        self.objects.check_open()
+        self.actors.kill(actor, no_restart=no_restart)
+        self._settle_down()
+
+    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, Any]:
+        """Return id and metadata of the actor with this name."""
+        where = namespace or self.namespace
+        actor = self.actors.names.get((where, name))
+        if actor is None:
+            raise ValueError(failures.no_such_actor(name, where))
+        return actor.id, actor.metadata
+
+    def named_actors(self, *, all_namespaces: bool) -> list[dict[str, str]]:
+        """Return the names of living named actors."""
+        return [
+            {"name": name, "namespace": namespace}
+            for namespace, name in list(self.actors.names)
+            if all_namespaces or namespace == self.namespace
+        ]
+
+    def own_methods(self) -> tuple[Any, str, int, int, bool]:
+        """Return what a handle to the actor that asks needs."""
+        actor = self._actor()
+        assert actor is not None
+        found = actor.metadata
+        keys = ("methods", "class_name", "max_task_retries", "max_pending_calls", "unordered")
+        methods, class_name, retries, limit, unordered = (found[key] for key in keys)
+        return methods, class_name, retries, limit, unordered
+
+    def actor_name(self) -> str:
+        """Return the name of the actor that asks, "" if it has none."""
+        actor = self._actor()
+        return "" if actor is None else actor.name
+
+    def exit_actor(self) -> None:
+        """End the actor that asks, by an exception that runs through the user's code."""
+        if self._actor() is None:
+            raise TypeError("exit_actor API is called on a non-actor worker: only an actor can exit itself.")
+        running = current.get()
+        assert running is not None
+        running.exiting = True  # also when the user's code catches the exception
+        raise ExitRequest(0)
+
+    @staticmethod
+    def _actor() -> Actor | None:
+        running = current.get()
+        return None if running is None else running.actor
+
+    # ------------------------------------------------------------ placement groups
+
+    def create_placement_group(
+        self,
+        bundles: list[dict[str, float]],
+        strategy: str,
+        name: str,
+        lifetime: str | None,
+        labels: list[dict[str, str]],
+    ) -> bytes:
+        """Reserve bundles; the reservation may happen later."""
+        self.objects.check_open()
+        group = Group(self._ids.group(), bundles, strategy)
+        group.name = name
+        group.namespace = self.namespace
+        group.detached = lifetime == "detached"
+        self.scheduler.groups.create(group, labels)
+        return group.id
+
+    def remove_placement_group(self, id: bytes) -> None:
+        """End what runs in a group, and give its resources back."""
+        self.objects.check_open()
+        self.actors.group_gone(id)
+        self.tasks.group_gone(id)
+        if self.scheduler.groups.remove(id):
+            self.scheduler.retry()
+        self._settle_down()
+
+    def placement_group_ready(self, id: bytes, value: object) -> ObjectRef[Any]:
+        """Return a reference that gets `value` once the group is reserved."""
+        self.objects.check_open()
+        reference = self.objects.new(ids.object_id(self._ids.task(), 1))
+        made = self.objects.store(serialize(value))
+        group = self.scheduler.groups.table.get(id)
+
+        def look() -> None:
+            if group is None or group.state == "REMOVED":
+                error = failures.group_removed(actor=False)
+            elif group.impossible:
+                error = failures.unschedulable("The placement group", group.impossible)
+            elif group.state == "CREATED":
+                self.objects.settle(reference, made)
+                return
+            else:
+                group.watchers.append(look)
+                return
+            self.objects.settle(reference, Value.failure(error))
+
+        look()
+        return reference
+
+    def placement_group_table(self) -> dict[str, dict[str, Any]]:
+        """Return all groups in the shape of Ray's table."""
+        return group_table(self.scheduler.groups.rows(self.job), self.node)
+
+    def find_placement_group(self, name: str, namespace: str | None) -> bytes | None:
+        """Return the id of the group with this name."""
+        group = self.scheduler.groups.find(name, namespace or self.namespace)
+        return None if group is None else group.id
+
+    def current_placement_group(self) -> bytes | None:
+        """Return the group that the running task or actor is in."""
+        running = current.get()
+        return None if running is None else running.template.group or None
+
+    # ------------------------------------------------------------ the node and this process
+
+    def context(self) -> dict[str, Any]:
+        """Return what the runtime context shows."""
+        running = current.get()
+        actor = self._actor()
+        return {
+            "worker": WORKER,
+            "job": self.job,
+            "node": self.node,
+            "session": self.session,
+            "namespace": self.namespace,
+            "labels": self.scheduler.labels,
+            "task": running,
+            "actor": None if actor is None else (actor.id, actor.class_name),
+            "environment": self.environments.job if running is None else running.template.environment,
+        }
+
+    @property
+    def actor_handle(self) -> tuple[bytes, str] | None:
+        """The actor or task that asks, if it is one: such code does not end the session."""
+        running = current.get()
+        return None if running is None else (running.caller, running.name)
+
+    @property
+    def restarts(self) -> int:
+        """How often the actor that asks was restarted."""
+        actor = self._actor()
+        return 0 if actor is None else actor.restarts
+
+    @property
+    def is_async_actor(self) -> bool:
+        """Whether the actor that asks is asynchronous."""
+        actor = self._actor()
+        return actor is not None and actor.is_async
+
+    def resources(self) -> dict[str, float]:
+        """Return all resources of the node."""
+        return self.scheduler.total
+
+    def available(self) -> dict[str, float]:
+        """Return the resources that nobody uses now."""
+        return self.scheduler.available
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the one node in the shape of Ray's table."""
+        return [node_row(self.node, self.session, self.resources(), self.scheduler.labels)]
+
+    def state(self, kind: str) -> list[dict[str, Any]]:
+        """Return a table of the state API."""
+        rows: list[dict[str, Any]] = self.views.table(kind)
+        return rows
+
+    def why(self, reference: ObjectRef[Any]) -> list[str]:
+        """Say what a reference waits for."""
+        self.objects.check([reference])
+        return self.views.why([reference])
+
+    def on_shutdown(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the engine is shut down."""
+        self._at_shutdown.append(callback)
+
+    def shutdown(self) -> None:
+        """End the session."""
+        atexit.unregister(self.shutdown)
+        if self.objects.closed:
+            return
+        for callback in self._at_shutdown:
+            callback()
+        self.actors.close()
+        self.objects.close("shutdown() was called")
+        self.guests.close()
+        self.progress.close()
+
+
+def _is_ready(waitable: Any) -> bool:
+    if type(waitable) is ObjectRef:
+        return waitable._state != PENDING
+    return bool(waitable._stream.ready())
+
+
+def start(
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    custom: dict[str, float] | None = None,
+    namespace: str | None = None,
+    runtime_env: dict[str, Any] | None = None,
+    labels: dict[str, str] | None = None,
+    object_store_memory: int | None = None,
+    metadata: dict[str, Any] | None = None,
+) -> InlineEngine:
+    """Start a session in this process.
+
+    Args:
+        num_cpus: CPUs to count; by default those that this process may use.
+        num_gpus: GPUs to count; by default those found.
+        custom: Custom resources by name.
+        namespace: Where names of actors are looked up; by default the session's own.
+        runtime_env: Environment of all tasks and actors.
+        labels: Labels of the node.
+        object_store_memory: Bytes that one object may have at most; by default a share of memory.
+        metadata: What the job says of itself.
+
+    Raises:
+        RuntimeEnvSetupError: The environment needs processes of its own.
+    """
+    total, devices = resources(num_cpus, num_gpus, custom, None)
+    total["object_store_memory"] = float(object_store_memory or int(memory() * OBJECT_STORE_SHARE))
+    return InlineEngine(
+        total, devices, labels or {}, namespace or secrets.token_hex(16), runtime_env or {}, metadata or {}
+    )

@@ -1,0 +1,163 @@
+"""Placement groups: resources reserved in bundles."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from skate._engine.common import failures
+from skate._engine.common.resources import Grant, Pool, Request, to_floats, to_units
+from skate._engine.common.selectors import matches
+
+
+class Group:
+    """One placement group; its pools are there once it is reserved."""
+
+    def __init__(self, id: bytes, bundles: list[dict[str, float]], strategy: str) -> None:
+        self.id = id
+        self.bundles = bundles
+        self.strategy = strategy
+        self.requests = [to_units(bundle) for bundle in bundles]
+        self.name = ""
+        self.namespace = ""
+        self.detached = False
+        self.state = "PENDING"
+        self.impossible = ""
+        self.grants: list[Grant] = []
+        self.pools: list[Pool] = []
+        self.watchers: list[Callable[[], None]] = []  # called when it is reserved, or will never be
+
+
+class Groups:
+    """Reserves groups in the order they were asked for, as soon as all bundles of one fit."""
+
+    def __init__(self, pool: Pool, labels: Mapping[str, str], lock: threading.Lock) -> None:
+        self._pool = pool
+        self._lock = lock
+        self._labels = labels
+        self.table: dict[bytes, Group] = {}
+
+    def create(self, group: Group, labels: list[dict[str, str]]) -> None:
+        """Reserve a group now or later.
+
+        Raises:
+            ValueError: Its name is taken.
+        """
+        if group.name and self.find(group.name, group.namespace) is not None:
+            raise ValueError(
+                f"A placement group named {group.name!r} exists already in namespace {group.namespace!r}. Use "
+                f"another name or get_placement_group({group.name!r})."
+            )
+        group.impossible = self._why_never(group, labels)
+        if group.impossible:
+            group.state = "INFEASIBLE"
+        self.table[group.id] = group
+        self.settle()
+
+    def _why_never(self, group: Group, labels: list[dict[str, str]]) -> str:
+        if group.strategy == "STRICT_SPREAD" and len(group.bundles) > 1:
+            return (
+                f"STRICT_SPREAD puts each of the {len(group.bundles)} bundles on a node of its own, and this is "
+                "one machine. Use SPREAD here, or run on a cluster with the ray engine."
+            )
+        for choice in labels:
+            if choice and not matches(choice, self._labels):
+                return f"a bundle asks for a node with labels {choice}; this node has {dict(self._labels)}."
+        total: dict[str, int] = {}
+        for request in group.requests:
+            for name, amount in request.items():
+                total[name] = total.get(name, 0) + amount
+        if not self._pool.could_fit(total):
+            return failures.cannot_fit(to_floats(total), to_floats(self._pool.total))
+        return ""
+
+    def settle(self) -> None:
+        """Reserve the pending groups that fit now."""
+        for group in list(self.table.values()):
+            with self._lock:
+                reserved = group.state == "PENDING" and self._reserve(group)
+            if reserved:
+                self._tell(group)
+
+    def _reserve(self, group: Group) -> bool:
+        grants: list[Grant] = []
+        for request in group.requests:
+            if not self._pool.fits(request):
+                for grant in grants:
+                    grant.give_back()
+                return False
+            grants.append(self._pool.take(request))
+        group.grants = grants
+        group.pools = [Pool(grant.amounts, grant.device_ids()) for grant in grants]
+        group.state = "CREATED"
+        return True
+
+    @staticmethod
+    def _tell(group: Group) -> None:
+        watchers, group.watchers = group.watchers, []
+        for watcher in watchers:
+            watcher()
+
+    def remove(self, id: bytes) -> bool:
+        """Give a group's resources back; tell whether there was such a group."""
+        group = self.table.get(id)
+        if group is None or group.state == "REMOVED":
+            return False
+        with self._lock:
+            group.state = "REMOVED"
+            # What runs in the group ends with it, so the grants of the bundles go back whole.
+            for grant in group.grants:
+                grant.give_back()
+            group.grants = []
+            group.pools = []
+        self._tell(group)
+        return True
+
+    def pool_for(self, id: bytes, bundle: int, request: Request) -> Pool | None:
+        """Return the bundle that the request fits now."""
+        group = self.table.get(id)
+        if group is None or group.state != "CREATED":
+            return None
+        pools = group.pools if bundle < 0 else group.pools[bundle : bundle + 1]
+        return next((pool for pool in pools if pool.fits(request)), None)
+
+    def why_impossible(self, id: bytes, bundle: int, request: Request) -> str:
+        """Say why a request can never run in the group; empty when it can."""
+        group = self.table.get(id)
+        if group is None or group.state == "REMOVED":
+            return "asks for a placement group that has been removed."
+        if group.impossible:
+            return f"is in a placement group that can never be reserved: {group.impossible}"
+        if bundle >= len(group.requests):
+            return f"asks for bundle {bundle} of a placement group with {len(group.requests)} bundles."
+        choices = group.requests if bundle < 0 else group.requests[bundle : bundle + 1]
+        for choice in choices:
+            if all(choice.get(name, 0) >= amount for name, amount in request.items()):
+                return ""
+        asked = failures.cannot_fit(to_floats(request), {})
+        return f"{asked.split(', which')[0]}, but no bundle of its placement group has that: {group.bundles}."
+
+    def find(self, name: str, namespace: str) -> Group | None:
+        """Return the live group with this name."""
+        for group in self.table.values():
+            if group.name == name and group.namespace == namespace and group.state != "REMOVED":
+                return group
+        return None
+
+    def rows(self, job: bytes) -> list[dict[str, Any]]:
+        """Return the groups as the state API shows them."""
+        return [
+            {
+                "placement_group_id": group.id,
+                "name": group.name,
+                "namespace": group.namespace,
+                "bundles": group.bundles,
+                "strategy": group.strategy,
+                "state": group.state,
+                "creator_job_id": job,
+                "is_detached": group.detached,
+                "impossible": group.impossible,
+            }
+            for group in list(self.table.values())
+        ]

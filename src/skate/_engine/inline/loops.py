@@ -1,0 +1,176 @@
+"""The event loop of an asynchronous actor: runs as far as it can whenever somebody lets it.
+
+Each such actor has an ordinary asyncio loop of its own, as it would in a process of its own. What is special
+is the selector it is given: in place of blocking, it notes what the loop waits for and stops the loop. So
+loops can be run one inside the other: a coroutine that calls `skate.get` keeps its own loop busy, which is
+what it would do in a process, while those of other actors go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from contextvars import Context
+from typing import Any
+
+from skate._engine.inline.progress import IDLE_THREADS, Progress
+
+TURNS = 100  # how many times a loop that always has something to do goes round before others have a turn
+ENDING_ROUNDS = 10  # how long coroutines may take to end when they are cancelled
+
+
+class ActorLoop:
+    """One event loop, and what it is waiting for."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        scope: Callable[[], AbstractContextManager[None]],
+        on_exit: Callable[[SystemExit], None],
+    ) -> None:
+        self._progress = progress
+        self._scope = scope
+        self._on_exit = on_exit
+        self._interrupt: BaseException | None = None
+        self._selector = _Selector(self)
+        self.loop = asyncio.SelectorEventLoop(self._selector)
+        self._jobs = _Jobs()
+        self.loop.set_default_executor(self._jobs)
+        self.thread = 0  # which thread runs it, if one does
+        self.due = False
+        self.timer: float | None = None  # when it has something to do by itself
+        self.turns = 0
+        self._closing = False
+        progress.loops[self.loop] = self
+        progress.listen(self, self._selector.fileno())
+
+    def spawn(
+        self,
+        coroutine: Coroutine[Any, Any, None],
+        context: Context,
+        spawned: Callable[[asyncio.Task[None]], None] = lambda _: None,
+    ) -> None:
+        """Start a coroutine at the loop's next turn; call `spawned` with its task."""
+
+        def create() -> None:
+            spawned(self.loop.create_task(coroutine, context=context))
+
+        if self.thread in (0, threading.get_ident()):
+            create()
+        else:
+            self.loop.call_soon_threadsafe(create)
+        self.due = True
+
+    def can_run(self, now: float) -> bool:
+        """Tell whether the loop has something to do, and nobody is at it."""
+        return not self.thread and (self.due or (self.timer is not None and self.timer <= now))
+
+    def may_hear(self) -> bool:
+        """Tell whether something outside can give the loop something to do: I/O, or a job in a thread."""
+        watched = len(self._selector.get_map()) - 1  # one is how threads wake the loop
+        return not self.thread and (watched > 0 or self._jobs.running > 0)
+
+    def run(self) -> bool:
+        """Run the loop until it would wait; tell whether it ran."""
+        progress = self._progress
+        with progress.lock:
+            if self.thread or self.loop.is_closed():
+                return False
+            self.thread = threading.get_ident()
+            self.due = False
+        descriptor = self._selector.fileno()
+        progress.ignore(descriptor)
+        self.turns = 0
+        # From here until `thread` is 0 again no other thread touches the loop or its registration.
+        try:
+            with self._scope():
+                self.loop.run_forever()
+        except SystemExit as error:  # of a coroutine that the actor started by itself
+            self._on_exit(error)
+        finally:
+            progress.listen(self, descriptor)
+            self.thread = 0
+            if self._closing:
+                self.close()
+            elif self.due:
+                progress.changed()  # for threads that could not run it meanwhile
+        if self._interrupt is not None:
+            interrupt, self._interrupt = self._interrupt, None
+            raise interrupt
+        return True
+
+    def interrupt(self, error: BaseException) -> None:
+        """Stop, and raise `error` where the loop was run from: asyncio would keep some exceptions to itself."""
+        self._interrupt = error
+        self.due = True
+        self.loop.stop()
+
+    def waits(self, timeout: float | None) -> None:
+        """The loop has nothing to do before `timeout` seconds have passed."""
+        self.timer = None if timeout is None else time.monotonic() + timeout
+        self.loop.stop()
+
+    def goes_round(self) -> None:
+        """The loop has something to do."""
+        self.turns += 1
+        if self.turns >= TURNS:
+            self.due = True
+            self.loop.stop()
+
+    def close(self) -> None:
+        """End all coroutines, and the loop; later if it is running."""
+        self._closing = True
+        if self.thread or self.loop.is_closed():
+            return
+        self._closing = False
+        for _ in range(ENDING_ROUNDS):
+            tasks = asyncio.all_tasks(self.loop)
+            if not tasks:
+                break
+            for task in tasks:
+                task.cancel()
+            self.run()
+        self.spawn(self.loop.shutdown_asyncgens(), Context())
+        self.run()
+        self._progress.ignore(self._selector.fileno())
+        self._progress.loops.pop(self.loop, None)
+        self._jobs.shutdown(wait=False, cancel_futures=True)
+        self.loop.close()
+
+
+class _Selector(selectors.DefaultSelector):
+    """Looks for I/O without ever waiting for it."""
+
+    def __init__(self, owner: ActorLoop) -> None:
+        super().__init__()
+        self._owner = owner
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if events or (timeout is not None and timeout <= 0):
+            self._owner.goes_round()
+        else:
+            self._owner.waits(timeout)
+        return events
+
+
+class _Jobs(ThreadPoolExecutor):
+    """The threads of `asyncio.to_thread` and `run_in_executor`; counts what runs in them."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix=IDLE_THREADS)
+        self.running = 0
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.running += 1
+        future = super().submit(function, *args, **kwargs)
+        future.add_done_callback(self._ended)
+        return future
+
+    def _ended(self, _: Future[Any]) -> None:
+        self.running -= 1

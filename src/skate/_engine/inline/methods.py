@@ -1,0 +1,306 @@
+"""Calls of actors' methods: in order, as many at once as the actor allows, in place or in its event loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from skate._base import errors as exceptions
+from skate._base import ids
+from skate._base.exports import MethodInfo
+from skate._base.options import MethodOptions
+from skate._base.serialization import dumps
+from skate._engine.common.calls import STREAMING, count_of
+from skate._engine.common.outcomes import ExitRequest, exit_code, matches, task_error
+from skate._engine.common.states import ALIVE, DEAD, RUNNING, SUBMITTED
+from skate._engine.inline.actors import EXITED, Actor, Actors, KilledHere
+from skate._engine.inline.calls import Arguments, Call
+from skate._engine.inline.context import caller, current
+from skate._engine.inline.deadlock import is_deadlock
+from skate._engine.inline.environments import Home
+from skate._engine.inline.execution import Execution
+from skate._engine.inline.objects import Objects, Value
+from skate._engine.inline.progress import Progress
+from skate._engine.inline.scheduler import Scheduler
+from skate._engine.inline.streams import Stream
+
+
+class MethodCall(Call):
+    """One call of a method."""
+
+    __slots__ = ("claimed", "coroutine", "group", "method")
+
+    claimed: bool  # whether the actor runs it, or its event loop has it
+    coroutine: Any  # the asyncio task that runs it
+    group: str
+    method: str
+
+
+class Methods:
+    """Takes calls, and has actors run them."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        progress: Progress,
+        scheduler: Scheduler,
+        execution: Execution,
+        factory: ids.IdFactory,
+        actors: Actors,
+        new_stream: Callable[[Call], Stream],
+    ) -> None:
+        self._objects = objects
+        self._progress = progress
+        self._scheduler = scheduler
+        self._execution = execution
+        self._ids = factory
+        self._actors = actors
+        self._new_stream = new_stream
+        self.start_coroutine: Callable[[Actor, MethodCall, Host], None]  # set by the engine
+
+    # ------------------------------------------------------------ taking calls
+
+    def submit(
+        self,
+        actor: Actor,
+        method: MethodInfo,
+        options: MethodOptions,
+        arguments: Arguments,
+        keep: Any,
+        retries: int,
+    ) -> Any:
+        """Send a call to an actor; return its reference or references."""
+        name = options.name or f"{actor.class_name}.{method.name}"
+        call = MethodCall(self._objects, self._ids.call(actor.id), name, "ACTOR_TASK", actor.spec, arguments)
+        call.method = method.name
+        call.group = actor.group_of(method.name, options.concurrency_group)
+        call.claimed = False
+        call.coroutine = None
+        call.keep = keep
+        call.retries_left = retries
+        call.retry = options.effective_retry_exceptions
+        running = current.get()
+        if running is not None:
+            call.parent = running.task
+            running.children.append(call.id)
+        count = count_of(options.num_returns, generator=method.is_generator)
+        if count == STREAMING:
+            call.count = count
+            call.window = max(0, options.effective_generator_backpressure_num_objects)
+            call.per_yield = options.effective_num_objects_per_yield
+            call.stream = self._new_stream(call)
+            result: Any = call.stream.generator()
+        else:
+            result = call.make_references(count)
+        if actor.state is DEAD:
+            assert actor.error is not None
+            call.fail(actor.error)
+        else:
+            self._enqueue(actor, call)
+        return result
+
+    def _enqueue(self, actor: Actor, call: MethodCall) -> None:
+        actor.calls[call.id] = call
+        with self._progress.lock:
+            actor.lanes.setdefault(caller() if actor.in_order else call.id, deque()).append(call)
+        assert call.arguments is not None
+        if call.arguments.when_complete(lambda: self._progress.add(lambda: self.pump(actor))):
+            self.pump(actor)
+
+    # ------------------------------------------------------------ running calls
+
+    def pump(self, actor: Actor) -> None:
+        """Run what the actor may run now."""
+        while True:
+            with self._progress.lock:
+                call = self._claim(actor)
+            if call is None:
+                break
+            self._begin(actor, call)
+        if actor.loop is not None:
+            actor.loop.run()
+
+    def _claim(self, actor: Actor) -> MethodCall | None:
+        if actor.state is not ALIVE:
+            return None
+        self._promote(actor)
+        for position, call in enumerate(actor.ready):
+            if actor.is_async or actor.running[call.group] < actor.limits[call.group]:
+                del actor.ready[position]
+                actor.running[call.group] += 1
+                call.claimed = True
+                call.state = SUBMITTED
+                return call
+        return None
+
+    @staticmethod
+    def _promote(actor: Actor) -> None:
+        """Let those calls be run whose arguments are there, and which are next for their caller."""
+        for key, lane in list(actor.lanes.items()):
+            while lane:
+                arguments = lane[0].arguments
+                if arguments is not None and arguments.missing() and arguments.broken() is None:
+                    break
+                actor.ready.append(lane.popleft())
+            if not lane:
+                del actor.lanes[key]
+
+    def _begin(self, actor: Actor, call: MethodCall) -> None:
+        host = Host(self, self._actors, actor)
+        broken = None if call.arguments is None else call.arguments.broken()
+        if broken is not None:
+            call.fail_with(broken)
+        if call.done:
+            host.over(call)
+            return
+        if actor.is_async:
+            self.start_coroutine(actor, call, host)
+            return
+        call.state = RUNNING
+        running = actor.running_as(call.id, call.name)
+        try:
+            with self._scheduler.lending():
+                if call.stream is not None:
+                    self._execution.stream(call, host, running, actor.home)
+                else:
+                    self._execution.run(call, host, running, actor.home)
+        finally:
+            if call.stream is None:
+                host.over(call)
+
+    def release(self, actor: Actor, call: MethodCall) -> None:
+        """A call no longer runs: others may."""
+        with self._progress.lock:
+            if call.claimed:
+                call.claimed = False
+                actor.running[call.group] -= 1
+        if call.done:
+            self.forget(actor, call)
+        if actor.ready or actor.lanes:
+            self._progress.add(lambda: self.pump(actor))
+
+    def forget(self, actor: Actor, call: MethodCall) -> None:
+        """A call is done: remember it for the state API, and end an actor that waited for it."""
+        if actor.calls.pop(call.id, None) is not None:
+            self._actors.record(call)
+            self._actors.end_if_left(actor)
+
+    # ------------------------------------------------------------ ending early
+
+    def cancel(self, actor: Actor, call: MethodCall) -> None:
+        """Cancel a call: one that waits does not run, a coroutine is cancelled, a generator stops."""
+        call.cancelled = True
+        if call.running is not None:
+            call.running.cancelled = True
+        if not call.claimed:
+            self.fail(actor, call, call.cancellation())
+        elif call.coroutine is not None:
+            call.coroutine.cancel()
+            if actor.loop is not None:
+                actor.loop.due = True
+                actor.loop.run()
+        elif call.stream is not None:
+            self.fail(actor, call, call.cancellation())
+
+    def fail(self, actor: Actor, call: MethodCall, error: Value) -> None:
+        """End a call with an error, wherever it is."""
+        stop = None if call.stream is None else call.stream.on_closed
+        call.fail(error)
+        if call.coroutine is not None:
+            call.coroutine.cancel()
+        elif stop is not None:
+            stop()
+        if not call.claimed:
+            with self._progress.lock:
+                for queue in (actor.ready, *actor.lanes.values()):
+                    if call in queue:
+                        queue.remove(call)
+            self.forget(actor, call)
+
+    def lost(self, actor: Actor) -> None:
+        """The actor is about to restart: what it was running is run again, or fails."""
+        text = (
+            "The actor died while it ran this call and is being restarted; max_task_retries would retry it."
+        )
+        error = Value.failure(dumps(exceptions.ActorUnavailableError(text, actor.id)))
+        again = []
+        for call in [call for call in actor.calls.values() if call.claimed]:
+            if call.stream is None and call.spend_retry():
+                call.coroutine = None
+                again.append(call)
+            else:
+                self.fail(actor, call, error)
+            call.claimed = False
+        with self._progress.lock:
+            actor.ready.extendleft(reversed(again))
+            actor.running = dict.fromkeys(actor.limits, 0)
+
+
+class Host:
+    """An actor as the owner of the calls that it runs, until it restarts."""
+
+    def __init__(self, methods: Methods, actors: Actors, actor: Actor) -> None:
+        self._methods = methods
+        self._actors = actors
+        self._actor = actor
+        self._incarnation = actor.restarts
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the actor has not restarted since."""
+        return self._actor.restarts == self._incarnation
+
+    @property
+    def home(self) -> Home:
+        """The surroundings of the actor."""
+        return self._actor.home
+
+    def function(self, call: Call) -> Callable[..., Any]:
+        """Return the method to call."""
+        assert isinstance(call, MethodCall)
+        instance = self._actor.instance
+        if call.method == "__ray_ready__":
+            return lambda: True
+        if call.method == "__ray_call__":
+            return lambda function, *args, **kwargs: function(instance, *args, **kwargs)
+        if call.method == "__ray_terminate__":
+            return _terminate
+        method: Callable[..., Any] | None = getattr(instance, call.method, None)
+        if method is None:
+            raise AttributeError(f"{type(instance).__name__!r} object has no attribute {call.method!r}")
+        return method
+
+    def judge(self, call: Call, error: BaseException) -> bool:
+        """Tell the callers of a call that raised, or return True to have it run again."""
+        actor = self._actor
+        if isinstance(error, KilledHere):
+            pass  # all has been said when it was killed
+        elif call.cancelled:
+            call.fail(call.cancellation())
+        elif isinstance(error, ExitRequest):
+            call.fail(self._actors.died(actor, EXITED))
+            self._actors.leave(actor, EXITED)
+        elif isinstance(error, SystemExit):
+            reason = "The actor's method ended the interpreter."
+            if call.stream is not None or not call.retries_left:
+                call.fail(self._actors.died(actor, reason, code=exit_code(error)))
+            self._actors.lose(actor, reason, code=exit_code(error))
+        elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
+            return True
+        else:
+            call.error_type = type(error).__name__
+            call.fail(Value.error(task_error(error, call.name, actor.instance, actor.id)))
+        return False
+
+    def over(self, call: Call) -> None:
+        """The call no longer runs here."""
+        assert isinstance(call, MethodCall)
+        if self.is_current:
+            self._methods.release(self._actor, call)
+        elif call.done:
+            self._methods.forget(self._actor, call)
+
+
+def _terminate() -> None:
+    raise ExitRequest(0)

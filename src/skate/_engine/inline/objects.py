@@ -1,0 +1,246 @@
+"""References and the values they stand for, kept as they would travel: serialized.
+
+A reference carries its value, and a value carries the references inside it, so that Python's own
+counting frees an object when the last reference to it goes. References that stand for the handles of
+an actor live here too.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from skate._base import errors as exceptions
+from skate._base import ids, object_ref
+from skate._base.object_ref import ERROR, INLINE, PENDING, ObjectRef
+from skate._base.serialization import Buffer, Serialized, context, dumps, loads, serialize
+from skate._engine.common import failures
+from skate._engine.common.outcomes import as_raised
+
+if TYPE_CHECKING:
+    from skate._engine.inline.progress import Progress
+
+SMALL = 100 * 1024  # bytes: values up to this size are copied when they are read
+CREATION = b"\xff" * 8  # how ids begin that stand for an actor's creation and its handles
+
+
+class Value:
+    """A serialized value (or exception), and the references inside it."""
+
+    __slots__ = ("data", "is_error", "references")
+
+    def __init__(self, data: Buffer, references: Sequence[Any] = (), *, is_error: bool = False) -> None:
+        self.data = data
+        self.references = references
+        self.is_error = is_error
+
+    @classmethod
+    def error(cls, error: BaseException) -> Value:
+        """Store an exception in place of a value."""
+        payload = serialize(error)
+        return cls(payload.to_bytes(), payload.references, is_error=True)
+
+    @classmethod
+    def failure(cls, data: bytes) -> Value:
+        """Store an exception that is serialized already."""
+        return cls(data, is_error=True)
+
+
+class OwnHold:
+    """What an actor's handle to itself has in place of a hold: it does not keep the actor alive."""
+
+    def __init__(self, objects: Objects, actor: bytes) -> None:
+        self._objects = objects
+        self._actor = actor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The handle leaves the actor: wherever it arrives it is one like any other.
+        return self._objects.hold(self._actor).__reduce__()
+
+
+class Objects:
+    """All objects of the session; it is the engine that references know."""
+
+    def __init__(self, progress: Progress, factory: ids.IdFactory, budget: int) -> None:
+        self._progress = progress
+        self._ids = factory
+        self._budget = budget  # bytes: no object may be larger
+        self.table: WeakValueDictionary[bytes, ObjectRef[Any]] = WeakValueDictionary()
+        self.pinned: dict[bytes, ObjectRef[Any]] = {}
+        self.closed = ""  # why the session is over, once it is
+        self.on_handles_gone: Callable[[bytes], None] | None = None
+        self.on_awaited: Callable[[ObjectRef[Any]], None] | None = None
+        self.get: Callable[[list[ObjectRef[Any]], float | None], list[Any]]
+
+    # ------------------------------------------------------------ making
+
+    def new(self, id: bytes, *, counted: bool = False) -> ObjectRef[Any]:
+        """Return a reference to an object that does not exist yet."""
+        reference: ObjectRef[Any] = ObjectRef(id)
+        reference._engine = self
+        reference._known = counted
+        self.table[id] = reference
+        return reference
+
+    def put(self, payload: Serialized, id: bytes | None = None) -> ObjectRef[Any]:
+        """Return a reference to a value."""
+        value = self.store(payload)
+        reference = self.new(id or ids.object_id(self._ids.task(), 1))
+        self.settle(reference, value)
+        return reference
+
+    def store(self, payload: Serialized) -> Value:
+        """Take over a serialized value.
+
+        Raises:
+            ObjectStoreFullError: It is larger than the object store may be.
+        """
+        if payload.size > self._budget:
+            raise exceptions.ObjectStoreFullError(failures.too_large(payload.size, self._budget))
+        if payload.size <= SMALL:
+            return Value(payload.to_bytes(), payload.references)
+        # Aligned, and read in place: all arrays that are got from it lie here.
+        room = memoryview(mmap.mmap(-1, payload.size))
+        payload.write_into(room)
+        return Value(room.toreadonly(), payload.references)
+
+    def settle(self, reference: ObjectRef[Any], value: Value) -> None:
+        """Give a reference its value, and tell who waits for it."""
+        if reference._state != PENDING:
+            return
+        reference._data = value
+        reference._state = ERROR if value.is_error else INLINE
+        waiters = reference._waiters
+        while waiters:
+            waiters.pop(0)(reference)
+        self._progress.changed()
+
+    def free(self, reference: ObjectRef[Any]) -> None:
+        """Drop a value, whoever refers to it."""
+        reference._data = Value.failure(failures.freed(reference._id))
+        reference._state = ERROR
+
+    # ------------------------------------------------------------ pickling
+
+    def revive(self, id: bytes) -> ObjectRef[Any]:
+        """Return the reference with this id, met while unpickling."""
+        reference = self.table.get(id)
+        if reference is None:
+            reference = self.new(id)
+            self.settle(reference, Value.failure(failures.lost(id)))
+        return reference
+
+    def reference_pickled(self, reference: ObjectRef[Any]) -> None:
+        """A reference is being pickled: by Skate, which tracks it, or by somebody else."""
+        if context.collected is not None:
+            context.collected.append(reference)
+        else:
+            # Nobody will tell us what becomes of the bytes: keep the object for good.
+            self.pinned[reference._id] = reference
+
+    # ------------------------------------------------------------ handles of actors
+
+    def hold(self, actor: bytes) -> ObjectRef[Any]:
+        """Return what keeps an actor alive."""
+        id = CREATION + actor + b"\x01\0\0\0"
+        held = self.table.get(id)
+        return self.new(id, counted=True) if held is None else held
+
+    def reference_dropped(self, reference: ObjectRef[Any]) -> None:
+        """The handles of an actor are gone. Called by the garbage collector, anywhere."""
+        actor = reference._id[len(CREATION) : len(CREATION) + ids.ACTOR_SIZE]
+        if self.on_handles_gone is not None and not self.closed:
+            on_gone = self.on_handles_gone
+            self._progress.soon(lambda: on_gone(actor))
+
+    # ------------------------------------------------------------ waiting
+
+    def watch(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
+        """Call `callback` once the reference has its value; at once if it has."""
+        if reference._state == PENDING:
+            if reference._waiters is None:
+                reference._waiters = []
+            waiters = reference._waiters
+            waiters.append(callback)
+            # Another thread may have settled it between the two looks; whoever pops the callback calls it.
+            if reference._state == PENDING:
+                return
+            try:
+                waiters.remove(callback)
+            except ValueError:
+                return
+        callback(reference)
+
+    def when_ready(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
+        """Call `callback` once the reference has its value, and see to it that somebody makes it."""
+
+        def call_back(ready: ObjectRef[Any]) -> None:
+            try:
+                callback(ready)
+            except Exception:  # it must not stop whoever happened to make the value
+                logging.getLogger("skate").exception("A callback for %r failed", ready)
+
+        self.watch(reference, call_back)
+        if reference._state == PENDING and self.on_awaited is not None:
+            self.on_awaited(reference)
+
+    def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
+        """Run `callback` in an event loop, cheaply when this is its thread."""
+        if getattr(loop, "_thread_id", None) == threading.get_ident():
+            callback()
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(callback)
+            self._progress.awaken(loop)
+
+    # ------------------------------------------------------------ values
+
+    def check(self, references: Sequence[ObjectRef[Any]]) -> None:
+        """Raise if a reference is not of this session, or the session is over."""
+        for reference in references:
+            if reference._engine is not self:
+                reference._need_engine()
+                raise ValueError(
+                    f"{reference!r} belongs to another session, which has ended: its object ended with it."
+                )
+        self.check_open()
+
+    def check_open(self) -> None:
+        """Raise if the session is over."""
+        if self.closed:
+            raise exceptions.RaySystemError(
+                f"This session is over ({self.closed}). Call init() to start a new one; references of the old "
+                "one are lost."
+            )
+
+    def value_of(self, reference: ObjectRef[Any]) -> Any:
+        """Return the value of a reference; raise the exception that stands in its place."""
+        if reference._state == INLINE:
+            return loads(reference._data.data)
+        if reference._state == ERROR:
+            raise as_raised(loads(reference._data.data))
+        return self.get([reference], None)[0]
+
+    def size_of(self, reference: ObjectRef[Any]) -> int:
+        """Return how many bytes the value has."""
+        return 0 if reference._state == PENDING else len(reference._data.data)
+
+    # ------------------------------------------------------------ the session
+
+    def install(self) -> None:
+        """Let references that are unpickled belong to this session."""
+        object_ref.reviver = self.revive
+
+    def close(self, reason: str) -> None:
+        """End the session: what is still waited for will not come."""
+        self.closed = reason
+        # Bound methods are equal, not identical.
+        if object_ref.reviver == self.revive:
+            object_ref.reviver = None
+        lost = dumps(exceptions.RaySystemError(f"The session is over: {reason}."))
+        for reference in list(self.table.values()):
+            self.settle(reference, Value.failure(lost))
+        self.pinned.clear()

@@ -1,0 +1,267 @@
+"""Making things happen: one place that runs what can run, waits, and knows when waiting is in vain.
+
+There is no thread in the background. Whoever waits (`get`, `wait`, `await`, a stream's reader) runs what is
+there to run: work that became possible, the event loops of asynchronous actors, the bodies of generators.
+When none of that can go on and nothing outside could change it, waiting is a deadlock and is reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from skate._engine.inline.guests import Guest
+    from skate._engine.inline.loops import ActorLoop
+
+ROUNDS = 10  # how long `.remote()` follows coroutines that never pause
+SLICE_SECONDS = 1.0  # how often a wait looks whether the threads it relies on still live
+IDLE_THREADS = "skate-inline"  # how the names of the engine's own threads begin
+PATIENCE_SECONDS = 10.0  # after which a wait for other threads is worth a warning
+
+_LIBRARY = os.path.join(os.path.dirname(threading.__file__), "")
+
+
+class Advancing(Protocol):
+    """A generator, which can be made to yield its next item."""
+
+    def advance_when_idle(self) -> bool:
+        """Go on if nobody held it back; tell whether that made a difference."""
+
+
+class Progress:
+    """Runs what can run, in the thread that asks."""
+
+    def __init__(self) -> None:
+        # Guards short passages of the whole engine; user code never runs with it held.
+        self.lock = threading.Lock()
+        self.loops: dict[Any, ActorLoop] = {}
+        self.streams: dict[bytes, Advancing] = {}
+        self.guests: list[Guest] = []
+        self._work: deque[Callable[[], None]] = deque()
+        self._changes = 0
+        self._changed = threading.Condition()
+        self._blocked: set[int] = set()
+        self._poller = 0  # the thread that waits for I/O; others wait for `_changed`
+        self._selector: selectors.BaseSelector | None = None
+        self._wakers: tuple[socket.socket, socket.socket] | None = None
+
+    # ------------------------------------------------------------ what there is to do
+
+    def add(self, work: Callable[[], None]) -> None:
+        """Have `work` done by whoever waits next."""
+        self._work.append(work)
+        self.changed()
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do `work` now, unless the engine is in the middle of something. For the garbage collector."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+            work()
+        else:
+            self.add(work)
+
+    def awaken(self, loop: Any) -> None:
+        """An event loop has got something to do."""
+        found = self.loops.get(loop)
+        if found is not None:
+            found.due = True
+            self.changed()
+
+    def changed(self) -> None:
+        """Let every waiting thread look again."""
+        self._changes += 1
+        if self._blocked:
+            if self._poller not in (0, threading.get_ident()) and self._wakers is not None:
+                try:
+                    self._wakers[1].send(b"\0")
+                except BlockingIOError:  # it has been told often enough
+                    pass
+            with self._changed:
+                self._changed.notify_all()
+        for guest in list(self.guests):
+            guest.poke()
+
+    # ------------------------------------------------------------ doing it
+
+    def step(self) -> bool:
+        """Run once around what can run now; tell whether anything could."""
+        ran = False
+        for _ in range(len(self._work)):
+            try:
+                work = self._work.popleft()
+            except IndexError:  # another thread took it
+                break
+            work()
+            ran = True
+        if self.loops:
+            self._poll(0)
+            now = time.monotonic()
+            for loop in list(self.loops.values()):
+                if loop.can_run(now):
+                    ran = loop.run() or ran
+        return ran
+
+    def run_ready(self) -> bool:
+        """Run until nothing can, or until it is clear that something always can; return that."""
+        return all(self.step() for _ in range(ROUNDS))
+
+    def advance_streams(self) -> bool:
+        """Let one generator that is behind go on."""
+        return any(stream.advance_when_idle() for stream in list(self.streams.values()))
+
+    def until(
+        self,
+        done: Callable[[], bool],
+        timeout: float | None,
+        in_vain: Callable[[], BaseException] | None,
+    ) -> bool:
+        """Run what can run until `done()`; tell whether it is, or time was up.
+
+        Args:
+            done: Is asked again after everything that ran.
+            timeout: Seconds to wait at most.
+            in_vain: Makes the error to raise when nothing can ever come; None waits all the same.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        began = 0.0
+        while not done():
+            seen = self._changes
+            ran = self.step()
+            if deadline is not None and time.monotonic() >= deadline:
+                return done()
+            if ran or done() or self.advance_streams():
+                continue
+            began = began or time.monotonic()
+            began = self._block(seen, deadline, in_vain, began)
+        return True
+
+    # ------------------------------------------------------------ waiting
+
+    def _block(
+        self,
+        seen: int,
+        deadline: float | None,
+        in_vain: Callable[[], BaseException] | None,
+        began: float,
+    ) -> float:
+        pause = self.pause(deadline)
+        if pause is None and not any(loop.may_hear() for loop in list(self.loops.values())):
+            others = self._other_threads()
+            if not others and in_vain is not None:
+                raise in_vain()
+            pause = SLICE_SECONDS
+            if others and time.monotonic() - began > PATIENCE_SECONDS:
+                names = ", ".join(thread.name for thread in others)
+                logging.getLogger("skate").warning("Still waiting: only other threads can help (%s).", names)
+                began = time.monotonic()
+        me = threading.get_ident()
+        self._open()
+        self._blocked.add(me)
+        try:
+            with self.lock:
+                first = self._poller == 0
+                if first:
+                    self._poller = me
+            if first:
+                self._poll(0 if self._changes != seen else pause)
+            else:
+                with self._changed:
+                    if self._changes == seen:
+                        self._changed.wait(pause)
+        finally:
+            if self._poller == me:
+                self._poller = 0
+            self._blocked.discard(me)
+        return began
+
+    def pause(self, deadline: float | None = None) -> float | None:
+        """Return the seconds until the next timer or the deadline; None when there is neither."""
+        times = [
+            loop.timer for loop in list(self.loops.values()) if loop.timer is not None and not loop.thread
+        ]
+        if deadline is not None:
+            times.append(deadline)
+        return max(0.0, min(times) - time.monotonic()) if times else None
+
+    def _poll(self, timeout: float | None) -> None:
+        """Wait for I/O of event loops, or for another thread to say that something changed."""
+        if self._selector is None:
+            return
+        for key, _ in self._selector.select(timeout):
+            if key.data is not None:
+                key.data.due = True
+            elif self._poller in (0, threading.get_ident()) and self._wakers is not None:
+                try:
+                    self._wakers[0].recv(4096)
+                except BlockingIOError:  # another thread was first
+                    pass
+
+    def _other_threads(self) -> list[threading.Thread]:
+        """Return the threads that might still do something about it: those with code of the program in them."""
+        frames = sys._current_frames()
+        return [
+            thread
+            for thread in threading.enumerate()
+            if thread is not threading.current_thread()
+            and thread.ident not in self._blocked
+            and not getattr(thread, "is_pydev_daemon_thread", False)  # the debugger of an IDE
+            and not thread.name.startswith(IDLE_THREADS)
+            and _is_at_work(frames.get(thread.ident or 0))
+        ]
+
+    # ------------------------------------------------------------ event loops
+
+    def _open(self) -> selectors.BaseSelector:
+        with self.lock:
+            if self._selector is None:
+                self._wakers = socket.socketpair()
+                for end in self._wakers:
+                    end.setblocking(False)
+                self._selector = selectors.DefaultSelector()
+                self._selector.register(self._wakers[0], selectors.EVENT_READ, None)
+            return self._selector
+
+    def listen(self, loop: ActorLoop, descriptor: int) -> None:
+        """Notice when there is I/O for an event loop."""
+        self._open().register(descriptor, selectors.EVENT_READ, loop)
+
+    def ignore(self, descriptor: int) -> None:
+        """Do not look for I/O of an event loop: it runs, and looks by itself."""
+        assert self._selector is not None
+        self._selector.unregister(descriptor)
+
+    def fileno(self) -> int:
+        """Return a descriptor that can be read when an event loop has I/O."""
+        selector = self._open()
+        assert isinstance(selector, selectors.DefaultSelector)
+        return selector.fileno()
+
+    def close(self) -> None:
+        """Give up what was opened."""
+        self._work.clear()
+        self.streams.clear()
+        if self._selector is not None and self._wakers is not None:
+            self._selector.close()
+            for end in self._wakers:
+                end.close()
+            self._selector = self._wakers = None
+
+
+def _is_at_work(frame: FrameType | None) -> bool:
+    """Tell whether a thread has more on its stack than Python's library: idle pools and the like do not."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_LIBRARY, "<frozen ")) or "site-packages" in file:
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,123 @@
+"""Who may run with which resources: at once, later, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from skate._engine.common import failures
+from skate._engine.common.resources import DEVICE_VARIABLES, Grant, Pool, to_floats, to_units
+from skate._engine.common.selectors import matches
+from skate._engine.inline.context import Spec, current
+from skate._engine.inline.groups import Groups
+from skate._engine.inline.progress import Progress
+
+Begin = Callable[[Grant], None]
+
+
+class Scheduler:
+    """Counts the resources of the node; lets tasks and actors wait for theirs, first come, first served."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        node: bytes,
+        total: Mapping[str, float],
+        devices: Mapping[str, list[str]],
+        labels: Mapping[str, str],
+    ) -> None:
+        self._progress = progress
+        self._node = node
+        self.labels = labels
+        self.pool = Pool(to_units(total), devices)
+        self.groups = Groups(self.pool, labels, progress.lock)
+        self.waiting: dict[bytes, tuple[Spec, Begin]] = {}
+
+    @property
+    def total(self) -> dict[str, float]:
+        """All resources there are."""
+        return to_floats(self.pool.total)
+
+    @property
+    def available(self) -> dict[str, float]:
+        """The resources that nobody holds."""
+        return {name: amount for name, amount in to_floats(self.pool.available).items() if amount > 0}
+
+    def why_impossible(self, spec: Spec) -> str:
+        """Say why a request can never be met; empty when it can."""
+        if spec.node and spec.node != self._node.hex():
+            return f"must run on node {spec.node}, which does not exist; this node is {self._node.hex()}."
+        choices = [spec.labels, *spec.label_choices]
+        if not any(matches(choice, self.labels) for choice in choices):
+            return (
+                f"asks for a node with labels {' or '.join(map(str, choices))}; this node has {self.labels}."
+            )
+        if spec.group:
+            return self.groups.why_impossible(spec.group, spec.bundle, to_units(spec.resources))
+        if not self.pool.could_fit(to_units(spec.resources)):
+            return failures.cannot_fit(spec.resources, self.total)
+        return ""
+
+    def take(self, spec: Spec) -> Grant | None:
+        """Return the resources that a request gets now; None when they are in use."""
+        request = to_units(spec.resources)
+        with self._progress.lock:
+            pool: Pool | None = self.pool
+            if spec.group:
+                pool = self.groups.pool_for(spec.group, spec.bundle, request)
+            if pool is None or not pool.fits(request):
+                return None
+            return pool.take(request)
+
+    def wait(self, id: bytes, spec: Spec, begin: Begin) -> None:
+        """Call `begin` with the resources once they are there."""
+        self.waiting[id] = (spec, begin)
+
+    def forget(self, id: bytes) -> None:
+        """Do not wait any more."""
+        self.waiting.pop(id, None)
+
+    def give(self, grant: Grant) -> None:
+        """Take resources back, and let others have them."""
+        with self._progress.lock:
+            grant.give_back()
+        self.retry()
+
+    def retry(self) -> None:
+        """Look whether what waits for resources can have them now."""
+        self.groups.settle()
+        for id, (spec, begin) in list(self.waiting.items()):
+            grant = self.take(spec)
+            if grant is None:
+                continue
+            if self.waiting.pop(id, None) is None:  # another thread was first
+                self.give(grant)
+            else:
+                self._progress.add(lambda begin=begin, grant=grant: begin(grant))  # type: ignore[misc]
+
+    @contextmanager
+    def lending(self) -> Iterator[None]:
+        """Let others use the CPUs of the task or actor that calls from here: while it waits it needs none."""
+        running = current.get()
+        grant = None if running is None else running.grant
+        if grant is None or grant.lent:
+            yield
+            return
+        with self._progress.lock:
+            grant.lend_cpus()
+        try:
+            yield
+        finally:
+            with self._progress.lock:
+                grant.regain_cpus()
+
+
+def device_variables(grant: Grant) -> dict[str, str]:
+    """Return the variables that show code the accelerators it may use, and no others."""
+    devices: dict[str, Any] = grant.device_ids()
+    return {
+        DEVICE_VARIABLES[kind]: ",".join(chosen)
+        for kind, chosen in devices.items()
+        if kind in DEVICE_VARIABLES
+    }

@@ -1,0 +1,231 @@
+"""Tasks: run at once where they are submitted, or as soon as their arguments and resources are there."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from skate._base import errors as exceptions
+from skate._base import ids
+from skate._base.exports import Export, TaskFunction
+from skate._base.options import ActorOptions, TaskOptions
+from skate._base.serialization import loads
+from skate._engine.common import failures
+from skate._engine.common.calls import STREAMING, count_of, label_selectors, placement
+from skate._engine.common.outcomes import exit_code, matches, task_error
+from skate._engine.common.resources import Grant
+from skate._engine.common.states import QUEUED, RUNNING
+from skate._engine.inline.calls import Arguments, Call
+from skate._engine.inline.context import Running, Spec, current
+from skate._engine.inline.deadlock import is_deadlock
+from skate._engine.inline.execution import Execution
+from skate._engine.inline.objects import Objects, Value
+from skate._engine.inline.progress import Progress
+from skate._engine.inline.scheduler import Scheduler, device_variables
+from skate._engine.inline.streams import Stream
+
+HISTORY = 10_000  # finished tasks and calls that the state API and the timeline remember
+
+
+class Ticket(NamedTuple):
+    """What an engine remembers of a remote function."""
+
+    owner: Tasks
+    spec: Spec
+    returns: int
+    function: Callable[..., Any]
+
+
+class Tasks:
+    """Takes tasks, has them run, and remembers what ran."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        progress: Progress,
+        scheduler: Scheduler,
+        execution: Execution,
+        factory: ids.IdFactory,
+        new_stream: Callable[[Call], Stream],
+    ) -> None:
+        self._objects = objects
+        self._progress = progress
+        self._scheduler = scheduler
+        self._execution = execution
+        self._ids = factory
+        self._new_stream = new_stream
+        self.table: dict[bytes, Call] = {}
+        self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self._functions: dict[bytes, Callable[..., Any]] = {}  # of tasks that are not done
+        self._grants: dict[bytes, Grant] = {}
+
+    # ------------------------------------------------------------ submission
+
+    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take a task; return its reference or references."""
+        ticket = function.ticket
+        if ticket is None or ticket[0] is not self:
+            ticket = self._ticket(function)
+        _, spec, count, code = ticket
+        options = function.options
+        call = Call(
+            self._objects,
+            self._ids.task(),
+            spec.name,
+            "NORMAL_TASK",
+            spec,
+            Arguments(self._objects, args, kwargs, function.export.name),
+        )
+        call.retries_left = options.effective_max_retries
+        call.retry = options.effective_retry_exceptions
+        running = current.get()
+        if running is not None:
+            call.parent = running.task
+            running.children.append(call.id)
+        if count == STREAMING:
+            call.count = count
+            call.window = max(0, options.effective_generator_backpressure_num_objects)
+            call.per_yield = options.effective_num_objects_per_yield
+            call.stream = self._new_stream(call)
+            result: Any = call.stream.generator()
+        else:
+            result = call.make_references(count)
+        self.table[call.id] = call
+        self._functions[call.id] = code
+        assert call.arguments is not None
+        if call.arguments.when_complete(lambda: self._progress.add(lambda: self._place(call))):
+            self._place(call)
+        return result
+
+    def _ticket(self, function: TaskFunction) -> Ticket:
+        options = function.options
+        spec = make_spec(function.export, options, self._execution.environments.merged(options.runtime_env))
+        count = count_of(options.num_returns, generator=function.is_generator)
+        ticket = Ticket(self, spec, count, loads(function.export.code))
+        if current.get() is None:  # elsewhere group and environment depend on who submits
+            function.ticket = ticket
+        return ticket
+
+    def _place(self, call: Call) -> None:
+        """Run a task whose arguments are there, unless it has to wait for resources."""
+        if call.done:
+            return
+        assert call.arguments is not None
+        broken = call.arguments.broken()
+        why = self._scheduler.why_impossible(call.spec)
+        if broken is None and not why:
+            self._begin(call)
+            return
+        if broken is not None:
+            call.fail_with(broken)
+        else:
+            call.fail(Value.failure(failures.unschedulable(call.name, why)))
+        self.over(call)
+
+    def _begin(self, call: Call) -> None:
+        with self._scheduler.lending():
+            grant = self._scheduler.take(call.spec)
+            if grant is None:
+                call.state = QUEUED
+                self._scheduler.wait(call.id, call.spec, lambda grant: self._run(call, grant))
+            else:
+                self._run(call, grant)
+
+    # ------------------------------------------------------------ running
+
+    def _run(self, call: Call, grant: Grant) -> None:
+        self._grants[call.id] = grant
+        try:
+            if call.done:
+                return
+            call.state = RUNNING
+            running = Running(call.id, call.name, call.spec)
+            running.grant = grant
+            home = self._execution.environments.home(call.spec.environment, device_variables(grant))
+            if call.stream is not None:
+                self._execution.stream(call, self, running, home)
+            else:
+                self._execution.run(call, self, running, home)
+        except exceptions.RuntimeEnvSetupError as error:
+            call.fail(Value.error(error))
+        finally:
+            if call.done:
+                self.over(call)
+
+    def function(self, call: Call) -> Callable[..., Any]:
+        """Return what a task runs."""
+        return self._functions[call.id]
+
+    def judge(self, call: Call, error: BaseException) -> bool:
+        """Tell the callers of a task that raised, or return True to have it run again."""
+        if call.cancelled:
+            call.fail(call.cancellation())
+        elif isinstance(error, SystemExit):
+            # In a process of its own it would have ended that process.
+            if call.spend_retry():
+                return True
+            call.fail(Value.failure(failures.crashed(call.name, os.getpid(), exit_code(error), ())))
+        elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
+            return True
+        else:
+            call.error_type = type(error).__name__
+            call.fail(Value.error(task_error(error, call.name)))
+        return False
+
+    def over(self, call: Call) -> None:
+        """Forget a task that is done, and give its resources back."""
+        if self.table.pop(call.id, None) is not None:
+            self.history.append(call.row())
+        self._functions.pop(call.id, None)
+        self._scheduler.forget(call.id)
+        grant = self._grants.pop(call.id, None)
+        if grant is not None:
+            self._scheduler.give(grant)
+
+    # ------------------------------------------------------------ ending early
+
+    def cancel(self, call: Call) -> None:
+        """Cancel a task: it does not start, or its generator stops; what runs is told."""
+        call.cancelled = True
+        running = call.running
+        if running is not None:
+            running.cancelled = True
+        if call.stream is None and running is not None:
+            return  # it is below on the stack, or in another thread, and ends when it ends
+        stop = call.stream.on_closed if call.stream is not None else None
+        call.fail(call.cancellation())
+        if stop is not None:
+            stop()
+        else:
+            self.over(call)
+
+    def group_gone(self, group: bytes) -> None:
+        """End the tasks that wait in a removed placement group."""
+        error = Value.failure(failures.group_removed(actor=False))
+        for call in list(self.table.values()):
+            if call.spec.group == group:
+                call.fail(error)
+                self.over(call)
+
+
+def make_spec(export: Export, options: TaskOptions | ActorOptions, environment: dict[str, Any]) -> Spec:
+    """Return what the calls of a function, or of an actor's methods, have in common."""
+    submitter = current.get()
+    where = placement(options, None if submitter is None else submitter.template)
+    labels, choices = label_selectors(options)
+    task_name = options.name if isinstance(options, TaskOptions) else None
+    return Spec(
+        name=task_name or export.name,
+        module=export.module,
+        qualname=export.qualname,
+        resources=options.effective_resources,
+        group=where.group,
+        bundle=where.bundle,
+        capture_children=where.capture_children,
+        node=where.node,
+        labels=labels,
+        label_choices=choices,
+        environment=environment,
+    )

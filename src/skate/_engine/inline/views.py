@@ -1,0 +1,236 @@
+"""What the engine shows of itself: the tables of the state API, and what a reference waits for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from skate._base import ids
+from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._engine.common.resources import to_floats
+from skate._engine.common.states import ALIVE, DEAD, RUNNING
+from skate._engine.inline.actors import Actor
+from skate._engine.inline.calls import WORKER, Call
+from skate._engine.inline.context import environment_text
+from skate._engine.inline.methods import MethodCall
+from skate._engine.inline.objects import CREATION
+
+if TYPE_CHECKING:
+    from skate._engine.inline.engine import InlineEngine
+
+
+class Views:
+    """Reads the engine; changes nothing."""
+
+    def __init__(self, engine: InlineEngine) -> None:
+        self._engine = engine
+        self._began = time.time()
+        self._tables: dict[str, Callable[[], Any]] = {
+            "actors": self._actors,
+            "environments": self._environments,
+            "groups": lambda: engine.scheduler.groups.rows(engine.job),
+            "jobs": self._jobs,
+            "memory": self._memory,
+            "objects": self._objects,
+            "tasks": self._tasks,
+            "workers": self._workers,
+        }
+
+    def table(self, kind: str) -> Any:
+        """Return a table by its name: a list of rows, or one row for what there is one of.
+
+        Raises:
+            ValueError: There is no such table.
+        """
+        if kind not in self._tables:
+            raise ValueError(f"There is no table {kind!r}; there are {', '.join(self._tables)}.")
+        return self._tables[kind]()
+
+    def _actors(self) -> list[dict[str, Any]]:
+        return [actor.row() for actor in list(self._engine.actors.table.values())]
+
+    def _tasks(self) -> list[dict[str, Any]]:
+        waiting = [call.row() for call in list(self._engine.tasks.table.values())]
+        for actor in list(self._engine.actors.table.values()):
+            if actor.state not in (ALIVE, DEAD) and actor.creation is not None:
+                waiting.append(actor.creation.row())
+            waiting += [call.row() for call in list(actor.calls.values())]
+        return [*self._engine.tasks.history, *waiting]
+
+    def _workers(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "worker_id": WORKER,
+                "is_alive": True,
+                "worker_type": "DRIVER",
+                "pid": os.getpid(),
+                "state": "IDLE",
+                "job_id": self._engine.job,
+                "blocked": False,
+                "exit_detail": "",
+                "exit_code": None,
+                "killed": False,
+                "end_time": 0.0,
+                "start_time": self._began,
+            }
+        ]
+
+    def _objects(self) -> list[dict[str, Any]]:
+        objects = self._engine.objects
+        return [
+            {
+                "object_id": id,
+                "object_size": objects.size_of(reference),
+                "state": reference._state,
+                "shared": False,
+                "spilled": False,
+                "pinned": id in objects.pinned,
+                "owner": WORKER,
+                "holders": [WORKER],
+                "held_by_tasks": 0,
+            }
+            for id, reference in list(objects.table.items())
+            if not id.startswith(CREATION)
+        ]
+
+    def _jobs(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "job_id": self._engine.job,
+                "pid": os.getpid(),
+                "started": self._began,
+                "ended": 0.0,
+                "entrypoint": " ".join(sys.argv),
+                "namespace": self._engine.namespace,
+                "metadata": self._engine.metadata,
+                "runtime_env": self._engine.environments.job,
+            }
+        ]
+
+    def _environments(self) -> list[dict[str, Any]]:
+        actors = [actor for actor in self._engine.actors.table.values() if actor.state == ALIVE]
+        texts = [environment_text(actor.spec.environment) for actor in actors if actor.spec.environment]
+        return [{"runtime_env": text, "ref_cnt": texts.count(text)} for text in dict.fromkeys(texts)]
+
+    def _memory(self) -> dict[str, Any]:
+        rows = self._objects()
+        return {
+            "budget": int(self._engine.scheduler.total.get("object_store_memory", 0)),
+            "used": sum(row["object_size"] for row in rows),
+            "spilled_bytes": 0,
+            "restored_bytes": 0,
+            "objects": len(rows),
+        }
+
+    # ------------------------------------------------------------ why
+
+    def why(self, references: list[ObjectRef[Any]]) -> list[str]:
+        """Say what references wait for, one step to a line, down to the cause."""
+        lines: list[str] = []
+        seen: set[bytes] = set()
+        for reference in references:
+            self._explain(reference, lines, seen, 0)
+        return lines
+
+    def _explain(self, reference: ObjectRef[Any], lines: list[str], seen: set[bytes], level: int) -> None:
+        indent = "  " * level
+        short = f"object {reference._id.hex()[:16]}…"
+        if reference._state != PENDING:
+            lines.append(f"{indent}{short} is there" + (" (an error)" if reference._state == ERROR else ""))
+            return
+        if reference._id in seen:
+            lines.append(f"{indent}{short} is waited for again: this is a cycle")
+            return
+        seen.add(reference._id)
+        task = ids.task_of(reference._id)
+        actor = self._engine.actors.table.get(ids.actor_of(task) or b"")
+        call: Call | None = self._engine.tasks.table.get(task) if actor is None else actor.calls.get(task)
+        if call is None:
+            lines.append(f"{indent}{short} is made by nothing that runs")
+        elif isinstance(call, MethodCall) and actor is not None:
+            self._explain_method(actor, call, lines, seen, level)
+        else:
+            self._explain_task(call, lines, seen, level)
+
+    def explain_call(self, call: Call) -> list[str]:
+        """Say what a task or call waits for."""
+        lines: list[str] = []
+        actor = self._engine.actors.table.get(ids.actor_of(call.id) or b"")
+        if isinstance(call, MethodCall) and actor is not None:
+            self._explain_method(actor, call, lines, set(), 0)
+        else:
+            self._explain_task(call, lines, set(), 0)
+        return lines
+
+    def _explain_task(self, call: Call, lines: list[str], seen: set[bytes], level: int) -> None:
+        indent = "  " * level
+        missing = call.arguments.missing() if call.arguments is not None else []
+        if missing:
+            lines.append(f"{indent}task {call.name} waits for its arguments:")
+            for reference in missing:
+                self._explain(reference, lines, seen, level + 1)
+        elif call.id in self._engine.scheduler.waiting:
+            lines.append(f"{indent}task {call.name} waits for resources: {self._resources(call)}")
+            lines += [f"{indent}  {line}" for line in self._holders(call.spec.resources)]
+        elif call.stream is not None:
+            lines.append(
+                f"{indent}the generator {call.name} has made {call.stream.made} items, and is not done"
+            )
+        else:
+            lines.append(
+                f"{indent}task {call.name} is running: it is what waits here, or what it called does"
+            )
+
+    def _resources(self, call: Call) -> str:
+        where = " in its placement group" if call.spec.group else ""
+        return f"it asks for {call.spec.resources}{where}, available are {self._engine.scheduler.available}"
+
+    def _holders(self, asked: dict[str, float]) -> list[str]:
+        return [
+            f"{to_floats(actor.grant.amounts)} is held by actor {actor.class_name} {actor.name}".rstrip()
+            for actor in self._engine.actors.table.values()
+            if actor.grant is not None and any(name in actor.grant.amounts for name in asked)
+        ]
+
+    def _explain_method(
+        self, actor: Actor, call: MethodCall, lines: list[str], seen: set[bytes], level: int
+    ) -> None:
+        indent = "  " * level
+        missing = call.arguments.missing() if call.arguments is not None else []
+        if missing and not call.claimed:
+            lines.append(f"{indent}call {call.name} waits for its arguments:")
+            for reference in missing:
+                self._explain(reference, lines, seen, level + 1)
+        elif actor.creation is not None and actor.state != ALIVE:
+            lines.append(f"{indent}actor {actor.class_name} is {actor.state}")
+            if call.spec is not None and actor.id in self._engine.scheduler.waiting:
+                lines.append(f"{indent}  it waits for resources: {self._resources(actor.creation)}")
+                lines += [f"{indent}  {line}" for line in self._holders(actor.spec.resources)]
+            elif actor.creation.arguments is not None:
+                for reference in actor.creation.arguments.missing():
+                    self._explain(reference, lines, seen, level + 1)
+        elif not call.claimed:
+            busy = [other.name for other in actor.calls.values() if other.claimed] or ["earlier calls"]
+            lines.append(f"{indent}call {call.name} waits until the actor is done with {', '.join(busy)}")
+        elif call.coroutine is not None:
+            lines.append(f"{indent}coroutine {call.name} waits{_where(call.coroutine)}")
+        elif call.state == RUNNING:
+            lines.append(
+                f"{indent}call {call.name} is running: it is what waits here, or what it called does"
+            )
+
+
+def _where(coroutine: Any) -> str:
+    """Say at which line of the user's code a coroutine stands."""
+    inner = coroutine.get_coro()
+    line = ""
+    while inner is not None:
+        frame = getattr(inner, "cr_frame", None) or getattr(inner, "ag_frame", None)
+        if frame is not None and "skate/_engine" not in frame.f_code.co_filename:
+            line = f" at {frame.f_code.co_filename}:{frame.f_lineno}"
+            break
+        inner = getattr(inner, "cr_await", None) or getattr(inner, "ag_await", None)
+    return line

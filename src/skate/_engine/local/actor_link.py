@@ -1,0 +1,337 @@
+"""The caller's end of an actor: calls in order, over a direct socket to the actor's process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import deque
+from typing import Any
+
+from skate._base import errors as exceptions
+from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
+from skate._base.serialization import dumps, loads
+from skate._engine.local import messages as m
+from skate._engine.local.client import Client
+from skate._engine.local.interrupts import critical
+from skate._engine.local.stream import TaskStream
+from skate._engine.local.wire import Connection
+
+
+class PendingCall:
+    """A call that has not been answered."""
+
+    __slots__ = ("call", "dependencies", "keep", "refs", "retries_left", "retry_errors", "stream")
+
+    def __init__(self, call: m.Call, refs: list[ObjectRef[Any]], keep: list[Any]) -> None:
+        self.call = call
+        self.refs = refs
+        self.keep = keep  # references and handles that must live until the reply
+        self.dependencies: list[tuple[int | str, ObjectRef[Any]]] = []
+        self.retries_left = 0
+        self.retry_errors = False
+        self.stream: TaskStream | None = None
+
+
+class ActorLink:
+    """What this process knows of one actor, and its calls in flight."""
+
+    def __init__(self, client: Client, actor: bytes, shared: LinkTable) -> None:
+        self._client = client
+        self._table = shared
+        self.actor = actor
+        self.state = ""
+        self.error = b""
+        self.unordered = False  # calls may overtake one that waits for its arguments
+        self._incarnation = -1
+        self._connection: Connection | None = None
+        self._waiting: deque[PendingCall] = deque()  # not sent: no connection, or arguments pending
+        self._sent: dict[bytes, PendingCall] = {}
+        self._lock = threading.RLock()
+        self._watching = False
+
+    def pending(self) -> int:
+        """Return how many calls have not been answered."""
+        return len(self._waiting) + len(self._sent)
+
+    def watch(self) -> None:
+        """Ask the node where the actor is."""
+        if not self._watching:
+            self._watching = True
+            self._client.send(m.ActorWatch(self.actor))
+
+    def created_here(self) -> None:
+        """This process has created the actor: the node tells without being asked."""
+        self._watching = True
+
+    # ------------------------------------------------------------ sending
+
+    def submit(self, pending: PendingCall) -> None:
+        """Send a call, after all earlier ones."""
+        self._submit(pending)
+        connection = self._connection
+        if connection is not None and connection.backlog:
+            self._client.hub.throttle(connection)
+
+    def _submit(self, pending: PendingCall) -> None:
+        with self._lock:
+            if self.state == "DEAD":
+                self._fail(pending, self.error)
+                return
+            first = not self._waiting or self.unordered
+            if self._connection is not None and first and not pending.dependencies:
+                self._send(pending)
+                return
+            self._waiting.append(pending)
+            self.watch()
+            for _, reference in pending.dependencies:
+                if reference._state == PENDING:
+                    self._client.when_ready(reference, self._pump_for)
+            self._pump()
+
+    def _pump_for(self, _: ObjectRef[Any]) -> None:
+        with self._lock:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Send waiting calls, in order, up to one whose arguments are not there."""
+        waiting = self._waiting
+        while waiting and self._connection is not None:
+            pending = self._next_to_send()
+            if pending is None:
+                return
+            broken = self._fill_in(pending)
+            if broken is None:
+                self._send(pending)
+            else:
+                self._fail(pending, broken)
+
+    def _next_to_send(self) -> PendingCall | None:
+        """Take the next call whose arguments are there out of the queue."""
+        waiting = self._waiting
+        for index, pending in enumerate(waiting):
+            if all(reference._state != PENDING for _, reference in pending.dependencies):
+                del waiting[index]
+                return pending
+            if not self.unordered:
+                return None
+        return None
+
+    def _fill_in(self, pending: PendingCall) -> bytes | None:
+        """Put the values of dependencies into a call; return an error if one of them failed."""
+        for slot, reference in pending.dependencies:
+            if reference._state == ERROR:
+                return bytes(reference._data)
+            if reference._state == SHARED:
+                pending.call.arguments.append(m.Argument(slot, SHARED, b"", reference._id))
+            else:
+                pending.call.arguments.append(m.Argument(slot, INLINE, reference._data))
+            pending.keep.append(reference)
+        pending.dependencies = []
+        return None
+
+    def _send(self, pending: PendingCall) -> None:
+        assert self._connection is not None
+        self._sent[pending.call.task] = pending
+        self._client.hub.send(self._connection, pending.call)
+
+    # ------------------------------------------------------------ arriving, in the reading thread
+
+    def updated(self, update: m.ActorUpdate) -> None:
+        """The node says where the actor is."""
+        with self._lock:
+            self.state = update.state
+            if update.state == "ALIVE":
+                if update.incarnation != self._incarnation:
+                    self._disconnect()
+                    self._incarnation = update.incarnation
+                    self._connect(update.address)
+                self._pump()
+            elif update.state == "DEAD":
+                self.error = _as_actor_error(update.error)
+                self._drain()
+                self._disconnect(final=True)
+                waiting, self._waiting = self._waiting, deque()
+                for pending in waiting:
+                    self._fail(pending, self.error)
+            elif update.state == "RESTARTING":
+                self._drain()
+                self._disconnect()
+
+    def killed(self) -> None:
+        """This process has killed the actor: do not wait for the node to say so."""
+        error = exceptions.ActorDiedError(
+            "The actor is dead because it was killed by `ray.kill`.", actor_id=self.actor.hex()
+        )
+        self.updated(m.ActorUpdate(self.actor, "DEAD", error=dumps(error)))
+
+    def _connect(self, address: str) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.connect(address)
+        except OSError:
+            sock.close()  # it died just now; the node will say so
+            return
+        connection = Connection(sock, self)
+        self._connection = connection
+        connection.post(m.Introduce(self._client.number))
+        self._client.hub.add(connection)
+
+    def _drain(self) -> None:
+        """Read the replies that the actor sent before it ended."""
+        connection = self._connection
+        while connection is not None:
+            try:
+                messages = connection.receive()
+            except ConnectionError:
+                return
+            if not messages:
+                return
+            for message in messages:
+                self.arrived(message)
+
+    def _disconnect(self, *, final: bool = False) -> None:
+        """Give up the connection: calls in flight are retried or fail."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._client.hub.remove(connection)
+        lost, self._sent = self._sent, {}
+        again = []
+        for pending in lost.values():
+            if final:
+                self._fail(pending, self.error)
+            elif pending.retries_left:
+                if pending.retries_left > 0:
+                    pending.retries_left -= 1
+                pending.call.attempt += 1
+                again.append(pending)
+            else:
+                self._fail(pending, self._unavailable())
+        self._waiting.extendleft(reversed(again))
+
+    def _unavailable(self) -> bytes:
+        text = (
+            "The actor died while it ran this call and is being restarted; max_task_retries would retry it."
+        )
+        return dumps(exceptions.ActorUnavailableError(text, self.actor))
+
+    def lost(self) -> None:
+        """The connection broke: wait for the node to say what became of the actor."""
+        with self._lock:
+            self._connection = None
+
+    def arrived(self, message: Any) -> None:
+        """Handle a message from the actor."""
+        kind = type(message)
+        if kind is m.Reply:
+            self.replied(message)
+        elif kind is m.CallItem:
+            pending = self._sent.get(message.task)
+            if pending is not None and pending.stream is not None:
+                pending.stream.item(message.index, message.result, limited=message.limited)
+
+    def replied(self, reply: m.Reply) -> None:
+        """A call has been answered."""
+        pending = self._sent.pop(reply.task, None)
+        if pending is None:
+            return
+        if reply.retry and pending.retries_left:
+            with self._lock:
+                if pending.retries_left > 0:
+                    pending.retries_left -= 1
+                pending.call.attempt += 1
+                if self._connection is not None:
+                    self._send(pending)
+                else:
+                    self._waiting.append(pending)
+            return
+        if pending.stream is not None:
+            for result in reply.results:
+                reply.count += 1
+                pending.stream.item(reply.count, result)
+            pending.stream.ended(reply.count)
+            return
+        client = self._client
+        for reference, result in zip(pending.refs, reply.results, strict=False):
+            if result.state == SHARED or result.contains:
+                client.adopt(reference)
+                client.settle(reference, result.state, result.data)
+            else:
+                client.settle(reference, result.state, result.data)
+                if reference._known and not client.closed:  # it left this process before it was ready
+                    client.send(m.Register(reference._id, result.state, result.data))
+
+    def _fail(self, pending: PendingCall, error: bytes) -> None:
+        if pending.stream is not None:
+            pending.stream.failed(error)
+            return
+        for reference in pending.refs:
+            self._client.settle(reference, ERROR, error)
+            if reference._known and not self._client.closed:
+                self._client.send(m.Register(reference._id, ERROR, error))
+
+    # ------------------------------------------------------------ cancelling
+
+    def cancel(self, task: bytes, *, recursive: bool) -> None:
+        """Cancel a call: drop it if it has not been sent, else tell the actor."""
+        with self._lock:
+            for pending in self._waiting:
+                if pending.call.task == task:
+                    self._waiting.remove(pending)
+                    self._fail(pending, dumps(exceptions.TaskCancelledError(task.hex())))
+                    return
+            if task in self._sent and self._connection is not None:
+                self._sent[task].retries_left = 0
+                self._client.hub.send(self._connection, m.CancelCall(task, recursive))
+
+    def report(self, message: m.Consumed) -> None:
+        """Tell the actor how far the reader of a generator has come."""
+        connection = self._connection
+        if connection is not None:
+            self._client.hub.send(connection, message)
+
+
+def _as_actor_error(data: bytes) -> bytes:
+    """Return an error of the actor: one of its arguments' becomes the cause of its death."""
+    error = loads(data)
+    if isinstance(error, exceptions.RayTaskError):
+        return dumps(exceptions.ActorDiedError(error))
+    return data
+
+
+class LinkTable:
+    """The links of a process, by actor."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._links: dict[bytes, ActorLink] = {}
+        client.handlers[m.ActorUpdate] = self._updated
+        client.handlers[m.Reply] = self._replied_by_node
+        client.handlers[m.CallItem] = self._item_by_node
+        client.on_peer_closed = self._lost
+
+    def __getitem__(self, actor: bytes) -> ActorLink:
+        link = self._links.get(actor)
+        if link is None:
+            link = self._links.setdefault(actor, ActorLink(self._client, actor, self))
+        return link
+
+    def _updated(self, update: m.ActorUpdate) -> None:
+        self[update.actor].updated(update)
+
+    def _replied_by_node(self, reply: m.Reply) -> None:
+        self[reply.task[8:24]].replied(reply)
+
+    def _item_by_node(self, message: m.CallItem) -> None:
+        self[message.task[8:24]].arrived(message)
+
+    def _lost(self, connection: Connection) -> None:
+        if isinstance(connection.label, ActorLink):
+            connection.label.lost()
+
+    def fail_all(self, error: bytes) -> None:
+        """The session is over: nothing will be answered."""
+        for link in self._links.values():
+            link.updated(m.ActorUpdate(link.actor, "DEAD", error=error))
+
+
+critical(ActorLink._submit, ActorLink._pump_for, ActorLink.cancel)

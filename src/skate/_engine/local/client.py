@@ -1,0 +1,406 @@
+"""A process' side of the node: values wherever they are.
+
+Drivers and workers have one `Client` each: on top of the conversation with the node and of the
+references, it gets, waits for, puts and maps values.
+"""
+
+from __future__ import annotations
+
+import os
+import reprlib
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from skate._base import errors as exceptions
+from skate._base import ids, object_ref
+from skate._base.exports import explain
+from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
+from skate._base.serialization import Serialized, loads, serialize
+from skate._engine.local import messages as m
+from skate._engine.local.references import References
+from skate._engine.local.shared_memory import SegmentFiles
+from skate._engine.local.task_context import current_task
+from skate._engine.local.wire import Connection
+
+INLINE_LIMIT = 100 * 1024  # bytes: values up to this size travel inside messages
+SOON = 0.002  # seconds that a worker waits before it lends its CPU to others
+FORKED = "this process was forked from the one that has the session; call init() to start one here"
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client(References):
+    """Talks to the node for this process."""
+
+    def __init__(self, connection: Connection, welcome: m.Welcome, shm: str) -> None:
+        super().__init__(connection)
+        self.number = welcome.number
+        self.job = welcome.job
+        self.session = welcome.session
+        self.node_id = welcome.node_id
+        self.namespace = welcome.namespace
+        self.labels = welcome.labels
+        self.ids = ids.IdFactory(welcome.number, welcome.job, welcome.node_id)
+        self.files = SegmentFiles(shm)
+        self.handlers[m.Located] = self._located
+        self.handlers[m.DropSegments] = lambda message: self.files.drop(message.segments)
+        self.handlers[m.Deadlock] = lambda message: self._deadlocks.update({message.task: message.text})
+        self.before_blocking: Callable[[list[ObjectRef[Any]], bool], Callable[[], None] | None] | None = None
+        self._mappings: dict[bytes, weakref.ref[Any]] = {}
+        self._locations: dict[bytes, m.Located] = {}
+        self._deadlocks: dict[bytes, str] = {}  # task -> why what it waits for will never come
+        self._exported: set[bytes] = set()
+        self._templates: dict[Any, int] = {}
+        self._definition_lock = threading.Lock()
+        _clients.add(self)
+
+    # ------------------------------------------------------------ get and wait
+
+    def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
+        """Return the values of these references; raise the first error."""
+        self.check(references)
+        pending = [reference for reference in references if reference._state == PENDING]
+        if pending:
+            self.subscribe(pending)
+            if not self._attend_all(pending, timeout):
+                self._raise_error_among(references)
+                if self.closed:
+                    raise self.closed_error()
+                raise exceptions.GetTimeoutError(
+                    f"Get timed out: {sum(r._state == PENDING for r in references)} of {len(references)} objects "
+                    f"are not ready after {timeout} s. skate.util.state.why(ref) says what they wait for."
+                )
+        if len(references) == 1:
+            return [self.value_of(references[0])]
+        self._raise_error_among(references)
+        shared = [r for r in references if r._state == SHARED]
+        if len(shared) > 1:
+            self._locate(shared)
+        return [self.value_of(reference) for reference in references]
+
+    def check(self, references: Sequence[ObjectRef[Any]]) -> None:
+        """Raise if a reference is not of this session."""
+        for reference in references:
+            if reference._engine is not self:
+                self._foreign(reference)
+        if self.closed:
+            raise self.closed_error()
+
+    def _foreign(self, reference: ObjectRef[Any]) -> None:
+        if reference._engine is None:
+            reference._need_engine()
+        raise ValueError(
+            f"{reference!r} belongs to another session, which has ended: its object ended with it."
+        )
+
+    def _attend_all(self, pending: list[ObjectRef[Any]], timeout: float | None) -> bool:
+        remaining = pending[::-1]
+        errors = self._errors
+        running = current_task.get()
+        mine = running.task if running is not None else b""
+
+        def all_there() -> bool:
+            nonlocal errors
+            while remaining and remaining[-1]._state:
+                remaining.pop()
+            if not remaining or self.closed or (self._deadlocks and mine in self._deadlocks):
+                return True
+            if self._errors != errors:
+                errors = self._errors
+                return any(reference._state == ERROR for reference in pending)
+            return False
+
+        there = self._blocking(pending, all_there, timeout, timed=timeout is not None)
+        if self._deadlocks and mine in self._deadlocks:
+            raise exceptions.DeadlockError(self._deadlocks.pop(mine))
+        return there and not self.closed
+
+    def _blocking(
+        self,
+        references: list[ObjectRef[Any]],
+        until: Callable[[], bool],
+        timeout: float | None,
+        *,
+        timed: bool = True,
+    ) -> bool:
+        """Attend to the sockets, telling the node that this worker's CPU is free meanwhile."""
+        if until():
+            return True
+        if timeout is not None and timeout <= 0:
+            self.flush_garbage()
+            return self.hub.attend(until, 0)
+        if self.before_blocking is None:
+            return self.hub.attend(until, timeout)
+        # What is there in a moment does not make room for another worker.
+        if timeout is not None and timeout <= SOON:
+            return self.hub.attend(until, timeout)
+        if self.hub.attend(until, SOON):
+            return True
+        resume = self.before_blocking(references, timed)
+        left = None if timeout is None else timeout - SOON
+        if resume is None:
+            return self.hub.attend(until, left)
+        try:
+            return self.hub.attend(until, left)
+        finally:
+            resume()
+
+    def _raise_error_among(self, references: Sequence[ObjectRef[Any]]) -> None:
+        for reference in references:
+            if reference._state == ERROR:
+                raise self.error_of(reference)
+
+    def wait(
+        self, references: list[Any], num_returns: int, timeout: float | None
+    ) -> tuple[list[Any], list[Any]]:
+        """Split references into those that are ready, at most `num_returns`, and the rest."""
+        ready = _first_ready(references, num_returns)
+        if len(ready) < num_returns:
+            pending = [r for r in references if not _is_ready(r)]
+            only = [r for r in pending if type(r) is ObjectRef]
+            self.check(only)
+            self.subscribe(only)
+            need = num_returns - len(ready)
+
+            def enough() -> bool:
+                nonlocal pending, need
+                before = len(pending)
+                pending = [r for r in pending if not _is_ready(r)]
+                need -= before - len(pending)
+                return need <= 0 or bool(self.closed)
+
+            self._blocking(only, enough, timeout)
+            if self.closed:
+                raise self.closed_error()
+            ready = _first_ready(references, num_returns)
+        if len(ready) == 1:  # the usual loop takes one after the other
+            index = ready[0]
+            return [references[index]], references[:index] + references[index + 1 :]
+        chosen = set(ready)
+        return (
+            [references[index] for index in ready],
+            [reference for index, reference in enumerate(references) if index not in chosen],
+        )
+
+    def value_of(self, reference: ObjectRef[Any]) -> Any:
+        """Return the value of a reference that is ready."""
+        state = reference._state
+        if state == INLINE:
+            return loads(reference._data)
+        if state == SHARED:
+            return self._shared_value(reference)
+        if state == ERROR:
+            raise self.error_of(reference)
+        return self.get([reference], None)[0]
+
+    def error_of(self, reference: ObjectRef[Any]) -> BaseException:
+        """Return the exception that stands in place of a value."""
+        return as_raised(loads(reference._data))
+
+    # ------------------------------------------------------------ shared memory
+
+    def _shared_value(self, reference: ObjectRef[Any]) -> Any:
+        mapping = self.map(reference)
+        return loads(memoryview(mapping)[: mapping.size_used])
+
+    def map(self, reference: ObjectRef[Any]) -> Any:
+        """Return the mapped memory of a shared object."""
+        id = reference._id
+        held = self._mappings.get(id)
+        mapping = held() if held is not None else None
+        if mapping is not None:
+            return mapping
+        self._locate([reference])
+        located = self._locations.pop(id)
+        if located.error:
+            raise as_raised(loads(located.error))
+        mapping = self.files.map(located.segment, located.size)
+        mapping.object_id = id
+        mapping.size_used = located.size
+        mapping.reference = reference
+        mapping.on_gone = self.unmapped
+        self._mappings[id] = weakref.ref(mapping)
+        return mapping
+
+    def _locate(self, references: list[ObjectRef[Any]]) -> None:
+        """Have the node bring shared objects to memory, unless it told us of them already."""
+        wanted = [r._id for r in references if r._id not in self._locations and not self._is_mapped(r._id)]
+        if not wanted:
+            return
+        self.send(m.Pin(wanted))
+        locations = self._locations
+        self.hub.attend(lambda: all(id in locations for id in wanted) or bool(self.closed))
+        if self.closed:
+            raise self.closed_error()
+
+    def _is_mapped(self, id: bytes) -> bool:
+        held = self._mappings.get(id)
+        return held is not None and held() is not None
+
+    def _located(self, message: m.Located) -> None:
+        if message.id in self._locations or self._is_mapped(message.id):
+            self._unpinned.append(message.id)  # pinned twice: once is enough
+        else:
+            self._locations[message.id] = message
+
+    def expect(self, id: bytes) -> ObjectRef[Any]:
+        """Return a reference to a shared argument that the node holds for this process."""
+        known = self._refs.get(id)
+        reference = known() if known is not None else None
+        if reference is None:
+            reference = self.new_reference(id)
+        if reference._state == PENDING:
+            self.settle(reference, SHARED, None)
+        return reference
+
+    def write_shared(self, value: Serialized) -> tuple[str, int]:
+        """Write a value to shared memory; return its segment and size."""
+        size = max(1, value.size)
+        answer = self.exchange(lambda number: m.Allocate(number, size))
+        if answer.error:
+            raise exceptions.ObjectStoreFullError(answer.error)
+        try:
+            self.files.write(answer.segment, answer.size, value, reused=answer.reused)
+        except OSError as error:
+            self.send(m.Abandon(answer.segment))
+            raise exceptions.ObjectStoreFullError(
+                f"Shared memory for an object of {value.size:,} bytes could not be had: {error}. Is /dev/shm full?"
+            ) from error
+        return answer.segment, value.size
+
+    # ------------------------------------------------------------ put and results
+
+    def put(self, value: Any) -> ObjectRef[Any]:
+        """Store a value and return a reference to it."""
+        if self.closed:
+            raise self.closed_error()
+        try:
+            payload = serialize(value)
+        except RecursionError:
+            raise
+        except Exception as error:
+            raise TypeError(explain(value, f"the put value {reprlib.repr(value)}", error)) from error
+        id = ids.object_id(self.ids.task(), 1)
+        if payload.size <= INLINE_LIMIT and not payload.references:
+            reference = self.own_reference(id)
+            reference._data = payload.to_bytes()
+            reference._state = INLINE
+            return reference
+        return self.put_serialized(id, payload)
+
+    def put_serialized(self, id: bytes, payload: Serialized) -> ObjectRef[Any]:
+        """Store a serialized value with the node."""
+        result = self.result_of(payload)
+        reference = self.new_reference(id)
+        self.settle(reference, result.state, result.data)
+        self.send(m.Register(id, result.state, result.data, result.segment, result.size, result.contains))
+        return reference
+
+    def put_error(self, id: bytes, error: bytes) -> ObjectRef[Any]:
+        """Store a serialized exception in place of a value."""
+        reference = self.new_reference(id)
+        self.settle(reference, ERROR, error)
+        self.send(m.Register(id, ERROR, error))
+        return reference
+
+    def result_of(self, payload: Serialized) -> m.Result:
+        """Return a serialized value as a message part, with large ones in shared memory."""
+        contains = self.contained(payload)
+        if payload.size <= INLINE_LIMIT:
+            return m.Result(INLINE, payload.to_bytes(), contains=contains)
+        segment, size = self.write_shared(payload)
+        return m.Result(SHARED, segment=segment, size=size, contains=contains)
+
+    def contained(self, payload: Serialized) -> list[bytes]:
+        """Return the ids of the references inside a payload, all of them known to the node."""
+        if not payload.references:
+            return []
+        found = dict.fromkeys(reference._id for reference in payload.references)
+        for reference in payload.references:
+            if not reference._known:
+                self.promote(reference)
+        running = current_task.get()
+        if running is not None:
+            running.keep += payload.references
+        return list(found)
+
+    # ------------------------------------------------------------ functions and templates
+
+    def export(self, key: bytes, code: Callable[[], bytes]) -> None:
+        """Make a function or class known to the node, once."""
+        if key not in self._exported:
+            self.send(m.Export(key, code()))
+            self._exported.add(key)
+
+    def template(self, key: Any, make: Callable[[], m.TaskTemplate]) -> int:
+        """Return the number of a template, defining it at its first use."""
+        number = self._templates.get(key)
+        if number is None:
+            with self._definition_lock:
+                number = self._templates.get(key)
+                if number is None:
+                    number = len(self._templates) + 1
+                    self.send(m.Define(number, make()))
+                    self._templates[key] = number
+        return number
+
+    # ------------------------------------------------------------ end
+
+    def close(self, reason: str) -> None:
+        """End this process' part in the session."""
+        self.closed = self.closed or reason
+        self.hub.close()
+        self.files.close()
+
+    def abandon(self) -> None:
+        """In a forked child: this process is no part of the session, and must not speak for its parent."""
+        self.closed = self.closed or FORKED
+        self._garbage_lock = threading.Lock()  # somebody may hold those of the parent
+        self._definition_lock = threading.Lock()
+        self.hub.abandon()
+
+
+def as_raised(error: Any) -> BaseException:
+    """Return the exception to raise for a stored error: a task's error keeps the type of its cause."""
+    if isinstance(error, exceptions.RayTaskError):
+        return error.as_instanceof_cause()
+    if isinstance(error, BaseException):
+        return error
+    return exceptions.RaySystemError(f"An error could not be read: {error!r}")
+
+
+def _first_ready(references: list[Any], count: int) -> list[int]:
+    """Return the positions of the first `count` references that are ready."""
+    found = []
+    for index, reference in enumerate(references):
+        if reference._state if type(reference) is ObjectRef else reference._stream.ready():
+            found.append(index)
+            if len(found) == count:
+                break
+    return found
+
+
+def _is_ready(reference: Any) -> bool:
+    if type(reference) is ObjectRef:
+        return reference._state != PENDING
+    return bool(reference._stream.ready())
+
+
+def install(client: Client) -> None:
+    """Let references that are unpickled in this process belong to `client`."""
+    object_ref.reviver = client.revive
+
+
+def uninstall() -> None:
+    """Let references that are unpickled belong to nobody."""
+    object_ref.reviver = None
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,184 @@
+"""A driver's life: start or find a node, attach, leave."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import signal
+import socket
+from typing import Any
+
+from skate._base import errors as exceptions
+from skate._engine.local import messages as m
+from skate._engine.local import session as sessions
+from skate._engine.local.client import Client
+from skate._engine.local.engine import LocalEngine
+from skate._engine.local.interrupts import Interrupts
+from skate._engine.local.job import environment_resolver, job_info
+from skate._engine.local.launcher import NodeProcess, node_config, start_node
+from skate._engine.local.printing import OutputPrinter
+from skate._engine.local.wire import Connection, pack
+
+GOODBYE_SECONDS = 10.0
+
+
+class LocalDriver(LocalEngine):
+    """The engine of a driver: it also ends the node that it has started."""
+
+    def __init__(self, client: Client, node: NodeProcess | None, info: dict[str, Any]) -> None:
+        super().__init__(client)
+        self._node = node
+        self._printer = OutputPrinter()
+        self.info = info
+        self.environment = info["runtime_env"]
+        self.default_lifetime = info["metadata"].get("default_actor_lifetime", "")
+        self.environment_resolver = environment_resolver(self, info["runtime_env"], {})
+        client.handlers[m.Output] = self._printer.show
+        self._pid = os.getpid()
+        client.hub.on_fault = self._fault
+        client.hub.start_thread()
+        atexit.register(self._at_exit)
+        self._interrupts = Interrupts(signal.default_int_handler)
+        self._interrupts.install()
+
+    def _fault(self) -> None:
+        """The reading thread has failed, which is a fault of Skate: the session cannot go on."""
+        import logging
+        import traceback
+
+        text = traceback.format_exc()
+        logging.getLogger("skate").error(
+            "Skate has failed in its reading thread. Please report this.\n%s", text
+        )
+        self.client.closed = "Skate failed in its reading thread; see the log"
+        self._node_closed()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the driver, and so is no part of the session."""
+        return os.getpid() != self._pid
+
+    def _at_exit(self) -> None:
+        if not self.is_forked:
+            self.shutdown()
+
+    def shutdown(self) -> None:
+        """Leave the node; end it if it is ours. Returns when nothing is left of it."""
+        if self.is_forked:
+            return
+        client = self.client
+        try:
+            if not client.closed:
+                if self._node is None and self.info["log_to_driver"]:
+                    client.ask("total")  # once it has answered, the node has sent what the workers printed
+                client.send(m.Goodbye("shutdown"))
+            client.closed = client.closed or "shutdown() was called"
+            if self._node is not None and not client.node_died:
+                # What the workers printed last arrives before the node closes the connection.
+                client.hub.attend(lambda: client.node_died, GOODBYE_SECONDS)
+        finally:  # also when somebody has no patience for this
+            super().shutdown()
+            if self._node is not None:
+                self._node.wait(GOODBYE_SECONDS)
+            self._printer.close()
+            self._interrupts.uninstall()
+            atexit.unregister(self._at_exit)
+
+
+def start(
+    *,
+    num_cpus: float | None,
+    num_gpus: float | None,
+    custom: dict[str, float] | None,
+    memory: float | None,
+    labels: dict[str, str] | None,
+    object_store_memory: int | None,
+    namespace: str | None,
+    runtime_env: dict[str, Any],
+    log_to_driver: bool,
+    preload: list[str],
+    metadata: dict[str, Any],
+) -> LocalDriver:
+    """Start a node of our own and attach to it."""
+    node = start_node(
+        node_config(
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            custom=custom,
+            memory=memory,
+            labels=labels,
+            object_store_memory=object_store_memory,
+            preload=preload,
+        )
+    )
+    extra = {"log_to_driver": log_to_driver, "metadata": metadata}
+    try:
+        return _attach(node.sock, node, namespace, runtime_env, extra)
+    except BaseException:
+        node.sock.close()
+        node.wait(GOODBYE_SECONDS)
+        raise
+
+
+def connect(
+    address: str,
+    *,
+    namespace: str | None,
+    runtime_env: dict[str, Any],
+    log_to_driver: bool,
+    metadata: dict[str, Any],
+    observer: bool = False,
+    hidden: bool = False,
+) -> LocalDriver:
+    """Attach to a node that runs already: as a job, as one that is not listed, or as an observer who is no job."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(os.path.join(address, "node.sock"))
+    except OSError as error:
+        sock.close()
+        raise ConnectionError(
+            f"No Skate node answers at {address}: {error}. Start one with `skate start`, or call init() "
+            "without an address to run a private one."
+        ) from error
+    extra = {
+        "log_to_driver": log_to_driver,
+        "metadata": metadata,
+        "observer": observer,
+        "hidden": observer or hidden,
+        "prestart": not (observer or hidden),
+        # The node was started elsewhere: its workers shall see the variables that the driver sees.
+        "environ": dict(os.environ),
+    }
+    return _attach(sock, None, namespace, runtime_env, extra)
+
+
+def _attach(
+    sock: socket.socket,
+    node: NodeProcess | None,
+    namespace: str | None,
+    runtime_env: dict[str, Any],
+    extra: dict[str, Any],
+) -> LocalDriver:
+    # Without a name, a driver's named actors are its own: nobody else can guess the namespace.
+    info = job_info(namespace or secrets.token_hex(16), runtime_env, extra)
+    connection = Connection(sock)
+    connection.post(m.Hello("driver", os.getpid(), job=pack(info)))
+    connection.flush()
+    welcome = _welcome(connection, node)
+    shm = node.session.shm if node is not None else sessions.at(welcome.session).shm
+    return LocalDriver(Client(connection, welcome, shm), node, info)
+
+
+def _welcome(connection: Connection, node: NodeProcess | None) -> m.Welcome:
+    connection.sock.setblocking(True)
+    try:
+        while True:
+            for message in connection.receive():
+                if isinstance(message, m.Welcome):
+                    return message
+    except ConnectionError as error:
+        log = node.log() if node is not None else ""
+        raise exceptions.RaySystemError(f"The node did not start: {error}\n{log}") from error
+    finally:
+        connection.sock.setblocking(False)

@@ -1,0 +1,83 @@
+"""Ctrl-C at a safe moment: not while a message is half read, half written or half handled.
+
+Python raises KeyboardInterrupt between any two instructions of the main thread. Inside the functions that
+keep the streams of messages whole, that would lose messages, and the session would hang. So there the
+signal is put off for a moment: the handler looks at the stack, and sends the signal again a little later.
+This costs nothing when nobody interrupts.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+AGAIN = 0.001  # seconds until the next try
+PATIENCE = 1.0  # seconds after which the interrupt comes first, whatever it breaks
+
+_critical: set[CodeType] = set()
+_waiting: set[CodeType] = set()
+
+
+def critical(*functions: Any) -> None:
+    """Let nobody be interrupted inside these functions, nor in what they call."""
+    _critical.update(function.__code__ for function in functions)
+
+
+def waiting(*functions: Any) -> None:
+    """Let these functions be interrupted all the same: they wait."""
+    _waiting.update(function.__code__ for function in functions)
+
+
+def _is_critical(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code in _waiting:
+            return False
+        if frame.f_code in _critical:
+            return True
+        frame = frame.f_back
+    return False
+
+
+class Interrupts:
+    """Handles SIGINT of a process with `handle`, at moments that are safe."""
+
+    def __init__(self, handle: Callable[[int, FrameType | None], Any]) -> None:
+        self._handle = handle
+        self._since = 0.0  # when the interrupt came that is being put off
+
+    def install(self) -> None:
+        """Take over the signal, unless the program handles it itself."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self.arrived)
+
+    def uninstall(self) -> None:
+        """Give the signal back to Python."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGINT) == self.arrived:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def arrived(self, number: int, frame: FrameType | None) -> None:
+        """Handle the signal now, or see to it that it comes again."""
+        now = time.monotonic()
+        if _is_critical(frame) and now - (self._since or now) < PATIENCE:
+            self._since = self._since or now
+            try:
+                _thread.start_new_thread(_send_again, (number,))
+                return
+            except RuntimeError:  # the interpreter ends, and has no threads any more
+                pass
+        self._since = 0.0
+        self._handle(number, frame)
+
+
+def _send_again(number: int) -> None:
+    time.sleep(AGAIN)
+    signal.pthread_kill(threading.main_thread().ident or 0, number)

@@ -1,0 +1,220 @@
+"""Where an actor's calls run: one after the other, in threads, or in an event loop.
+
+Each concurrency group of an actor is a lane of its own, so that a call which blocks one group does not
+hold up another.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+from skate._engine.local.hub import Hub
+
+
+class Lane(Protocol):
+    """Runs calls of one concurrency group."""
+
+    def put(self, incoming: Any) -> None:
+        """Run a call when its turn comes."""
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting or running."""
+
+    def close(self) -> None:
+        """Let go of threads that have nothing to do."""
+
+
+class MainLane:
+    """Calls of a plain actor, in order, in the main thread."""
+
+    def __init__(self) -> None:
+        self.calls: deque[Any] = deque()
+        self.put = self.calls.append
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting."""
+        return bool(self.calls)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class ThreadLane:
+    """Calls in a fixed number of threads, which live as long as the actor: users keep data in them."""
+
+    def __init__(self, run: Callable[[Any], None], size: int, on_idle: Callable[[], None]) -> None:
+        self._run = run
+        self._size = size
+        self._on_idle = on_idle
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._lock = threading.Lock()
+
+    def put(self, incoming: Any) -> None:
+        """Run a call as soon as a thread is free."""
+        with self._lock:
+            self._unfinished += 1
+            if self._unfinished > len(self._threads) and len(self._threads) < self._size:
+                name = f"skate-call-{len(self._threads)}"
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._queue.put(incoming)
+
+    def _work(self) -> None:
+        while True:
+            incoming = self._queue.get()
+            if incoming is None:
+                return
+            try:
+                self._run(incoming)
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
+                self._on_idle()
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting or running."""
+        return self._unfinished > 0
+
+    def close(self) -> None:
+        """End the threads that have nothing to do."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+
+class LoopLane:
+    """Calls of an asyncio actor, interleaved in an event loop.
+
+    Without concurrency groups the loop runs in the main thread and reads the sockets itself, which
+    saves a hand-over between threads for each call. With groups, each has a loop in a thread.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Any], Coroutine[Any, Any, None]],
+        size: int,
+        on_idle: Callable[[], None],
+        on_cancelled: Callable[[Any], None],
+    ) -> None:
+        import asyncio
+
+        self._run = run
+        self._on_cancelled = on_cancelled
+        self._on_idle = on_idle
+        self._unfinished = 0
+        self._size = size
+        self._in_thread = False
+        self.loop = asyncio.new_event_loop()
+        self._semaphore = asyncio.Semaphore(size)
+        self._stop: asyncio.Future[None] | None = None
+
+    def put(self, incoming: Any) -> None:
+        """Start a call."""
+        self._unfinished += 1
+        if self._in_thread:
+            self.loop.call_soon_threadsafe(self._spawn, incoming)
+        else:
+            self._spawn(incoming)
+
+    def _spawn(self, incoming: Any) -> None:
+        incoming.task = self.loop.create_task(self._limited(incoming))
+        incoming.task.add_done_callback(lambda task: self._ended(incoming, task))
+        incoming.loop = self.loop
+
+    async def _limited(self, incoming: Any) -> None:
+        async with self._semaphore:
+            await self._run(incoming)
+
+    def _ended(self, incoming: Any, task: Any) -> None:
+        self._unfinished -= 1
+        if task.cancelled():  # before its turn came: a running call answers by itself
+            self._on_cancelled(incoming)
+        elif task.exception() is not None:
+            self.loop.call_exception_handler(
+                {"message": "a call failed in Skate", "exception": task.exception()}
+            )
+        self._on_idle()
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting or running."""
+        return self._unfinished > 0
+
+    # ------------------------------------------------------------ in the main thread
+
+    def serve(self, begin: Callable[[], bool], hub: Hub) -> bool:
+        """Run the loop in this thread until `finish`; `begin` creates the actor in it."""
+        import asyncio
+
+        asyncio.set_event_loop(self.loop)
+
+        async def main() -> bool:
+            self._stop = self.loop.create_future()
+            if not begin():
+                return False
+            hub.join_loop(self.loop)
+            await self._stop
+            return True
+
+        try:
+            return self.loop.run_until_complete(main())
+        finally:
+            self._cancel_rest()
+
+    def finish(self) -> None:
+        """End `serve`."""
+
+        def stop() -> None:
+            if self._stop is not None and not self._stop.done():
+                self._stop.set_result(None)
+
+        if self._in_thread:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        else:
+            self.loop.call_soon_threadsafe(stop)
+
+    def _cancel_rest(self) -> None:
+        import asyncio
+
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    # ------------------------------------------------------------ in a thread
+
+    def start_thread(self, name: str) -> None:
+        """Run the loop in a thread of its own."""
+        import asyncio
+
+        self._in_thread = True
+
+        def work() -> None:
+            asyncio.set_event_loop(self.loop)
+            self.loop.run_forever()
+
+        threading.Thread(target=work, name=f"skate-loop-{name}", daemon=True).start()
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Run a function in the loop's thread and return its result."""
+        from concurrent.futures import Future
+
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:  # carried to the caller
+                future.set_exception(error)
+
+        self.loop.call_soon_threadsafe(run)
+        return future.result()
+
+    def close(self) -> None:
+        """Stop the loop's thread."""
+        if self._in_thread:
+            self.loop.call_soon_threadsafe(self.loop.stop)

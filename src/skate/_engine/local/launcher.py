@@ -1,0 +1,155 @@
+"""Starting a node from a driver, without importing more than needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from skate._engine.common.machine_facts import resources, store_budget
+from skate._engine.local import session as sessions
+from skate._engine.local.descendants import PATIENCE, SESSION, end_members
+
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from skate._engine.local.node_main import main; main(sys.argv[2])"
+)
+
+
+class NodeProcess:
+    """A node that this driver has started and will end."""
+
+    def __init__(self, session: sessions.Session, sock: socket.socket, pid: int, log: int, life: int) -> None:
+        self.session = session
+        self.sock = sock
+        self.pid = pid
+        self._log = log
+        self._life = life  # ends when the last process of the session does
+
+    def log(self) -> str:
+        """Return the end of what the node has printed, also after its session is gone."""
+        size = os.fstat(self._log).st_size
+        return os.pread(self._log, 4000, max(0, size - 4000)).decode("utf-8", "replace")
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the node to end, and end it if it does not; nothing of the session is left then."""
+        deadline = time.monotonic() + timeout
+        killed = False
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except (OSError, AttributeError):
+            descriptor = -1
+        while True:
+            try:
+                pid, _ = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid:
+                break
+            left = deadline - time.monotonic()
+            if left <= 0 and not killed:
+                killed = True
+                os.kill(self.pid, signal.SIGKILL)
+                left = 5.0
+            _wait_readable(descriptor, max(0.01, left))
+        if descriptor >= 0:
+            os.close(descriptor)
+        os.close(self._log)
+        self._wait_for_others()
+        if os.path.exists(self.session.folder) or os.path.exists(self.session.shm):
+            self.session.remove()
+
+    def _wait_for_others(self) -> None:
+        """A killed node leaves the end of the others to its template, and to us if that is dead too."""
+        if not _wait_readable(self._life, PATIENCE) or os.path.exists(self.session.folder):
+            end_members(self.session.folder)
+        os.close(self._life)
+
+
+def _wait_readable(descriptor: int, timeout: float) -> bool:
+    if descriptor < 0:
+        time.sleep(0.005)  # no pidfd on this system: waitpid cannot wait with a timeout
+        return False
+    import select
+
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(timeout * 1000))
+
+
+def node_config(
+    *,
+    num_cpus: float | None,
+    num_gpus: float | None,
+    custom: dict[str, float] | None,
+    memory: float | None,
+    labels: dict[str, str] | None,
+    object_store_memory: int | None,
+    preload: list[str],
+) -> dict[str, Any]:
+    """Return what a node has to know, with what this machine has where nothing is given."""
+    total, devices = resources(num_cpus, num_gpus, custom, memory)
+    budget = object_store_memory or store_budget(sessions.shm_root())
+    total["object_store_memory"] = float(budget)
+    return {
+        "resources": total,
+        "devices": devices,
+        "labels": labels or {},
+        "node_id": secrets.token_hex(28),
+        "budget": budget,
+        "preload": preload,
+    }
+
+
+def start_node(config: dict[str, Any]) -> NodeProcess:
+    """Start a node as a child process, connected by a socket pair."""
+    session = sessions.create()
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    life, held = os.pipe()
+    try:
+        descriptors = {"driver_fd": its.fileno(), "life_fd": held}
+        pid, log = spawn_node(session, {**config, "private": True}, descriptors)
+    except BaseException:
+        session.remove()
+        mine.close()
+        os.close(life)
+        raise
+    finally:
+        its.close()
+        os.close(held)
+    return NodeProcess(session, mine, pid, log, life)
+
+
+def spawn_node(
+    session: sessions.Session, config: dict[str, Any], descriptors: dict[str, int]
+) -> tuple[int, int]:
+    """Start the process of a node, which inherits descriptors; return its pid and its log's descriptor."""
+    descriptors = {**descriptors, "claim": session.claim}
+    for descriptor in descriptors.values():
+        os.set_inheritable(descriptor, True)
+    config = {**config, "folder": session.folder, "shm": session.shm, **descriptors}
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    log = os.open(os.path.join(session.logs, "node.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-c", _BOOT, home, json.dumps(config)],
+            {**os.environ, SESSION: session.folder},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+        )
+    except BaseException:
+        os.close(log)
+        raise
+    finally:
+        os.close(session.claim)  # the node has it now
+    return pid, log

@@ -1,0 +1,219 @@
+"""Everything that travels between the driver, the node and the workers.
+
+Messages are also the events and commands of the state machine, so that what the tests feed it is
+what arrives on the wire. They are encoded as MessagePack arrays, a list of messages to a frame.
+"""
+
+from skate._engine.local.messages.actors import (
+    ActorExit,
+    ActorUpdate,
+    ActorWatch,
+    Become,
+    Call,
+    CallItem,
+    CancelCall,
+    CreateActor,
+    CreateGroup,
+    Introduce,
+    KillActor,
+    RemoveGroup,
+    Reply,
+    ReplyVia,
+    WatchGroup,
+)
+from skate._engine.local.messages.host import (
+    DeleteSegment,
+    DeleteSpilled,
+    EnvironmentReady,
+    KillProcess,
+    Restore,
+    Restored,
+    Spill,
+    Spilled,
+    StartWorker,
+    Stop,
+    WorkerGone,
+)
+from skate._engine.local.messages.life import (
+    Answer,
+    Ask,
+    Events,
+    Exit,
+    Goodbye,
+    Hello,
+    Output,
+    SendEvents,
+    Welcome,
+)
+from skate._engine.local.messages.objects import (
+    Abandon,
+    Allocate,
+    Allocated,
+    DropSegments,
+    Free,
+    Hold,
+    Inquire,
+    Located,
+    Pin,
+    Ready,
+    Register,
+    Release,
+    Subscribe,
+    Unpin,
+)
+from skate._engine.local.messages.tasks import (
+    Blocked,
+    Cancel,
+    CancelRunning,
+    Consumed,
+    Deadlock,
+    Define,
+    Done,
+    Export,
+    HandBack,
+    Item,
+    Recall,
+    Run,
+    Submit,
+    Unblocked,
+)
+from skate._engine.local.messages.values import (
+    DYNAMIC,
+    STREAMING,
+    ActorOptions,
+    Argument,
+    Message,
+    Mutable,
+    Result,
+    TaskTemplate,
+)
+
+WIRE = (
+    Hello
+    | Welcome
+    | Goodbye
+    | Exit
+    | Ask
+    | Answer
+    | Events
+    | SendEvents
+    | Output
+    | Define
+    | Export
+    | Submit
+    | Run
+    | Done
+    | Item
+    | Consumed
+    | Recall
+    | HandBack
+    | Cancel
+    | CancelRunning
+    | Blocked
+    | Unblocked
+    | Deadlock
+    | Ready
+    | Register
+    | Hold
+    | Release
+    | Subscribe
+    | Pin
+    | Unpin
+    | Located
+    | Allocate
+    | Allocated
+    | Abandon
+    | DropSegments
+    | Free
+    | Inquire
+    | CreateActor
+    | Become
+    | ActorWatch
+    | ActorUpdate
+    | KillActor
+    | ActorExit
+    | Call
+    | Reply
+    | ReplyVia
+    | CancelCall
+    | CallItem
+    | Introduce
+    | CreateGroup
+    | RemoveGroup
+    | WatchGroup
+)
+
+__all__ = [
+    "DYNAMIC",
+    "STREAMING",
+    "WIRE",
+    "Abandon",
+    "ActorExit",
+    "ActorOptions",
+    "ActorUpdate",
+    "ActorWatch",
+    "Allocate",
+    "Allocated",
+    "Answer",
+    "Argument",
+    "Ask",
+    "Become",
+    "Blocked",
+    "Call",
+    "CallItem",
+    "Cancel",
+    "CancelCall",
+    "CancelRunning",
+    "Consumed",
+    "CreateActor",
+    "CreateGroup",
+    "Deadlock",
+    "Define",
+    "DeleteSegment",
+    "DeleteSpilled",
+    "Done",
+    "DropSegments",
+    "EnvironmentReady",
+    "Events",
+    "Exit",
+    "Export",
+    "Free",
+    "Goodbye",
+    "HandBack",
+    "Hello",
+    "Hold",
+    "Inquire",
+    "Introduce",
+    "Item",
+    "KillActor",
+    "KillProcess",
+    "Located",
+    "Message",
+    "Mutable",
+    "Output",
+    "Pin",
+    "Ready",
+    "Recall",
+    "Register",
+    "Release",
+    "RemoveGroup",
+    "Reply",
+    "ReplyVia",
+    "Restore",
+    "Restored",
+    "Result",
+    "Run",
+    "SendEvents",
+    "Spill",
+    "Spilled",
+    "StartWorker",
+    "Stop",
+    "Submit",
+    "Subscribe",
+    "TaskTemplate",
+    "Unblocked",
+    "Unpin",
+    "WatchGroup",
+    "Welcome",
+    "WorkerGone",
+]

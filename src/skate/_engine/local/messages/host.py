@@ -1,0 +1,84 @@
+"""What the state machine has the node's process do, and what that tells it: never on the wire."""
+
+from __future__ import annotations
+
+from skate._engine.local.messages.values import Message
+
+
+class StartWorker(Message, tag=90):
+    """Start a worker process."""
+
+    number: int
+    environment: str
+    job: bytes
+
+
+class KillProcess(Message, tag=91):
+    """Kill a worker process; gently first when `grace` seconds are given."""
+
+    number: int
+    grace: float = 0.0
+
+
+class DeleteSegment(Message, tag=92):
+    """Remove a segment from shared memory."""
+
+    segment: str
+
+
+class Spill(Message, tag=93):
+    """Write a segment to disk."""
+
+    id: bytes
+    segment: str
+    size: int
+
+
+class Restore(Message, tag=94):
+    """Read a spilled object back to a new segment."""
+
+    id: bytes
+    segment: str
+    size: int
+
+
+class DeleteSpilled(Message, tag=95):
+    """Remove a spilled object from disk."""
+
+    id: bytes
+
+
+class Stop(Message, tag=96):
+    """The node's work is over."""
+
+    reason: str = ""
+
+
+class WorkerGone(Message, tag=100):
+    """A process is gone: its socket closed, or it was reaped."""
+
+    number: int
+    code: int | None = None  # exit code, negative for a signal
+    last_lines: list[str] = []
+
+
+class Spilled(Message, tag=101):
+    """A spill has ended."""
+
+    id: bytes
+    error: str = ""
+
+
+class Restored(Message, tag=102):
+    """A restore has ended."""
+
+    id: bytes
+    segment: str
+    error: str = ""
+
+
+class EnvironmentReady(Message, tag=103):
+    """A runtime environment is there, or could not be made."""
+
+    environment: str
+    error: str = ""

@@ -1,0 +1,337 @@
+"""The node process: one loop that carries messages to the state machine and carries out its decisions."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import resource
+import select
+import signal
+import socket
+import threading
+import time
+from typing import Any
+
+from skate._engine.local import long_lived
+from skate._engine.local import messages as m
+from skate._engine.local import session as sessions
+from skate._engine.local.descendants import adopt_orphans
+from skate._engine.local.output import OutputPipes
+from skate._engine.local.processes import Processes
+from skate._engine.local.spilling import SpillThread
+from skate._engine.local.state.machine import Machine
+from skate._engine.local.wire import Closed, Connection, unpack
+
+_IN = select.EPOLLIN
+_OUT = select.EPOLLOUT
+
+
+class Node:
+    """Owns the sockets, processes and files of a session."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.session = sessions.Session(config["folder"], config["shm"], config["claim"])
+        self._lock = sessions.lock(
+            self.session,
+            {
+                "pid": os.getpid(),
+                "private": config["private"],
+                "python": platform.python_version(),
+                "started": time.time(),
+            },
+        )
+        self.config = config
+        self.poll = select.epoll()
+        self.machine = Machine(
+            resources=config["resources"],
+            devices=config["devices"],
+            labels=config["labels"],
+            node_id=bytes.fromhex(config["node_id"]),
+            budget=config["budget"],
+            session=config["folder"],
+            private=config["private"],
+        )
+        self.connections: dict[int, Connection] = {}  # by process number
+        self._by_descriptor: dict[int, Connection] = {}
+        self._callbacks: dict[int, Any] = {}
+        self._stopping = ""
+        self._dirty: set[Connection] = set()
+        self.owner: Connection | None = None  # to the driver that this node belongs to
+        self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.listener.bind(self.session.socket)
+        self.listener.listen(512)
+        self.listener.setblocking(False)
+        self.processes = Processes(self, config)
+        self.output = OutputPipes(self)
+        self.spill = SpillThread(self.session, self._inject)
+        self.watch(self.listener.fileno(), self._accept)
+        self.watch(self.spill.descriptor, self.spill.collect)
+        read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self._signals = read
+        self.watch(read, self._signalled)
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        machine = self.machine
+        try:
+            while not self._stopping:
+                wait = machine.next_tick()
+                events = self.poll.poll(-1 if wait is None else wait, 128)
+                now = time.time()
+                for descriptor, event in events:
+                    connection = self._by_descriptor.get(descriptor)
+                    if connection is None:
+                        callback = self._callbacks.get(descriptor)
+                        if callback is not None:
+                            callback()
+                        continue
+                    if event & _OUT:
+                        self._write(connection)
+                    if event & ~_OUT:
+                        self._read(connection, now)
+                if wait is not None:
+                    machine.tick(now)
+                machine.settle()
+                self._act()
+        except Exception:
+            import traceback
+
+            # A fault of our own: nothing can go on, but everybody shall know why.
+            machine.warn("Skate's node has failed. Please report this:\n" + traceback.format_exc())
+            self._act()
+            raise
+        finally:
+            self._end()
+
+    def _read(self, connection: Connection, now: float) -> None:
+        try:
+            messages = connection.receive()
+        except Closed:
+            self._closed(connection, now)
+            return
+        number = connection.label
+        if number is None:
+            self._introduced(connection, messages, now)
+            return
+        handle = self.machine.handle
+        peers = self.machine.peers
+        for message in messages:
+            if number in peers:  # else it has said goodbye, and another of its threads does not know
+                handle(number, message, now)
+
+    def _act(self) -> None:
+        """Carry out what the machine has decided."""
+        machine = self.machine
+        connections = self.connections
+        while True:
+            outgoing = machine.take()
+            if not outgoing:
+                break
+            for receiver, message in outgoing:
+                if receiver:
+                    connection = connections.get(receiver)
+                    if connection is not None:
+                        connection.post(message)
+                        self._dirty.add(connection)
+                else:
+                    self._effect(message)
+            machine.settle()
+        if self._dirty:
+            for connection in self._dirty:
+                self._write(connection)
+            self._dirty.clear()
+
+    def _write(self, connection: Connection) -> None:
+        try:
+            done = connection.flush()
+        except Closed:
+            return  # the reader will find out
+        if done == connection.writing and connection.fileno() >= 0:
+            connection.writing = not done
+            self.poll.modify(connection.fileno(), _IN if done else _IN | _OUT)
+
+    def handle_now(self, source: int, message: Any) -> None:
+        """Feed the machine a message of the host's own."""
+        self.machine.handle(source, message, time.time())
+
+    _inject = handle_now
+
+    def watch(self, descriptor: int, callback: Any) -> None:
+        """Call `callback` whenever the descriptor is readable."""
+        self._callbacks[descriptor] = callback
+        self.poll.register(descriptor, _IN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching a descriptor."""
+        if self._callbacks.pop(descriptor, None) is not None:
+            self.poll.unregister(descriptor)
+
+    # ------------------------------------------------------------ connections
+
+    def attach(self, sock: socket.socket, number: int | None) -> Connection:
+        """Read a socket from now on."""
+        connection = Connection(sock, number)
+        self._by_descriptor[sock.fileno()] = connection
+        self.poll.register(sock.fileno(), _IN)
+        if number is not None:
+            self.connections[number] = connection
+        return connection
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self.listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self.machine.warn("Skate: too many open files; raise the limit with `ulimit -n`.")
+            return
+        self.attach(sock, None)
+
+    def _introduced(self, connection: Connection, messages: list[Any], now: float) -> None:
+        """The first message on a new connection says who it is."""
+        for message in messages:
+            if isinstance(message, m.Hello) and connection.label is None:
+                if message.kind == "driver":
+                    self.welcome_driver(connection, unpack(message.job), message.pid)
+                    continue
+                if message.number not in self.machine.peers:
+                    self._close(connection)
+                    return
+                connection.label = message.number
+                self.connections[message.number] = connection
+            if connection.label is not None:
+                self.machine.handle(connection.label, message, now)
+
+    def welcome_driver(self, connection: Connection, info: dict[str, Any], pid: int) -> None:
+        """Admit a driver and start a first worker for it."""
+        machine = self.machine
+        peer = machine.connect_driver(info, pid, time.time())
+        connection.label = peer.number
+        self.connections[peer.number] = connection
+        connection.post(
+            m.Welcome(
+                peer.number,
+                peer.job,
+                self.session.folder,
+                machine.node_id,
+                info.get("namespace") or "",
+                self.config["resources"],
+                machine.labels,
+            )
+        )
+        self._dirty.add(connection)
+        if not info.get("runtime_env") and info.get("prestart", True):
+            machine.scheduler.prestart(peer.job, 1)
+
+    def _closed(self, connection: Connection, now: float) -> None:
+        number = connection.label
+        self._close(connection)
+        if connection is self.owner:
+            self._stopping = "the driver is gone"  # also one that has not even said who it is
+        if number is None:
+            return
+        self.connections.pop(number, None)
+        peer = self.machine.peers.get(number)
+        if peer is not None and (peer.is_driver or not self.processes.knows(number)):
+            self.machine.handle(0, m.WorkerGone(number), now)
+        # A worker's end is told once its exit code is known.
+
+    def _close(self, connection: Connection) -> None:
+        descriptor = connection.fileno()
+        if self._by_descriptor.pop(descriptor, None) is not None:
+            self.poll.unregister(descriptor)
+        connection.close()
+
+    def worker_ended(self, number: int, code: int | None) -> None:
+        """A worker was reaped: handle what it said last, then its end."""
+        connection = self.connections.get(number)
+        if connection is not None:
+            now = time.time()
+            try:
+                while True:
+                    messages = connection.receive()
+                    if not messages:
+                        break
+                    for message in messages:
+                        self.machine.handle(number, message, now)
+            except Closed:
+                pass
+            self.connections.pop(number, None)
+            self._close(connection)
+        lines = self.output.close(number)
+        self.handle_now(0, m.WorkerGone(number, code, lines))
+
+    # ------------------------------------------------------------ effects
+
+    def _effect(self, message: Any) -> None:
+        kind = type(message)
+        if kind is m.StartWorker:
+            self.processes.start(message)
+        elif kind is m.KillProcess:
+            self.processes.kill(message.number)
+        elif kind is m.DeleteSegment:
+            try:
+                os.unlink(os.path.join(self.session.shm, message.segment))
+            except FileNotFoundError:
+                return  # granted, but never written
+        elif kind is m.Stop:
+            self._stopping = message.reason or "stop"
+        else:
+            self.spill.submit(message)
+
+    def _signalled(self) -> None:
+        numbers = os.read(self._signals, 4096)
+        if signal.SIGTERM in numbers:
+            self._stopping = "SIGTERM"
+        if signal.SIGCHLD in numbers:
+            self.processes.reap()
+
+    def _end(self) -> None:
+        """Kill what is left, remove the session."""
+        self.spill.stop()
+        self.processes.kill_all()
+        self.output.drain()
+        for connection in self._dirty | set(self.connections.values()):
+            try:
+                connection.flush()
+            except Closed:
+                continue
+        if not self.config["private"]:
+            long_lived.forget(self.session.folder)
+        self.session.remove()
+        self.processes.close()
+
+
+def main(text: str) -> None:
+    """Run a node with a configuration given as JSON."""
+    config = json.loads(text)
+    if config.get("detach"):
+        if os.fork():
+            os._exit(0)  # whoever started us has no child to wait for
+        os.setsid()
+        os.chdir("/")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 20) if hard > 0 else 1 << 16, hard))
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for role in ("driver_fd", "life_fd", "ready_fd"):
+        if role in config:
+            os.set_inheritable(config[role], False)
+    adopt_orphans()
+    node = Node(config)
+    descriptor = config.get("driver_fd", -1)
+    if descriptor >= 0:
+        node.owner = node.attach(socket.socket(fileno=descriptor), None)
+    if config.get("ready_fd", -1) >= 0:
+        os.write(config["ready_fd"], b"ready")
+        os.close(config["ready_fd"])
+    # In a thread, because a dead session may have left gigabytes; after the template was forked.
+    threading.Thread(target=sessions.sweep, name="skate-sweep", daemon=True).start()
+    node.run()

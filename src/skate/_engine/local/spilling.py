@@ -1,0 +1,90 @@
+"""Moving objects between shared memory and disk, off the node's loop."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from skate._engine.local import messages as m
+from skate._engine.local.session import Session
+
+CHUNK = 1 << 26
+
+
+class SpillThread:
+    """Copies files in a thread of its own, started at the first need."""
+
+    def __init__(self, session: Session, inject: Callable[[int, Any], None]) -> None:
+        self._session = session
+        self._inject = inject
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.descriptor, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def submit(self, message: Any) -> None:
+        """Carry out a Spill, Restore or DeleteSpilled."""
+        if self._thread is None:
+            os.makedirs(self._session.spill, mode=0o700, exist_ok=True)
+            self._thread = threading.Thread(target=self._run, name="skate-spill", daemon=True)
+            self._thread.start()
+        self._requests.put(message)
+
+    def collect(self) -> None:
+        """Tell the machine what has been done."""
+        os.read(self.descriptor, 4096)
+        while not self._results.empty():
+            self._inject(0, self._results.get())
+
+    def stop(self) -> None:
+        """End the thread."""
+        if self._thread is not None:
+            self._requests.put(None)
+            self._thread.join(10)
+
+    def _run(self) -> None:
+        while True:
+            message = self._requests.get()
+            if message is None:
+                return
+            result = self._do(message)
+            if result is not None:
+                self._results.put(result)
+                os.write(self._write, b"x")
+
+    def _do(self, message: Any) -> Any:
+        disk = os.path.join(self._session.spill, message.id.hex())
+        if isinstance(message, m.DeleteSpilled):
+            try:
+                os.unlink(disk)
+            except FileNotFoundError:
+                pass
+            return None
+        memory = os.path.join(self._session.shm, message.segment)
+        if isinstance(message, m.Spill):
+            return m.Spilled(message.id, _copy(memory, disk, message.size))
+        return m.Restored(message.id, message.segment, _copy(disk, memory, message.size))
+
+
+def _copy(source: str, target: str, size: int) -> str:
+    """Copy a file; return what went wrong, leaving no half of it behind."""
+    try:
+        with open(source, "rb") as read, open(target, "wb") as write:
+            if size:
+                os.posix_fallocate(write.fileno(), 0, size)
+            position = 0
+            while position < size:
+                sent = os.sendfile(write.fileno(), read.fileno(), position, min(CHUNK, size - position))
+                if sent == 0:
+                    raise OSError(f"{source} is shorter than {size} bytes")
+                position += sent
+    except OSError as error:
+        try:
+            os.unlink(target)
+        except OSError:
+            pass
+        return str(error)
+    return ""

@@ -1,0 +1,324 @@
+"""The life of actors: creation, names, restarts, death."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from skate._base import ids
+from skate._base.object_ref import ERROR
+from skate._engine.common import failures
+from skate._engine.local import messages as m
+from skate._engine.local.state.records import (
+    ACTOR,
+    ALIVE,
+    DEAD,
+    FAILED,
+    FINISHED,
+    PENDING_CREATION,
+    QUEUED,
+    RESTARTING,
+    RUNNING,
+    WAITING,
+    Actor,
+    Object,
+    Peer,
+    Task,
+)
+
+if TYPE_CHECKING:
+    from skate._engine.local.state.machine import Machine
+
+CREATION = b"\xff" * 8  # the creation task of actor A is CREATION + A
+OUT_OF_SCOPE = "The actor ended because all handles to it are gone."
+
+
+def handle_id(actor: bytes) -> bytes:
+    """Return the id of the object that stands for the handles of an actor."""
+    return CREATION + actor + b"\x01\0\0\0"
+
+
+class Actors:
+    """Holds the table of actors and their names."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._send = machine.send
+        self.table: dict[bytes, Actor] = {}
+        self.names: dict[tuple[str, str], Actor] = {}
+
+    # ------------------------------------------------------------ creation
+
+    def create(self, source: int, message: m.CreateActor) -> None:
+        """Create an actor, unless its name is taken."""
+        machine = self._machine
+        peer = machine.peers[source]
+        options = message.options
+        if options.name:
+            key = (options.namespace, options.name)
+            taken = self.names.get(key)
+            if taken is not None:
+                if options.get_if_exists:
+                    machine.answer(source, message.request, self.describe(taken))
+                else:
+                    error = failures.value_error(
+                        f"The name {options.name} (namespace={options.namespace}) is already taken. Please use "
+                        "a different name or get the existing actor using "
+                        f"get_actor('{options.name}', namespace='{options.namespace}')"
+                    )
+                    machine.refuse(source, message.request, error)
+                return
+        template = peer.templates[message.template]
+        actor = Actor(message.actor, options, source, peer.job, handle_id(message.actor))
+        actor.template = template
+        actor.class_name = template.spec.name
+        actor.created = machine.now
+        actor.watchers.add(source)
+        self.table[actor.id] = actor
+        if options.name:
+            self.names[(options.namespace, options.name)] = actor
+        handle = machine.directory.objects.get(actor.handle) or Object(actor.handle, source)
+        machine.directory.objects[actor.handle] = handle
+        handle.made = True
+        handle.holders.add(source)
+        peer.holds.add(actor.handle)
+        if options.detached:
+            handle.internal += 1
+        task = machine.tasks.new(CREATION + actor.id, template, source)
+        task.actor = actor
+        task.args = message.args
+        task.parent = message.parent
+        actor.creation = task
+        if message.request:
+            machine.answer(source, message.request, self.describe(actor))
+        machine.tasks.add_arguments(task, message.dependencies, message.contains, message.args_object)
+        if template.impossible:
+            self.creation_failed(
+                actor, failures.unschedulable(template.spec.name, template.impossible, actor=True)
+            )
+        elif not task.unresolved and task.state is WAITING and actor.state is PENDING_CREATION:
+            machine.tasks.enqueue(task)
+
+    def begin(self, task: Task, peer: Peer) -> None:
+        """Tell a worker to become the actor."""
+        actor = task.actor
+        assert actor is not None
+        machine = self._machine
+        peer.state = ACTOR
+        peer.actor = actor
+        peer.tasks[task.id] = task
+        task.state = RUNNING
+        task.worker = peer
+        actor.worker = peer
+        actor.pid = peer.pid
+        if task.template.number not in peer.defined:
+            machine.scheduler.introduce(peer, task.template)
+        run = machine.scheduler.run_message(peer, task)
+        self._send(peer.number, m.Become(actor.id, run, actor.options, actor.restarts))
+
+    def created(self, task: Task, peer: Peer, message: m.Done) -> None:
+        """The constructor has run."""
+        actor = task.actor
+        assert actor is not None
+        task.started = message.started
+        state = FAILED if message.results[0].state == ERROR else FINISHED
+        self._machine.tasks.record(task, state, message.seconds, peer, message.failed)
+        if message.results[0].state == ERROR:
+            peer.killed = "the actor's constructor raised an exception"
+            self.creation_failed(actor, message.results[0].data)
+            return
+        actor.state = ALIVE
+        actor.incarnation += 1
+        if actor.options.max_restarts == 0:
+            self._machine.tasks.forget(task)
+            actor.creation = None
+        self._announce(actor)
+
+    def creation_failed(self, actor: Actor, error: bytes) -> None:
+        """The actor cannot be made: everyone who calls it is told why.
+
+        `error` may hold the user's own classes, so that only callers can unpickle it, never the node.
+        """
+        actor.no_restart = True
+        self._die(actor, error, "creation failed")
+
+    # ------------------------------------------------------------ telling callers
+
+    def watch(self, source: int, id: bytes) -> None:
+        """Tell `source` where the actor is, now and when that changes."""
+        actor = self.table.get(id)
+        if actor is None:
+            why = (
+                "The actor does not exist. It might be dead or it's from a different cluster, or from a session "
+                "that is over."
+            )
+            error = failures.actor_died(id, "", "", why)
+            self._send(source, m.ActorUpdate(id, DEAD, error=error))
+            return
+        actor.watchers.add(source)
+        self._send(source, self._update(actor))
+
+    def _update(self, actor: Actor) -> m.ActorUpdate:
+        address = actor.worker.address if actor.worker is not None and actor.state is ALIVE else ""
+        return m.ActorUpdate(actor.id, actor.state, address, actor.incarnation, actor.error, actor.reason)
+
+    def _announce(self, actor: Actor) -> None:
+        update = self._update(actor)
+        for number in actor.watchers:
+            self._send(number, update)
+
+    def describe(self, actor: Actor) -> dict[str, object]:
+        """Return what a process needs to make a handle."""
+        return {
+            "actor": actor.id,
+            "metadata": actor.options.metadata,
+            "state": actor.state,
+            "name": actor.options.name,
+            "namespace": actor.options.namespace,
+        }
+
+    # ------------------------------------------------------------ the end
+
+    def kill(self, id: bytes, *, no_restart: bool) -> None:
+        """Kill the actor's process; it may restart unless `no_restart`."""
+        actor = self.table.get(id)
+        if actor is None or actor.state is DEAD:
+            return
+        actor.no_restart = actor.no_restart or no_restart
+        reason = "The actor is dead because it was killed by `ray.kill`."
+        if not no_restart and actor.worker is None and actor.creation is not None:
+            return  # it has no process yet, or is being restarted already
+        if no_restart or actor.worker is None:
+            self._die(actor, self._died(actor, reason), reason)
+        else:
+            self._machine.kill(actor.worker, reason)
+
+    def exited(self, id: bytes, reason: str) -> None:
+        """The actor ends itself."""
+        actor = self.table.get(id)
+        if actor is None or actor.state is DEAD:
+            return
+        actor.no_restart = True
+        self._die(actor, self._died(actor, reason), reason, kill=False)
+
+    def worker_gone(self, peer: Peer, code: int | None, lines: list[str]) -> None:
+        """The actor's process is gone: restart it or let it be dead."""
+        actor = peer.actor
+        assert actor is not None
+        actor.worker = None
+        if actor.state is DEAD:
+            return
+        limit = actor.options.max_restarts
+        if not actor.no_restart and (limit < 0 or actor.restarts < limit) and actor.creation is not None:
+            actor.restarts += 1
+            actor.state = RESTARTING
+            task = actor.creation
+            task.attempt += 1
+            self._machine.tasks.requeue(task)
+            if actor.state is RESTARTING:
+                self._announce(actor)
+            return
+        why = peer.killed or "The actor died unexpectedly before finishing this task."
+        self._die(actor, self._died(actor, why, peer=peer, code=code, lines=lines), why)
+
+    def _died(
+        self,
+        actor: Actor,
+        reason: str,
+        *,
+        peer: Peer | None = None,
+        code: int | None = None,
+        lines: Sequence[str] = (),
+    ) -> bytes:
+        return failures.actor_died(
+            actor.id,
+            actor.class_name,
+            actor.options.name,
+            reason,
+            pid=peer.pid if peer is not None else (actor.pid or None),
+            code=code,
+            lines=lines,
+        )
+
+    def _die(self, actor: Actor, error: bytes, reason: str, *, kill: bool = True) -> None:
+        if actor.state is DEAD:
+            return
+        actor.state = DEAD
+        actor.error = error
+        actor.reason = reason
+        actor.ended = self._machine.now
+        key = (actor.options.namespace, actor.options.name)
+        if self.names.get(key) is actor:
+            del self.names[key]
+        task = actor.creation
+        actor.creation = None
+        if task is not None:
+            if task.state is QUEUED:
+                self._machine.scheduler.remove(task)
+            if task.worker is not None:
+                task.worker.tasks.pop(task.id, None)
+            task.state = FAILED
+            self._machine.tasks.forget(task)
+        worker = actor.worker
+        if worker is not None and kill:
+            self._machine.kill(worker, reason)
+        self._announce(actor)
+        if actor.options.detached:
+            self._machine.directory.release_inside([actor.handle])
+            if self._machine.job_info[actor.job]["ended"]:
+                self._machine.maybe_forget_job(actor.job)
+
+    # ------------------------------------------------------------ handles
+
+    def is_handle(self, id: bytes) -> bool:
+        """Tell whether an object id stands for the handles of an actor."""
+        return id.startswith(CREATION)
+
+    def handle_dropped(self, obj: Object) -> None:
+        """One process is left with handles: an actor's own handle to itself does not keep it alive."""
+        if obj.internal > 0 or not self.is_handle(obj.id):
+            return
+        actor = self.table.get(obj.id[8 : 8 + ids.ACTOR_SIZE])
+        if actor is not None and actor.worker is not None and obj.holders == {actor.worker.number}:
+            actor.worker.holds.discard(obj.id)
+            self._machine.directory.free(obj)
+
+    def handle_gone(self, obj: Object) -> bool:
+        """All handles are gone: the actor ends when it has run what it was sent."""
+        if not self.is_handle(obj.id):
+            return False
+        actor = self.table.get(obj.id[8 : 8 + ids.ACTOR_SIZE])
+        if actor is None or actor.state is DEAD:
+            return True
+        actor.no_restart = True
+        if actor.state is ALIVE and actor.worker is not None:
+            worker = actor.worker
+            worker.killed = OUT_OF_SCOPE
+            self._die(actor, self._died(actor, OUT_OF_SCOPE), OUT_OF_SCOPE, kill=False)
+            self._send(worker.number, m.Exit("out of scope"))
+        else:
+            self._die(actor, self._died(actor, OUT_OF_SCOPE), OUT_OF_SCOPE)
+        return True
+
+    def owner_gone(self, number: int) -> None:
+        """End the actors that a worker created, but for detached ones: they share its fate, as in Ray."""
+        for actor in list(self.table.values()):
+            if actor.owner == number and not actor.options.detached and actor.state is not DEAD:
+                actor.no_restart = True
+                reason = "The actor ended because the process that created it has ended."
+                self._die(actor, self._died(actor, reason), reason)
+
+    def job_gone(self, job: bytes) -> None:
+        """End the actors of a job that ended, but for detached ones."""
+        for actor in list(self.table.values()):
+            if actor.job == job and not actor.options.detached and actor.state is not DEAD:
+                actor.no_restart = True
+                reason = "The job that created the actor has ended."
+                self._die(actor, self._died(actor, reason), reason)
+
+    def group_gone(self, group: bytes) -> None:
+        """End the actors in a removed placement group."""
+        for actor in list(self.table.values()):
+            if actor.template is not None and actor.template.spec.group == group and actor.state is not DEAD:
+                actor.no_restart = True
+                self._die(actor, failures.group_removed(actor=True), "placement group removed")

@@ -1,0 +1,185 @@
+"""Placement groups: resources reserved in bundles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skate._base.object_ref import ERROR, INLINE
+from skate._engine.common import failures
+from skate._engine.common.resources import Pool, Request, to_floats, to_units
+from skate._engine.local import messages as m
+from skate._engine.local.state.records import RUNNING, Group
+
+if TYPE_CHECKING:
+    from skate._engine.local.state.machine import Machine
+
+
+class Groups:
+    """Reserves groups in the order they were asked for, as soon as all bundles of one fit."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self.table: dict[bytes, Group] = {}
+        self._pending: list[Group] = []
+
+    def create(self, source: int, message: m.CreateGroup) -> None:
+        """Reserve a group now or later; refuse one that can never be met."""
+        machine = self._machine
+        if message.name and self.find(message.name, message.namespace) is not None:
+            machine.refuse(
+                source,
+                message.request,
+                failures.value_error(
+                    f"A placement group named {message.name!r} exists already in namespace "
+                    f"{message.namespace!r}. Use another name or get_placement_group({message.name!r})."
+                ),
+            )
+            return
+        group = Group(message.group, message.bundles, message.strategy, machine.peers[source].job)
+        group.name = message.name
+        group.namespace = message.namespace
+        group.detached = message.detached
+        group.requests = [to_units(bundle) for bundle in message.bundles]
+        group.impossible = self._why_impossible(group, message.labels)
+        self.table[group.id] = group
+        machine.answer(source, message.request, {"impossible": group.impossible})
+        if group.impossible:
+            group.state = "INFEASIBLE"
+        else:
+            self._pending.append(group)
+            machine.scheduler.groups_wait = True
+            self.settle()
+
+    def _why_impossible(self, group: Group, labels: list[dict[str, str]]) -> str:
+        machine = self._machine
+        if group.strategy == "STRICT_SPREAD" and len(group.bundles) > 1:
+            return (
+                f"STRICT_SPREAD puts each of the {len(group.bundles)} bundles on a node of its own, and this "
+                "is one machine. Use SPREAD here, or run on a cluster with the ray engine."
+            )
+        for choice in labels:
+            if choice and not machine.labels_match(choice):
+                return f"a bundle asks for a node with labels {choice}; this node has {machine.labels}."
+        total: dict[str, int] = {}
+        for request in group.requests:
+            for name, amount in request.items():
+                total[name] = total.get(name, 0) + amount
+        if not machine.scheduler.pool.could_fit(total):
+            return failures.cannot_fit(to_floats(total), to_floats(machine.scheduler.pool.total))
+        return ""
+
+    def settle(self) -> None:
+        """Reserve the pending groups that fit now."""
+        if not self._pending:
+            return
+        pool = self._machine.scheduler.pool
+        for group in list(self._pending):
+            grants = []
+            for request in group.requests:
+                if not pool.fits(request):
+                    break
+                grants.append(pool.take(request))
+            if len(grants) < len(group.requests):
+                for grant in grants:
+                    grant.give_back()
+                continue
+            self._pending.remove(group)
+            self._machine.scheduler.groups_wait = bool(self._pending)
+            group.grants = grants
+            group.pools = [Pool(grant.amounts, grant.device_ids()) for grant in grants]
+            group.state = "CREATED"
+            for id, data in group.watchers:
+                self._tell(id, m.Result(INLINE, data))
+            group.watchers = []
+            self._machine.scheduler.resources_changed()
+
+    def _tell(self, id: bytes, result: m.Result) -> None:
+        obj = self._machine.directory.objects.get(id)
+        if obj is not None:
+            self._machine.directory.fulfil(obj, result, 0)
+
+    def watch(self, source: int, message: m.WatchGroup) -> None:
+        """Make an object ready once the group is reserved."""
+        self._machine.directory.declare(message.id, source)
+        group = self.table.get(message.group)
+        if group is None or group.state == "REMOVED":
+            self._tell(message.id, m.Result(ERROR, failures.group_removed(actor=False)))
+        elif group.impossible:
+            error = failures.unschedulable("The placement group", group.impossible)
+            self._tell(message.id, m.Result(ERROR, error))
+        elif group.state == "CREATED":
+            self._tell(message.id, m.Result(INLINE, message.data))
+        else:
+            group.watchers.append((message.id, message.data))
+
+    def remove(self, id: bytes) -> None:
+        """End what runs in the group and give its resources back."""
+        group = self.table.get(id)
+        if group is None or group.state == "REMOVED":
+            return
+        machine = self._machine
+        created = group.state == "CREATED"
+        group.state = "REMOVED"
+        if group in self._pending:
+            self._pending.remove(group)
+            machine.scheduler.groups_wait = bool(self._pending)
+        machine.actors.group_gone(id)
+        removed = failures.group_removed(actor=False)
+        machine.scheduler.group_gone(id, self.why_impossible(id, -1, {}))
+        for task in list(machine.tasks.table.values()):
+            if task.template.spec.group == id and task.actor is None and task.id in machine.tasks.table:
+                if task.state is RUNNING and task.worker is not None:
+                    worker = task.worker
+                    worker.tasks.pop(task.id, None)
+                    machine.kill(worker, "its placement group was removed")
+                machine.tasks.fail(task, removed)
+        for watcher, _ in group.watchers:
+            self._tell(watcher, m.Result(ERROR, removed))
+        if created:
+            # Grants of the bundles go back whole; what killed workers still hold belongs to pools
+            # that nobody asks any more.
+            for grant in group.grants:
+                grant.give_back()
+        group.grants = []
+        group.pools = []
+        machine.scheduler.resources_changed()
+
+    def job_gone(self, job: bytes) -> None:
+        """Remove the groups of a job that ended, but for detached ones."""
+        for group in list(self.table.values()):
+            if group.creator_job == job and not group.detached:
+                self.remove(group.id)
+
+    def pool_for(self, id: bytes, bundle: int, request: Request) -> Pool | None:
+        """Return the bundle that the request fits now."""
+        group = self.table.get(id)
+        if group is None or group.state != "CREATED":
+            return None
+        pools = group.pools if bundle < 0 else group.pools[bundle : bundle + 1]
+        for pool in pools:
+            if pool.fits(request):
+                return pool
+        return None
+
+    def why_impossible(self, id: bytes, bundle: int, request: Request) -> str:
+        """Say why a request can never run in the group; empty when it can."""
+        group = self.table.get(id)
+        if group is None or group.state == "REMOVED":
+            return "asks for a placement group that has been removed."
+        if group.impossible:
+            return f"is in a placement group that can never be reserved: {group.impossible}"
+        if bundle >= len(group.requests):
+            return f"asks for bundle {bundle} of a placement group with {len(group.requests)} bundles."
+        choices = group.requests if bundle < 0 else group.requests[bundle : bundle + 1]
+        for choice in choices:
+            if all(choice.get(name, 0) >= amount for name, amount in request.items()):
+                return ""
+        asked = failures.cannot_fit(to_floats(request), {})
+        return f"{asked.split(', which')[0]}, but no bundle of its placement group has that: {group.bundles}."
+
+    def find(self, name: str, namespace: str) -> Group | None:
+        """Return the live group with this name."""
+        for group in self.table.values():
+            if group.name == name and group.namespace == namespace and group.state != "REMOVED":
+                return group
+        return None

@@ -1,0 +1,307 @@
+"""The state machine of a node: one message in, any number of messages out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from skate._base.object_ref import SHARED
+from skate._engine.common.resources import Pool, to_units
+from skate._engine.local import messages as m
+from skate._engine.local.state.actors import Actors
+from skate._engine.local.state.deadlocks import Deadlocks
+from skate._engine.local.state.directory import Directory
+from skate._engine.local.state.groups import Groups
+from skate._engine.local.state.records import ACTOR, IDLE, LEAVING, STARTING, Peer
+from skate._engine.local.state.scheduler import Scheduler
+from skate._engine.local.state.store import Store
+from skate._engine.local.state.tasks import Tasks
+from skate._engine.local.state.views import Views
+from skate._engine.local.wire import pack
+
+HOST = 0  # messages to this number are commands to the program around the machine
+
+Outgoing = tuple[int, Any]
+
+
+class Machine:
+    """Takes all decisions of a node, and does nothing else.
+
+    `handle(source, message, now)` takes what a process (or the host, as number 0) said; `settle()`
+    schedules; `take()` returns the messages to send as (receiver, message). Messages to HOST are
+    effects: start or kill a process, delete, spill or restore shared memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        resources: dict[str, float],
+        devices: dict[str, list[str]],
+        labels: dict[str, str],
+        node_id: bytes,
+        budget: int,
+        session: str = "",
+        private: bool = True,
+    ) -> None:
+        self.now = 0.0
+        self.node_id = node_id
+        self.session = session
+        self.labels = labels
+        self.private = private
+        self.peers: dict[int, Peer] = {}
+        self.functions: dict[bytes, bytes] = {}
+        self.job_info: dict[bytes, dict[str, Any]] = {}
+        self.gone: list[Peer] = []
+        self.failed_environments: dict[str, str] = {}
+        self._outgoing: list[Outgoing] = []
+        self._next_peer = 0
+        self._next_job = 0
+        self._owner = 0  # of a private node: the driver with which it ends
+        self.directory = Directory(self)
+        self.store = Store(self, budget)
+        self.tasks = Tasks(self)
+        self.scheduler = Scheduler(self, Pool(to_units(resources), devices))
+        self.actors = Actors(self)
+        self.groups = Groups(self)
+        self.views = Views(self)
+        self.deadlocks = Deadlocks(self)
+        self._handlers = self._routes()
+
+    # ------------------------------------------------------------ in and out
+
+    def handle(self, source: int, message: Any, now: float) -> None:
+        """Take one message from a process or from the host."""
+        self.now = now
+        self._handlers[type(message)](source, message)
+
+    def settle(self) -> None:
+        """Schedule what the messages so far have made possible."""
+        self.groups.settle()
+        self.scheduler.settle()
+
+    def take(self) -> list[Outgoing]:
+        """Return the messages to send since the last call."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    def step(self, source: int, message: Any, now: float = 0.0) -> list[Outgoing]:
+        """Handle one message and settle: the whole machine in one call, for tests."""
+        self.handle(source, message, now)
+        self.settle()
+        return self.take()
+
+    def send(self, receiver: int, message: Any) -> None:
+        """Say something to a process, or to the host."""
+        self._outgoing.append((receiver, message))
+
+    def answer(self, source: int, request: int, value: Any) -> None:
+        """Answer a request."""
+        self.send(source, m.Answer(request, pack(value)))
+
+    def refuse(self, source: int, request: int, error: bytes) -> None:
+        """Answer a request with an exception."""
+        self.send(source, m.Answer(request, error=error))
+
+    def warn(self, text: str) -> None:
+        """Print a warning on every driver."""
+        for peer in self.peers.values():
+            if peer.is_driver:
+                self.send(peer.number, m.Output("skate", 0, [text], error=True))
+
+    def _routes(self) -> dict[type, Callable[[int, Any], None]]:
+        directory, tasks, scheduler = self.directory, self.tasks, self.scheduler
+        store, actors, groups = self.store, self.actors, self.groups
+        return {
+            m.Submit: tasks.submit,
+            m.Done: tasks.done,
+            m.Release: lambda source, x: directory.release(source, x.ids),
+            m.Hold: lambda source, x: directory.hold(source, x.ids),
+            m.Blocked: scheduler.blocked,
+            m.Unblocked: scheduler.unblocked,
+            m.Subscribe: lambda source, x: directory.subscribe(source, x.ids),
+            m.Register: directory.register,
+            m.Allocate: lambda source, x: store.allocate(source, x.request, x.size),
+            m.Abandon: lambda source, x: store.abandon(x.segment, source),
+            m.Pin: lambda source, x: store.pin(source, x.ids),
+            m.Unpin: lambda source, x: store.unpin(source, x.ids),
+            m.Free: lambda _, x: directory.free_now(x.ids),
+            m.Inquire: lambda _, x: directory.unknown(x.id),
+            m.Define: lambda source, x: scheduler.define(source, x.number, x.template),
+            m.Export: self._export,
+            m.Item: tasks.item,
+            m.Consumed: lambda _, x: tasks.consumed(x),
+            m.HandBack: lambda source, x: scheduler.handed_back(source, x.tasks),
+            m.Cancel: lambda _, x: tasks.cancel(x),
+            m.CreateActor: actors.create,
+            m.ActorWatch: lambda source, x: actors.watch(source, x.actor),
+            m.KillActor: lambda _, x: actors.kill(x.actor, no_restart=x.no_restart),
+            m.ActorExit: lambda _, x: actors.exited(x.actor, x.reason),
+            m.ReplyVia: self._reply_via,
+            m.CreateGroup: groups.create,
+            m.RemoveGroup: lambda _, x: groups.remove(x.group),
+            m.WatchGroup: groups.watch,
+            m.Ask: self.views.ask,
+            m.Events: lambda source, x: self.views.events(source, x),
+            m.Hello: self._hello,
+            m.Goodbye: lambda source, _: self._gone(source, 0, []),
+            m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines),
+            m.Spilled: lambda _, x: store.spilled(x.id, x.error),
+            m.Restored: lambda _, x: store.restored(x.id, x.segment, x.error),
+            m.EnvironmentReady: lambda _, x: self.environment_failed(x.environment, x.error),
+        }
+
+    # ------------------------------------------------------------ processes
+
+    def connect_driver(self, info: dict[str, Any], pid: int, now: float) -> Peer:
+        """Admit a driver: a new job, unless it only looks."""
+        self.now = now
+        number = 0
+        if not info.get("observer"):
+            number = self._next_job = self._next_job + 1
+            if self.private and not self._owner:
+                self._owner = self._next_peer + 1
+        job = number.to_bytes(4, "big")
+        peer = self._new_peer(is_driver=True, job=job, environment="")
+        peer.pid = pid
+        peer.state = IDLE
+        peer.started = now
+        peer.info = info
+        self.job_info[job] = {**info, "pid": pid, "started": now, "ended": 0.0, "driver": peer.number}
+        return peer
+
+    def start_worker(self, job: bytes, environment: str, for_devices: bool) -> None:
+        """Have the host start a worker."""
+        peer = self._new_peer(is_driver=False, job=job, environment=environment)
+        peer.for_devices = for_devices
+        peer.started = self.now
+        self.send(HOST, m.StartWorker(peer.number, environment, job))
+
+    def _new_peer(self, *, is_driver: bool, job: bytes, environment: str) -> Peer:
+        self._next_peer += 1
+        peer = Peer(self._next_peer, is_driver=is_driver, job=job, environment=environment)
+        self.peers[peer.number] = peer
+        return peer
+
+    def _hello(self, source: int, message: m.Hello) -> None:
+        """A started worker is ready."""
+        peer = self.peers[source]
+        peer.pid = message.pid
+        peer.address = message.address
+        self.scheduler.worker_ready(peer)
+
+    def kill(self, peer: Peer, why: str) -> None:
+        """Have the host kill a worker."""
+        if not peer.killed:
+            peer.killed = why
+        self.scheduler.retire(peer)
+        self.send(HOST, m.KillProcess(peer.number))
+
+    def _gone(self, number: int, code: int | None, lines: list[str]) -> None:
+        """A process has ended: undo what it held, redo what it was doing."""
+        peer = self.peers.pop(number, None)
+        if peer is None:
+            return
+        for actor in self.actors.table.values():
+            actor.watchers.discard(number)
+        if peer.is_driver:
+            self._job_gone(peer)
+        elif peer.state is STARTING:
+            self.scheduler.worker_failed_to_start(peer, code, lines)
+        self.scheduler.retire(peer)
+        if peer.actor is not None:
+            self.actors.worker_gone(peer, code, lines)
+        elif not peer.is_driver:
+            self.tasks.worker_gone(peer, code, lines)
+        peer.state = LEAVING if peer.state is not ACTOR else ACTOR
+        self.store.process_gone(number, peer.segments, peer.pins)
+        self.directory.process_gone(number, peer.holds)
+        self.tasks.owner_gone(number)
+        if not peer.is_driver:
+            self.actors.owner_gone(number)
+        self.views.peer_gone(number)
+        if self.job_info[peer.job]["ended"]:
+            self.maybe_forget_job(peer.job)
+        peer.ended = self.now
+        peer.exit_code = code
+        if not peer.info.get("observer"):
+            self.gone.append(peer)
+        del self.gone[:-1000]
+
+    def _job_gone(self, driver: Peer) -> None:
+        self.job_info[driver.job]["ended"] = self.now
+        if driver.number == self._owner:
+            self.send(HOST, m.Stop("the driver is gone"))
+        self.actors.job_gone(driver.job)
+        self.groups.job_gone(driver.job)
+        self.tasks.job_gone(driver.job)
+        for peer in list(self.peers.values()):
+            if peer.job == driver.job and not peer.is_driver and not peer.survives_job():
+                self.kill(peer, "its job has ended")
+
+    def maybe_forget_job(self, job: bytes) -> None:
+        """Forget a job that ended once no process of it and no detached actor is left."""
+        if any(peer.job == job for peer in self.peers.values()):
+            return
+        if not any(task.template.cls.job == job for task in self.tasks.table.values()):
+            self.scheduler.forget_job(job)
+
+    def environment_failed(self, environment: str, error: str) -> None:
+        """A runtime environment could not be made."""
+        from skate._engine.common import failures
+
+        self.failed_environments[environment] = error
+        for peer in list(self.peers.values()):
+            # None of its workers was started; those killed meanwhile are gone too.
+            if peer.environment == environment and (
+                peer.state is STARTING or (peer.killed and not peer.address)
+            ):
+                del self.peers[peer.number]
+        self.scheduler.environment_failed(environment, failures.environment_failed(error))
+
+    # ------------------------------------------------------------ odds and ends
+
+    def _export(self, _: int, message: m.Export) -> None:
+        self.functions.setdefault(message.key, message.code)
+
+    def _reply_via(self, source: int, message: m.ReplyVia) -> None:
+        """Pass on an actor's reply, now that its results and references are known."""
+        reply = message.reply
+        directory = self.directory
+        caller = message.caller
+        if caller not in self.peers:
+            for result in reply.results:
+                directory.discard(result.segment, source)
+            return
+        from skate._base import ids
+
+        first = message.item or 1
+        for index, result in enumerate(reply.results, first):
+            if result.state != SHARED and not result.contains:
+                continue  # the caller keeps it to itself, or tells us if its reference has left it
+            obj = directory.declare(ids.object_id(reply.task, index), caller)
+            obj.waiters = [number for number in obj.waiters if number != caller]
+            directory.fulfil(obj, result, source)
+        if message.item:
+            self.send(caller, m.CallItem(reply.task, message.item, reply.results[0], message.limited))
+        else:
+            self.send(caller, reply)
+
+    def labels_match(self, wanted: dict[str, str]) -> bool:
+        """Tell whether this node's labels meet a selector: `v`, `!v`, `in(a,b)` or `!in(a,b)`."""
+        from skate._engine.common.selectors import matches
+
+        return matches(wanted, self.labels)
+
+    def next_tick(self) -> float | None:
+        """Return after how many seconds `tick` wants to be called."""
+        parts = (self.scheduler, self.store, self.views, self.deadlocks)
+        waits = (part.next_tick() for part in parts)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Do what is due by the clock."""
+        self.now = now
+        self.scheduler.tick()
+        self.store.tick()
+        self.views.tick()
+        self.deadlocks.tick()

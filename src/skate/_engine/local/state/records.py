@@ -1,0 +1,242 @@
+"""The things that the state machine keeps: processes, tasks, objects, actors, groups."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from skate._engine.common.resources import Grant, Pool, Request
+from skate._engine.local.messages import ActorOptions, Consumed, Result, TaskTemplate
+
+# States of a task.
+WAITING = "PENDING_ARGS_AVAIL"
+QUEUED = "PENDING_NODE_ASSIGNMENT"
+RUNNING = "RUNNING"
+FINISHED = "FINISHED"
+FAILED = "FAILED"
+
+# States of a worker.
+STARTING = "STARTING"
+IDLE = "IDLE"
+LEASED = "LEASED"
+ACTOR = "ACTOR"
+LEAVING = "LEAVING"
+
+# States of an actor.
+PENDING_CREATION = "PENDING_CREATION"
+ALIVE = "ALIVE"
+RESTARTING = "RESTARTING"
+DEAD = "DEAD"
+
+
+class Peer:
+    """A connected process: a driver or a worker."""
+
+    __slots__ = (
+        "actor",
+        "address",
+        "blocked",
+        "defined",
+        "ended",
+        "environment",
+        "exit_code",
+        "for_devices",
+        "grant",
+        "head_since",
+        "holds",
+        "idle_since",
+        "info",
+        "is_driver",
+        "job",
+        "killed",
+        "lease",
+        "number",
+        "pid",
+        "pins",
+        "segments",
+        "started",
+        "state",
+        "tasks",
+        "templates",
+        "timed",
+        "waiting_on",
+    )  # fmt: skip
+
+    def __init__(self, number: int, *, is_driver: bool, job: bytes, environment: str = "") -> None:
+        self.number = number
+        self.is_driver = is_driver
+        self.job = job
+        self.environment = environment
+        self.for_devices = False  # of a worker: whether it runs what uses accelerators
+        self.pid = 0
+        self.address = ""
+        self.state = STARTING
+        self.started = 0.0
+        self.ended = 0.0
+        self.exit_code: int | None = None
+        self.idle_since = 0.0
+        self.info: dict[str, object] = {}
+        self.holds: set[bytes] = set()
+        self.pins: dict[bytes, int] = {}
+        self.segments: set[str] = set()  # allocated, not yet part of an object
+        self.templates: dict[int, Template] = {}  # of a submitter, by its own numbers
+        self.defined: set[int] = set()  # of a worker: templates it has been sent
+        self.tasks: dict[bytes, Task] = {}  # of a worker: what it was given, in order
+        self.lease: SchedulingClass | None = None
+        self.grant: Grant | None = None
+        self.head_since = 0.0
+        self.blocked = 0
+        self.waiting_on: dict[bytes, list[bytes]] = {}  # blocked task -> objects
+        self.timed: set[bytes] = set()  # blocked tasks that do not wait forever
+        self.actor: Actor | None = None
+        self.killed = ""  # why the node killed it, if it did
+
+    def survives_job(self) -> bool:
+        """Tell whether the process goes on when its job ends."""
+        return self.actor is not None and self.actor.options.detached
+
+
+class SchedulingClass:
+    """Tasks that ask for the same resources in the same place: interchangeable to the scheduler."""
+
+    __slots__ = ("bundle", "environment", "group", "job", "leased", "queue", "request")
+
+    def __init__(self, job: bytes, environment: str, request: Request, group: bytes, bundle: int) -> None:
+        self.job = job
+        self.environment = environment
+        self.request = request
+        self.group = group
+        self.bundle = bundle
+        self.queue: deque[Task] = deque()
+        self.leased: dict[int, Peer] = {}
+
+
+class Template:
+    """A submitter's template, resolved: number, class, and why it can never run if it cannot."""
+
+    __slots__ = ("cls", "impossible", "mean", "number", "samples", "spec")
+
+    def __init__(self, number: int, spec: TaskTemplate, cls: SchedulingClass, impossible: str) -> None:
+        self.mean = 1.0  # running mean of seconds; unknown counts as long
+        self.samples = 0
+        self.number = number
+        self.spec = spec
+        self.cls = cls
+        self.impossible = impossible
+
+
+class Task:
+    """A submitted task, or the creation of an actor."""
+
+    __slots__ = (
+        "actor", "args", "args_object", "attempt", "cancelled", "children", "consumed", "contains",
+        "created", "dependencies", "depth", "id", "items", "owner", "parent", "retries_left", "sequence",
+        "started", "state", "template", "unresolved", "worker",
+    )  # fmt: skip
+
+    def __init__(self, id: bytes, template: Template, owner: int, sequence: int, created: float) -> None:
+        self.id = id
+        self.template = template
+        self.owner = owner
+        self.sequence = sequence
+        self.created = created
+        self.args = b""
+        self.args_object = b""
+        self.dependencies: list[tuple[int | str, bytes]] = []
+        self.contains: list[bytes] = []
+        self.parent = b""
+        self.depth = 0
+        self.unresolved = 0
+        self.state = WAITING
+        self.worker: Peer | None = None
+        self.started = 0.0
+        self.attempt = 0
+        self.retries_left = template.spec.max_retries
+        self.cancelled = False
+        self.children: list[bytes] | None = None
+        self.actor: Actor | None = None
+        self.items = 0  # of a generator: objects made so far
+        self.consumed: Consumed | None = None  # how far its reader has come
+
+
+class Object:
+    """An object of the session: who holds it, and its value or where that is."""
+
+    __slots__ = (
+        "contains", "data", "dependents", "holders", "id", "internal", "loading", "made", "owner", "pinned",
+        "segment", "size", "spilled", "state", "waiters", "wanting",
+    )  # fmt: skip
+
+    def __init__(self, id: bytes, owner: int) -> None:
+        self.id = id
+        self.owner = owner
+        self.state = 0
+        self.data = b""
+        self.segment = ""
+        self.size = 0
+        self.contains: list[bytes] = []
+        self.holders: set[int] = set()
+        self.internal = 0  # holds by tasks' arguments and by objects that contain it
+        self.waiters: list[int] = []  # processes to tell when it is ready
+        self.dependents: list[Task] = []
+        self.pinned = 0  # how many mappings of its segment exist
+        self.spilled = False  # a copy lies on disk
+        self.loading = False  # being spilled or restored
+        self.wanting: list[int] = []  # processes waiting for it to be in memory
+        self.made = True  # False: somebody knows the id, but its maker has not told us yet
+
+
+class Actor:
+    """An actor and what it takes to make it again."""
+
+    __slots__ = (
+        "class_name", "created", "creation", "ended", "error", "handle", "id", "incarnation", "job",
+        "no_restart", "options", "owner", "pid", "reason", "restarts", "state", "template", "watchers", "worker",
+    )  # fmt: skip
+
+    def __init__(self, id: bytes, options: ActorOptions, owner: int, job: bytes, handle: bytes) -> None:
+        self.id = id
+        self.options = options
+        self.owner = owner
+        self.job = job
+        self.handle = handle  # id of the object whose holders are the processes with handles
+        self.state = PENDING_CREATION
+        self.worker: Peer | None = None
+        self.creation: Task | None = None
+        self.template: Template | None = None
+        self.incarnation = 0
+        self.restarts = 0
+        self.no_restart = False
+        self.watchers: set[int] = set()
+        self.error = b""
+        self.reason = ""
+        self.class_name = ""
+        self.pid = 0
+        self.created = 0.0
+        self.ended = 0.0
+
+
+class Group:
+    """A placement group: its bundles become pools of their own once reserved."""
+
+    __slots__ = (
+        "bundles", "creator_job", "detached", "grants", "id", "impossible", "name", "namespace", "pools",
+        "requests", "state", "strategy", "watchers",
+    )  # fmt: skip
+
+    def __init__(self, id: bytes, bundles: list[dict[str, float]], strategy: str, job: bytes) -> None:
+        self.id = id
+        self.bundles = bundles
+        self.strategy = strategy
+        self.creator_job = job
+        self.requests: list[Request] = []
+        self.name = ""
+        self.namespace = ""
+        self.detached = False
+        self.state = "PENDING"
+        self.grants: list[Grant] = []
+        self.pools: list[Pool] = []
+        self.watchers: list[tuple[bytes, bytes]] = []  # object to fulfil, and with what
+        self.impossible = ""
+
+
+NOTHING = Result(state=1)

@@ -1,0 +1,491 @@
+"""Which task runs on which worker, and how many workers there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from skate._base.object_ref import SHARED
+from skate._engine.common import failures
+from skate._engine.common.resources import DEVICE_VARIABLES, Pool, to_units
+from skate._engine.local import messages as m
+from skate._engine.local.state.feasibility import why_impossible
+from skate._engine.local.state.records import (
+    ACTOR,
+    IDLE,
+    LEASED,
+    LEAVING,
+    QUEUED,
+    RUNNING,
+    STARTING,
+    Actor,
+    Peer,
+    SchedulingClass,
+    Task,
+    Template,
+)
+from skate._engine.local.state.tasks import FORCED
+
+if TYPE_CHECKING:
+    from skate._engine.local.state.machine import Machine
+
+HOST = 0
+# Workers are interchangeable within a job, an environment, and whether they may use accelerators: a
+# process that has once looked at its devices keeps to them.
+Key = tuple[bytes, str, bool]
+SHORT = 0.001  # seconds: functions that take less on average are sent ahead of time
+DEPTH = 16  # how many tasks a worker may be given ahead
+PATIENCE = 0.005  # seconds that a task sent ahead waits for the one before it
+IDLE_SECONDS = 60.0  # how long a worker beyond the number of CPUs is kept idle
+START_FAILURES = 3  # workers of one environment that may die in a row while starting
+
+
+class Scheduler:
+    """Leases workers to scheduling classes and sends them tasks."""
+
+    def __init__(self, machine: Machine, pool: Pool) -> None:
+        self._machine = machine
+        self._send = machine.send
+        self.pool = pool
+        self.classes: dict[tuple[object, ...], SchedulingClass] = {}
+        self.templates: dict[int, Template] = {}
+        self._last_template = 0
+        self._waiting: dict[SchedulingClass, None] = {}
+        self._idle: dict[Key, list[Peer]] = {}
+        self._starting: dict[Key, int] = {}
+        self._start_failures: dict[Key, int] = {}
+        self._ahead: dict[int, Peer] = {}  # workers with tasks waiting behind another
+        self._condemned: list[Task] = []  # cancelled by force while another task was running before them
+        self.groups_wait = False  # whether placement groups wait for resources
+        self._changed = False
+        self.crowd = max(4, pool.total.get("CPU", 0) // 10_000)
+
+    # ------------------------------------------------------------ templates
+
+    def define(self, source: int, number: int, spec: m.TaskTemplate) -> None:
+        """Resolve a submitter's template."""
+        peer = self._machine.peers[source]
+        request = to_units(spec.resources)
+        key = (peer.job, spec.environment, tuple(sorted(request.items())), spec.group, spec.bundle)
+        cls = self.classes.get(key)
+        if cls is None:
+            cls = SchedulingClass(peer.job, spec.environment, request, spec.group, spec.bundle)
+            self.classes[key] = cls
+        self._last_template += 1
+        mine = self._last_template
+        template = Template(mine, spec, cls, why_impossible(self._machine, spec, cls))
+        self.templates[mine] = template
+        peer.templates[number] = template
+
+    def group_gone(self, group: bytes, why: str) -> None:
+        """Nothing more can run in a removed placement group."""
+        for template in self.templates.values():
+            if template.spec.group == group:
+                template.impossible = why
+
+    def forget_job(self, job: bytes) -> None:
+        """Drop what was kept for a job that ended, and of which no process goes on."""
+        self.classes = {key: cls for key, cls in self.classes.items() if cls.job != job}
+        self.templates = {
+            key: template for key, template in self.templates.items() if template.cls.job != job
+        }
+        self._idle = {key: idle for key, idle in self._idle.items() if key[0] != job}
+        self._start_failures = {key: count for key, count in self._start_failures.items() if key[0] != job}
+
+    # ------------------------------------------------------------ queues
+
+    def enqueue(self, task: Task, *, front: bool = False) -> None:
+        """Let a task wait for a worker."""
+        task.state = QUEUED
+        cls = task.template.cls
+        if front:
+            cls.queue.appendleft(task)
+        else:
+            cls.queue.append(task)
+        self._waiting[cls] = None
+        self._changed = True
+
+    def remove(self, task: Task) -> None:
+        """Take a task out of its queue."""
+        if task.state is QUEUED:
+            cls = task.template.cls
+            try:
+                cls.queue.remove(task)
+            except ValueError:
+                return
+            if not cls.queue:
+                self._waiting.pop(cls, None)
+            self._changed = True  # an actor that no idle worker may become held up what is behind it
+
+    def settle(self) -> None:
+        """Send out every task that can run now."""
+        if not self._changed:
+            return
+        self._changed = False
+        waiting = self._waiting
+        if not waiting:
+            return
+        order = list(waiting)
+        if len(order) > 1:
+            order.sort(key=lambda cls: cls.queue[0].sequence)
+        for cls in order:
+            self._place(cls)
+            if not cls.queue:
+                del waiting[cls]
+
+    def _place(self, cls: SchedulingClass) -> None:
+        queue = cls.queue
+        key = _key_of(cls)
+        idle = self._idle.get(key)
+        while queue:
+            pool = self._pool_for(cls)
+            if pool is None:
+                break
+            if not idle:
+                self._start_workers(cls, pool, key)
+                break
+            task = queue[0]
+            peer = idle.pop() if task.actor is None else _outsider(idle, task.actor)
+            if peer is None:
+                self._start_workers(cls, pool, key)
+                break
+            queue.popleft()
+            peer.grant = pool.take(cls.request)
+            if task.actor is not None:
+                self._machine.actors.begin(task, peer)
+                continue
+            peer.state = LEASED
+            peer.lease = cls
+            cls.leased[peer.number] = peer
+            peer.head_since = self._machine.now
+            self._run(peer, task)
+        if queue and cls.leased and queue[0].template.mean < SHORT and not self._others_first(cls):
+            self._send_ahead(cls)
+
+    def _send_ahead(self, cls: SchedulingClass) -> None:
+        """Give short tasks to busy workers before they ask: saves a round trip for each."""
+        queue = cls.queue
+        for peer in cls.leased.values():
+            if peer.blocked or peer.state is not LEASED:
+                continue
+            if len(peer.tasks) > DEPTH // 2:
+                continue
+            while queue and len(peer.tasks) < DEPTH and queue[0].template.mean < SHORT:
+                self._run(peer, queue.popleft())
+            if len(peer.tasks) > 1:
+                self._ahead[peer.number] = peer
+
+    def _pool_for(self, cls: SchedulingClass) -> Pool | None:
+        """Return the pool that the next task of the class can be taken from now."""
+        if cls.group:
+            return self._machine.groups.pool_for(cls.group, cls.bundle, cls.request)
+        return self.pool if self.pool.fits(cls.request) else None
+
+    def _run(self, peer: Peer, task: Task) -> None:
+        template = task.template
+        if template.number not in peer.defined:
+            self.introduce(peer, template)
+        task.state = RUNNING
+        task.worker = peer
+        peer.tasks[task.id] = task
+        self._send(peer.number, self.run_message(peer, task))
+        if task.consumed is not None:
+            self._send(peer.number, task.consumed)
+
+    def introduce(self, peer: Peer, template: Template) -> None:
+        """Send a worker a template with its code, once."""
+        peer.defined.add(template.number)
+        code = self._machine.functions.get(template.spec.function, b"")
+        self._send(peer.number, m.Define(template.number, template.spec, code))
+
+    def run_message(self, peer: Peer, task: Task) -> m.Run:
+        """Return what a worker needs to run a task now."""
+        arguments = self._arguments(peer, task) if task.dependencies or task.args_object else []
+        grant = peer.grant
+        return m.Run(
+            task.id,
+            task.template.number,
+            task.args,
+            arguments,
+            task.args_object,
+            grant.device_ids() if grant is not None and grant.devices else {},
+            task.attempt,
+            task.depth,
+        )
+
+    def _arguments(self, peer: Peer, task: Task) -> list[m.Argument]:
+        machine = self._machine
+        objects = machine.directory.objects
+        arguments = []
+        for slot, id in task.dependencies:
+            obj = objects[id]
+            if obj.state == SHARED:
+                machine.store.pin_for_task(peer.number, obj)
+                arguments.append(m.Argument(slot, SHARED, b"", id))
+            else:
+                arguments.append(m.Argument(slot, obj.state, obj.data))
+        if task.args_object:
+            machine.store.pin_for_task(peer.number, objects[task.args_object])
+        return arguments
+
+    # ------------------------------------------------------------ workers
+
+    def _start_workers(self, cls: SchedulingClass, pool: Pool, key: Key) -> None:
+        """Start as many workers as the queue can use at once."""
+        wanted = len(cls.queue)
+        for name, amount in cls.request.items():
+            wanted = min(wanted, max(1, pool.available.get(name, 0) // amount))
+        wanted = min(wanted, self.crowd)
+        starting = self._starting.get(key, 0)
+        while starting < wanted:
+            starting += 1
+            self._machine.start_worker(*key)
+        self._starting[key] = starting
+
+    def prestart(self, job: bytes, count: int) -> None:
+        """Start workers for a job before it asks."""
+        key = (job, "", False)
+        self._starting[key] = self._starting.get(key, 0) + count
+        for _ in range(count):
+            self._machine.start_worker(*key)
+
+    def worker_ready(self, peer: Peer) -> None:
+        """A worker has started."""
+        if peer.killed:
+            # The host could not kill it while its environment was being made.
+            self._send(HOST, m.KillProcess(peer.number))
+            return
+        self._started(peer)
+        self._start_failures.pop((peer.job, peer.environment, peer.for_devices), None)
+        self._park(peer)
+
+    def _started(self, peer: Peer) -> None:
+        """A worker does not count as starting any more."""
+        key = (peer.job, peer.environment, peer.for_devices)
+        left = self._starting.get(key, 0) - 1
+        if left > 0:
+            self._starting[key] = left
+        else:
+            self._starting.pop(key, None)
+
+    def worker_failed_to_start(self, peer: Peer, code: int | None, lines: list[str]) -> None:
+        """A worker died before it was ready."""
+        key = (peer.job, peer.environment, peer.for_devices)
+        self._changed = True
+        if code is None:
+            return  # not its fault: the template was killed
+        failed = self._start_failures[key] = self._start_failures.get(key, 0) + 1
+        if failed < START_FAILURES:
+            return
+        self._start_failures.pop(key)
+        self._fail_all(
+            key, failures.crashed("worker start", peer.pid, code, lines, "the worker could not start")
+        )
+
+    def environment_failed(self, environment: str, error: bytes) -> None:
+        """A runtime environment could not be made: nothing can run in it."""
+        for key in {_key_of(c) for c in self.classes.values() if c.environment == environment}:
+            self._starting.pop(key, None)
+            self._fail_all(key, error)
+
+    def _fail_all(self, key: Key, error: bytes) -> None:
+        for cls in list(self._waiting):
+            if _key_of(cls) == key:
+                for task in list(cls.queue):
+                    if task.actor is not None:
+                        self._machine.actors.creation_failed(task.actor, error)
+                    else:
+                        self._machine.tasks.fail(task, error)
+
+    def _park(self, peer: Peer) -> None:
+        peer.state = IDLE
+        peer.idle_since = self._machine.now
+        self._idle.setdefault((peer.job, peer.environment, peer.for_devices), []).append(peer)
+        self._changed = True
+
+    def task_over(self, peer: Peer, task: Task, seconds: float, *, leaves: bool = False) -> None:
+        """A worker has finished a task: give it the next, or take its lease back."""
+        cls = task.template.cls
+        self._learn(task.template, seconds)
+        peer.head_since = self._machine.now
+        if leaves:
+            self.retire(peer)
+            tasks, peer.tasks = peer.tasks, {}
+            for unstarted in reversed(tasks.values()):
+                self._machine.tasks.requeue(unstarted, front=True)
+            return
+        if len(peer.tasks) <= 1:
+            self._ahead.pop(peer.number, None)
+        if peer.tasks:
+            if cls.queue and len(peer.tasks) <= DEPTH // 2:
+                self._changed = True
+            return
+        self._go_on(peer, cls)
+
+    def _go_on(self, peer: Peer, cls: SchedulingClass) -> None:
+        """A leased worker has nothing left: give it the next task of its class, or end the lease."""
+        queue = cls.queue
+        if queue and peer.state is LEASED and queue[0].actor is None and not self._others_first(cls):
+            self._run(peer, queue.popleft())
+            if not queue:
+                self._waiting.pop(cls, None)
+            else:
+                self._changed = True
+            return
+        self._end_lease(peer)
+        if peer.state is LEASED:
+            self._park(peer)
+
+    @staticmethod
+    def _learn(template: Template, seconds: float) -> None:
+        template.samples += 1
+        if template.samples == 1:
+            template.mean = seconds
+        elif template.samples < 4:
+            template.mean = max(template.mean, seconds)
+        else:
+            template.mean += (seconds - template.mean) * 0.1
+
+    def _others_first(self, cls: SchedulingClass) -> bool:
+        """Tell whether an older task or a placement group waits: a long queue must not starve them."""
+        if self.groups_wait:
+            return True
+        if len(self._waiting) < 2:
+            return False
+        mine = cls.queue[0].sequence
+        return any(
+            other.queue[0].sequence < mine for other in self._waiting if other is not cls and other.queue
+        )
+
+    def _end_lease(self, peer: Peer) -> None:
+        if peer.lease is not None:
+            peer.lease.leased.pop(peer.number, None)
+            peer.lease = None
+        if peer.grant is not None:
+            peer.grant.give_back()
+            peer.grant = None
+            self._changed = True
+
+    def retire(self, peer: Peer) -> None:
+        """A worker leaves: nothing more is sent to it."""
+        self._end_lease(peer)
+        self._forget_idle(peer)
+        if peer.state is STARTING:
+            self._started(peer)
+        self._ahead.pop(peer.number, None)
+        if peer.state is not ACTOR:
+            peer.state = LEAVING
+        self._changed = True
+
+    def _forget_idle(self, peer: Peer) -> None:
+        idle = self._idle.get((peer.job, peer.environment, peer.for_devices))
+        if idle and peer in idle:
+            idle.remove(peer)
+
+    def resources_changed(self) -> None:
+        """Look again at what waits: something was given back."""
+        self._changed = True
+
+    # ------------------------------------------------------------ blocking, recalling
+
+    def blocked(self, source: int, message: m.Blocked) -> None:
+        """A worker waits for objects: others may use its CPU."""
+        peer = self._machine.peers[source]
+        peer.blocked += 1
+        peer.waiting_on[message.task] = message.objects
+        if message.timed:
+            peer.timed.add(message.task)
+        if not message.timed:
+            self._machine.deadlocks.suspect(source, message)
+        if (
+            peer.grant is not None and peer.blocked == 1 and peer.state is LEASED
+        ):  # actors keep what they have
+            peer.grant.lend_cpus()
+            self._changed = True
+
+    def unblocked(self, source: int, message: m.Unblocked) -> None:
+        """A blocked worker goes on."""
+        peer = self._machine.peers[source]
+        peer.blocked = max(0, peer.blocked - 1)
+        peer.waiting_on.pop(message.task, None)
+        peer.timed.discard(message.task)
+        if peer.grant is not None and peer.blocked == 0:
+            peer.grant.regain_cpus()
+
+    def handed_back(self, source: int, returned: list[bytes]) -> None:
+        """A worker gives back tasks that it has not started."""
+        peer = self._machine.peers[source]
+        for id in reversed(returned):
+            task = peer.tasks.pop(id, None)
+            if task is not None:
+                self._machine.tasks.requeue(task, front=True)
+        if len(peer.tasks) <= 1:  # else more were sent while these were on their way back
+            self._ahead.pop(source, None)
+        elif peer.state is LEASED:
+            self._ahead[source] = peer
+        if not peer.tasks and peer.lease is not None:
+            self._go_on(peer, peer.lease)
+
+    def tick(self) -> None:
+        """Take back what waits behind a task that turned out to be long; end idle workers."""
+        now = self._machine.now
+        for number, peer in list(self._ahead.items()):
+            if now - peer.head_since >= PATIENCE:
+                del self._ahead[number]
+                for task in peer.tasks.values():
+                    task.template.mean = max(task.template.mean, PATIENCE)
+                    break  # the first is the one that takes long
+                self._send(number, m.Recall())
+        if self._condemned:
+            self._execute(now)
+        self._reap(now)
+
+    def condemn(self, task: Task) -> None:
+        """Kill the worker of a cancelled task if it runs that task all the same, but not for another."""
+        self._condemned.append(task)
+
+    def _execute(self, now: float) -> None:
+        condemned, self._condemned = self._condemned, []
+        for task in condemned:
+            peer = task.worker
+            if peer is None or task.id not in peer.tasks:
+                continue
+            if next(iter(peer.tasks)) == task.id and now - peer.head_since >= PATIENCE:
+                self._machine.kill(peer, FORCED)
+            else:
+                self._condemned.append(task)
+
+    def _reap(self, now: float) -> None:
+        for key, idle in self._idle.items():
+            keep = self._kept(key)
+            while len(idle) > keep and now - idle[0].idle_since >= IDLE_SECONDS:
+                peer = idle.pop(0)
+                peer.state = LEAVING
+                self._send(peer.number, m.Exit("idle"))
+
+    def next_tick(self) -> float | None:
+        """Return after how many seconds `tick` should be called, None for not at all."""
+        if self._ahead or self._condemned:
+            return PATIENCE
+        if any(len(idle) > self._kept(key) for key, idle in self._idle.items()):
+            return IDLE_SECONDS
+        return None
+
+    def _kept(self, key: Key) -> int:
+        """Return how many idle workers are kept; of a job that ended, a detached actor may have left some."""
+        return 0 if self._machine.job_info[key[0]]["ended"] else self.crowd
+
+    def idle_workers(self) -> list[Peer]:
+        """Return the workers that have nothing to do."""
+        return [peer for idle in self._idle.values() for peer in idle]
+
+
+def _outsider(idle: list[Peer], actor: Actor) -> Peer | None:
+    """Take a worker that may become the actor: not one with a handle, which would keep itself alive."""
+    for position in reversed(range(len(idle))):
+        if actor.handle not in idle[position].holds:
+            return idle.pop(position)
+    return None
+
+
+def _key_of(cls: SchedulingClass) -> Key:
+    return cls.job, cls.environment, any(name in DEVICE_VARIABLES for name in cls.request)

@@ -1,0 +1,391 @@
+"""Shared memory as the node sees it: budget, reuse of warm segments, spilling and restoring."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from skate._base.object_ref import ERROR, SHARED
+from skate._engine.common import failures
+from skate._engine.local import messages as m
+from skate._engine.local.state.records import Object
+
+if TYPE_CHECKING:
+    from skate._engine.local.state.machine import Machine
+
+PAGE = 4096
+HOST = 0
+PATIENCE = 10.0  # seconds that a writer waits for mapped objects to be let go of, before it is refused
+
+
+class Store:
+    """Decides where large objects lie.
+
+    Fresh shared pages cost the kernel many times what a copy costs, so a freed segment goes to its
+    writer's spare list, still mapped there, and serves the next object of about that size.
+    """
+
+    def __init__(self, machine: Machine, budget: int) -> None:
+        self._machine = machine
+        self._send = machine.send
+        self.budget = budget
+        self.used = 0
+        self._sizes: dict[str, int] = {}
+        self._writer: dict[str, int] = {}
+        self._spare: dict[int, dict[str, int]] = {}  # writer -> segment -> size
+        self._spare_bytes = 0
+        self._next = 0
+        self._resident: dict[bytes, Object] = {}  # in memory, least recently used first
+        self._spilling = 0
+        self._stuck_since = 0.0  # when the first of the waiting requests last got nearer to its turn
+        self._waiting: deque[tuple[int, int, int]] = deque()  # source, request, size
+        self._orphans: dict[bytes, str] = {}  # freed while on the way to disk
+        self._restoring: dict[int, bytes] = {}  # ticket -> object waiting for room
+        self.spilled_bytes = 0
+        self.restored_bytes = 0
+
+    # ------------------------------------------------------------ writers
+
+    def allocate(self, source: int, request: int, size: int) -> None:
+        """Answer a writer that wants `size` bytes, at once or when room has been made."""
+        need = -(-size // PAGE) * PAGE
+        if need > self.budget:
+            self._send(source, m.Allocated(request, error=failures.too_large(size, self.budget)))
+            return
+        # While room is being made for somebody, nobody else may take it.
+        if (self._waiting and self._spilling) or not self._try(source, request, need):
+            self._wait(source, request, need)
+
+    def _wait(self, source: int, request: int, need: int) -> None:
+        if not self._waiting:
+            self._stuck_since = self._machine.now
+        self._waiting.append((source, request, need))
+        self._progress()
+
+    def _try(self, source: int, request: int, need: int) -> bool:
+        spare = self._spare.get(source)
+        if spare:
+            # A segment up to a quarter too large is still a good fit: warm pages are worth more.
+            for segment, size in spare.items():
+                if need <= size <= need + need // 4 + PAGE:
+                    del spare[segment]
+                    self._spare_bytes -= size
+                    self._grant(source, request, segment, size, reused=True)
+                    return True
+        if self.used + need > self.budget:
+            self._drop_spares(self.used + need - self.budget)
+        if self.used + need > self.budget:
+            return False
+        self._next += 1
+        segment = f"{source}-{self._next}"
+        self._sizes[segment] = need
+        self._writer[segment] = source
+        self.used += need
+        self._grant(source, request, segment, need, reused=False)
+        return True
+
+    def _grant(self, source: int, request: int, segment: str, size: int, *, reused: bool) -> None:
+        self._machine.peers[source].segments.add(segment)
+        self._send(source, m.Allocated(request, segment, size, reused))
+
+    def adopt(self, obj: Object, source: int) -> None:
+        """A written segment has become an object."""
+        peer = self._machine.peers.get(source)
+        if peer is not None:
+            peer.segments.discard(obj.segment)
+        self._resident[obj.id] = obj
+        if self._waiting:
+            self._progress()  # it can be spilled from now on
+
+    def abandon(self, segment: str, source: int) -> None:
+        """A written or allocated segment will not become an object."""
+        peer = self._machine.peers.get(source)
+        if peer is not None:
+            peer.segments.discard(segment)
+        self._recycle(segment)
+
+    def forget(self, obj: Object) -> None:
+        """An object is gone: its segment is spare, its copy on disk is not needed."""
+        if obj.state != SHARED and not obj.segment:
+            return
+        self._resident.pop(obj.id, None)
+        segment, obj.segment = obj.segment, ""
+        loading, obj.loading = obj.loading, False
+        if obj.spilled:
+            obj.spilled = False
+            self._send(HOST, m.DeleteSpilled(obj.id))
+        if obj.wanting:
+            self._refuse_readers(obj, failures.freed(obj.id))
+        if segment and loading:
+            self._orphans[obj.id] = segment
+        elif segment and obj.pinned:  # who maps it keeps its pages, but nobody may write to them
+            self._delete(segment)
+            self._progress()
+        elif segment:
+            self._recycle(segment)
+
+    def free_value(self, obj: Object) -> None:
+        """An object's value is not wanted any more; who has it pinned may still map it."""
+        if not obj.pinned:
+            self.forget(obj)
+            return
+        self._resident.pop(obj.id, None)
+        if obj.spilled:
+            obj.spilled = False
+            self._send(HOST, m.DeleteSpilled(obj.id))
+
+    def _unpinned(self, obj: Object) -> None:
+        """Nobody maps an object any more."""
+        if obj.segment and obj.state == ERROR:  # freed meanwhile
+            segment, obj.segment = obj.segment, ""
+            self._recycle(segment)
+
+    def _recycle(self, segment: str) -> None:
+        size = self._sizes.get(segment)
+        if size is None:
+            return
+        writer = self._writer[segment]
+        if self._waiting or writer not in self._machine.peers:
+            self._delete(segment)
+            self._progress()
+            return
+        self._spare.setdefault(writer, {})[segment] = size
+        self._spare_bytes += size
+        # A program's working set comes back; half the budget is the most that may wait for it.
+        if self._spare_bytes > self.budget // 2:
+            self._drop_spares(self._spare_bytes - self.budget // 2)
+
+    def _drop_spares(self, amount: int) -> None:
+        for spare in self._spare.values():
+            while spare and amount > 0:
+                segment, size = next(iter(spare.items()))
+                del spare[segment]
+                self._spare_bytes -= size
+                amount -= size
+                self._delete(segment)
+
+    def _delete(self, segment: str) -> None:
+        self.used -= self._sizes.pop(segment)
+        writer = self._writer.pop(segment)
+        self._send(HOST, m.DeleteSegment(segment))
+        if writer in self._machine.peers:
+            self._send(writer, m.DropSegments([segment]))
+
+    # ------------------------------------------------------------ readers
+
+    def pin(self, source: int, wanted: list[bytes]) -> None:
+        """Tell `source` where these objects lie, once they are in memory, and keep them there."""
+        for id in wanted:
+            obj = self._machine.directory.objects.get(id)
+            if obj is None or obj.state not in (SHARED, ERROR):
+                self._send(source, m.Located(id, error=failures.lost(id)))
+            elif obj.state == ERROR:
+                self._send(source, m.Located(id, error=obj.data))
+            elif obj.segment and not obj.loading:
+                self._locate(source, obj)
+            else:
+                obj.wanting.append(source)
+                if not obj.loading:
+                    self._restore(obj)
+
+    def pin_for_task(self, number: int, obj: Object) -> None:
+        """Keep an argument in memory for a worker that will map it."""
+        self.pin(number, [obj.id])
+
+    def _locate(self, source: int, obj: Object) -> None:
+        peer = self._machine.peers.get(source)
+        if peer is None:
+            return
+        obj.pinned += 1
+        peer.pins[obj.id] = peer.pins.get(obj.id, 0) + 1
+        peer.holds.add(obj.id)
+        obj.holders.add(source)
+        self._resident.pop(obj.id, None)
+        self._resident[obj.id] = obj  # most recently used now
+        self._send(source, m.Located(obj.id, obj.segment, obj.size))
+
+    def unpin(self, source: int, dropped: list[bytes]) -> None:
+        """Process `source` has unmapped these objects."""
+        peer = self._machine.peers.get(source)
+        for id in dropped:
+            count = peer.pins.get(id, 0) if peer is not None else 0
+            if peer is None or not count:
+                continue
+            if count > 1:
+                peer.pins[id] = count - 1
+            else:
+                del peer.pins[id]
+            obj = self._machine.directory.objects.get(id)
+            if obj is not None and obj.pinned:
+                obj.pinned -= 1
+                if not obj.pinned:
+                    self._unpinned(obj)
+        self._progress()
+
+    # ------------------------------------------------------------ disk
+
+    def _make_room(self, need: int) -> None:
+        """Start spilling the least recently used objects that nobody maps, if there are any."""
+        short = need + self.used - self.budget - self._spilling
+        for obj in list(self._resident.values()):
+            if short <= 0:
+                return
+            if obj.pinned or obj.loading or not obj.segment:
+                continue
+            size = self._sizes[obj.segment]
+            short -= size
+            if obj.spilled:  # its copy is still on disk: objects never change
+                segment, obj.segment = obj.segment, ""
+                del self._resident[obj.id]
+                self._delete(segment)
+                continue
+            self._spilling += size
+            obj.loading = True
+            self._send(HOST, m.Spill(obj.id, obj.segment, obj.size))
+
+    def _progress(self) -> None:
+        """Serve who waits for memory, and make room for who still does."""
+        if not self._waiting:
+            return
+        before = len(self._waiting)
+        left = before + 1
+        while 0 < len(self._waiting) < left:  # each that is served makes way for the next
+            left = len(self._waiting)
+            self._serve()
+            if self._waiting:
+                self._make_room(self._waiting[0][2])
+                self._serve()
+        if len(self._waiting) < before:
+            self._stuck_since = self._machine.now
+
+    def next_tick(self) -> float | None:
+        """Return after how many seconds `tick` should be called, None for not at all."""
+        return PATIENCE if self._waiting else None
+
+    def tick(self) -> None:
+        """Refuse who has waited long enough: every byte is mapped by somebody."""
+        if self._waiting and not self._spilling and self._machine.now - self._stuck_since >= PATIENCE:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Nothing more can be spilled: every byte is mapped by somebody. Who fits all the same is served."""
+        while self._waiting:
+            self._serve()
+            if not self._waiting:
+                return
+            source, request, need = self._waiting.popleft()
+            text = failures.store_full(need, self.used, self.budget)
+            if request < 0:
+                obj = self._machine.directory.objects.get(self._restoring.pop(-request))
+                if obj is not None and obj.loading:
+                    obj.loading = False
+                    self._refuse_readers(obj, failures.as_error(text))
+            else:
+                self._send(source, m.Allocated(request, error=text))
+
+    def _refuse_readers(self, obj: Object, error: bytes) -> None:
+        wanting, obj.wanting = obj.wanting, []
+        for number in wanting:
+            if number in self._machine.peers:
+                self._send(number, m.Located(obj.id, error=error))
+
+    def spilled(self, id: bytes, error: str) -> None:
+        """A spill has ended."""
+        segment = self._orphans.pop(id, "")
+        obj = None if segment else self._machine.directory.objects[id]
+        if obj is not None:
+            segment = obj.segment
+        size = self._sizes.get(segment, 0)
+        self._spilling -= size
+        if obj is None:
+            self._delete(segment)
+            self._send(HOST, m.DeleteSpilled(id))
+        else:
+            obj.loading = False
+            if error:
+                self._machine.warn(f"An object could not be spilled to disk: {error}")
+            elif obj.wanting:  # somebody wants it again already: keep it in memory
+                self._send(HOST, m.DeleteSpilled(id))
+            else:
+                obj.spilled = True
+                obj.segment = ""
+                self._resident.pop(id, None)
+                self.spilled_bytes += size
+                self._delete(segment)
+            wanting, obj.wanting = obj.wanting, []
+            for source in wanting:
+                self._locate(source, obj)
+        if error and self._waiting and not self._spilling:
+            self._refuse()  # a full disk does not get better by trying
+        self._progress()
+
+    def _restore(self, obj: Object) -> None:
+        obj.loading = True
+        need = -(-obj.size // PAGE) * PAGE
+        self._next += 1
+        ticket = self._next
+        self._restoring[ticket] = obj.id
+        self._wait(HOST, -ticket, need)
+
+    def restored(self, id: bytes, segment: str, error: str) -> None:
+        """A restore has ended."""
+        obj = self._machine.directory.objects.get(id)
+        if obj is None or not obj.loading or error:
+            self._delete(segment)
+            if obj is not None and obj.loading:
+                obj.loading = False
+                self._refuse_readers(obj, failures.as_error(f"A spilled object is lost: {error}"))
+        else:
+            obj.loading = False
+            obj.segment = segment
+            self.restored_bytes += self._sizes[segment]
+            self._resident[id] = obj
+            wanting, obj.wanting = obj.wanting, []
+            for source in wanting:
+                self._locate(source, obj)
+        self._progress()
+
+    def _serve(self) -> None:
+        """Grant the waiting requests that fit now, in order."""
+        waiting = self._waiting
+        while waiting:
+            source, request, need = waiting[0]
+            if request < 0:
+                if self.used + need > self.budget:
+                    self._drop_spares(self.used + need - self.budget)
+                if self.used + need > self.budget:
+                    return
+                waiting.popleft()
+                id = self._restoring.pop(-request)
+                obj = self._machine.directory.objects.get(id)
+                if obj is None or not obj.loading:
+                    continue  # freed meanwhile
+                self._next += 1
+                segment = f"{HOST}-{self._next}"
+                self._sizes[segment] = need
+                self._writer[segment] = HOST
+                self.used += need
+                self._send(HOST, m.Restore(id, segment, obj.size))
+                continue
+            if source not in self._machine.peers:
+                waiting.popleft()
+                continue
+            if not self._try(source, request, need):
+                return
+            waiting.popleft()
+
+    def process_gone(self, number: int, segments: set[str], pins: dict[bytes, int]) -> None:
+        """Take back what a process that ended had allocated, spare or mapped."""
+        for segment in segments:
+            if segment in self._sizes:
+                self._delete(segment)
+        for segment, size in self._spare.pop(number, {}).items():
+            self._spare_bytes -= size
+            self._delete(segment)
+        for id, count in pins.items():
+            obj = self._machine.directory.objects.get(id)
+            if obj is not None:
+                obj.pinned = max(0, obj.pinned - count)
+                if not obj.pinned:
+                    self._unpinned(obj)
+        self._progress()

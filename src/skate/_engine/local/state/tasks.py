@@ -1,0 +1,371 @@
+"""The life of tasks: submission, dependencies, results, retries, cancellation, generators."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from skate._base import ids
+from skate._base.object_ref import ERROR
+from skate._engine.common import failures
+from skate._engine.local import messages as m
+from skate._engine.local.state.records import FAILED, FINISHED, QUEUED, RUNNING, WAITING, Object, Peer, Task
+
+if TYPE_CHECKING:
+    from skate._engine.local.state.machine import Machine
+
+FORCED = "one of its tasks was cancelled by force"
+HISTORY = 10_000  # finished tasks that the state API and the timeline remember
+
+
+class Tasks:
+    """Holds the table of unfinished tasks and the history of finished ones."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._send = machine.send
+        self.table: dict[bytes, Task] = {}
+        self.history: deque[dict[str, object]] = deque(maxlen=HISTORY)
+        self._sequence = 0
+
+    # ------------------------------------------------------------ submission
+
+    def submit(self, source: int, message: m.Submit) -> None:
+        """Take a task."""
+        machine = self._machine
+        peer = machine.peers[source]
+        template = peer.templates[message.template]
+        task = self.new(message.task, template, source)
+        task.args = message.args
+        task.parent = message.parent
+        task.depth = message.depth
+        count = template.spec.num_returns
+        declare = machine.directory.declare
+        if count == 1:
+            declare(task.id + b"\x01\0\0\0", source)
+        elif count == m.DYNAMIC:
+            declare(ids.object_id(task.id, 1), source)
+        else:
+            for index in range(1, count + 1):
+                declare(ids.object_id(task.id, index), source)
+        if task.parent:
+            parent = self.table.get(task.parent)
+            if parent is not None:
+                if parent.children is None:
+                    parent.children = []
+                parent.children.append(task.id)
+        if message.dependencies or message.contains or message.args_object:
+            self.add_arguments(task, message.dependencies, message.contains, message.args_object)
+            if task.state is not WAITING:
+                return  # one of its arguments is an error
+        if template.impossible:
+            self.fail(task, failures.unschedulable(template.spec.name, template.impossible))
+        elif not task.unresolved:
+            self.enqueue(task)
+
+    def new(self, id: bytes, template: object, owner: int) -> Task:
+        """Make the record of a task."""
+        self._sequence += 1
+        task = Task(id, template, owner, self._sequence, self._machine.now)  # type: ignore[arg-type]
+        self.table[id] = task
+        return task
+
+    def add_arguments(
+        self,
+        task: Task,
+        dependencies: list[tuple[int | str, bytes]],
+        contains: list[bytes],
+        args_object: bytes,
+    ) -> None:
+        """Let the task hold its arguments and wait for those that are not there."""
+        directory = self._machine.directory
+        task.dependencies = dependencies
+        task.contains = contains
+        task.args_object = args_object
+        broken = None
+        for _, id in dependencies:
+            if directory.watch(task, id):
+                task.unresolved += 1
+            else:
+                obj = directory.objects[id]
+                if obj.state == ERROR:
+                    broken = obj
+        if contains:
+            directory.hold_inside(contains)
+        if args_object:
+            directory.hold_inside([args_object])
+        if broken is not None:
+            self._fail_with_dependency(task, broken)
+
+    def dependency_ready(self, task: Task, obj: Object) -> None:
+        """One of the objects that a task waits for has its value."""
+        if task.state is not WAITING:
+            return
+        if obj.state == ERROR:
+            self._fail_with_dependency(task, obj)
+            return
+        task.unresolved -= 1
+        if not task.unresolved:
+            self.enqueue(task)
+
+    def _fail_with_dependency(self, task: Task, obj: Object) -> None:
+        if task.actor is not None:
+            self._machine.actors.creation_failed(task.actor, obj.data)
+        else:
+            self.fail(task, obj.data)
+
+    def enqueue(self, task: Task) -> None:
+        """Put a task whose arguments are there into its queue."""
+        task.state = QUEUED
+        self._machine.scheduler.enqueue(task)
+
+    # ------------------------------------------------------------ results
+
+    def done(self, source: int, message: m.Done) -> None:
+        """A worker has run a task."""
+        machine = self._machine
+        peer = machine.peers.get(source)
+        task = peer.tasks.pop(message.task, None) if peer is not None else None
+        if peer is None or task is None:
+            for result in message.results:
+                machine.directory.discard(result.segment, source)
+            return
+        if task.actor is not None:
+            machine.actors.created(task, peer, message)
+            return
+        task.started = message.started
+        if message.retry and task.retries_left and not task.cancelled:
+            if task.retries_left > 0:
+                task.retries_left -= 1
+            for result in message.results:
+                machine.directory.discard(result.segment, source)
+            self.record(task, FAILED, message.seconds, peer, message.failed)
+            self._again(task)
+        else:
+            self.complete(task, message.results, source, message.count)
+            self.record(task, FAILED if message.failed else FINISHED, message.seconds, peer, message.failed)
+        machine.scheduler.task_over(peer, task, message.seconds, leaves=message.last)
+
+    def complete(self, task: Task, results: list[m.Result], source: int, count: int = 0) -> None:
+        """Store a task's results and forget the task."""
+        directory = self._machine.directory
+        objects = directory.objects
+        id = task.id
+        streaming = task.template.spec.num_returns == m.STREAMING
+        if streaming:
+            # A generator ends with its count; an error travels as one last item, after all those that
+            # an earlier attempt may have made.
+            if results:
+                count = max(count, task.items)
+            for result in results:
+                count += 1
+                self._make_item(task, count, result, source)
+            self._end_stream(task, count)
+        else:
+            for index, result in enumerate(results, 1):
+                obj = objects.get(id + index.to_bytes(4, "little"))
+                if obj is None:
+                    directory.discard(result.segment, source)
+                else:
+                    directory.fulfil(obj, result, source)
+            if len(results) < task.template.spec.num_returns:
+                self._fill(task, results)
+        self.forget(task)
+
+    def _fill(self, task: Task, results: list[m.Result]) -> None:
+        """Give an error to the results that a worker did not speak of."""
+        directory = self._machine.directory
+        for index in range(len(results) + 1, task.template.spec.num_returns + 1):
+            obj = directory.objects.get(ids.object_id(task.id, index))
+            if obj is not None:
+                broken = results and results[0].state == ERROR
+                directory.fail(obj, results[0].data if broken else failures.lost(obj.id))
+
+    def forget(self, task: Task) -> None:
+        """Drop a finished task and its hold on its arguments."""
+        self.table.pop(task.id, None)
+        self.release_arguments(task)
+
+    def release_arguments(self, task: Task) -> None:
+        """Let go of what the arguments of a task refer to."""
+        directory = self._machine.directory
+        if task.dependencies:
+            dependencies, task.dependencies = task.dependencies, []
+            for _, id in dependencies:
+                obj = directory.objects.get(id)
+                if obj is not None and task in obj.dependents:
+                    obj.dependents.remove(task)
+            directory.release_inside([id for _, id in dependencies])
+        if task.contains:
+            contains, task.contains = task.contains, []
+            directory.release_inside(contains)
+        if task.args_object:
+            held, task.args_object = task.args_object, b""
+            directory.release_inside([held])
+
+    def fail(self, task: Task, error: bytes) -> None:
+        """End a task that did not run, or whose worker is gone, with an error for every result."""
+        self._machine.scheduler.remove(task)
+        results = [m.Result(ERROR, error)] * max(1, task.template.spec.num_returns)
+        state = task.state
+        task.state = FAILED
+        self.complete(task, results, 0, task.items)
+        peer = task.worker if state is RUNNING else None
+        self.record(task, FAILED, 0.0, peer, "")
+
+    def _again(self, task: Task) -> None:
+        task.attempt += 1
+        self.requeue(task)
+
+    def requeue(self, task: Task, *, front: bool = False) -> None:
+        """Let a task wait again that a worker was given, if it can still be run."""
+        task.worker = None
+        objects = self._machine.directory.objects
+        broken = None
+        for _, id in task.dependencies:
+            if objects[id].state == ERROR:  # freed since the task was sent
+                broken = objects[id]
+        if task.cancelled:
+            self.fail(task, failures.cancelled(task.id))
+        elif broken is not None:
+            self._fail_with_dependency(task, broken)
+        else:
+            self._machine.scheduler.enqueue(task, front=front)
+
+    def argument_freed(self, obj: Object) -> None:
+        """Fail the tasks that wait to be run with a value that is gone."""
+        for task in [t for t in self.table.values() if t.state is QUEUED or t.state is WAITING]:
+            if task.id in self.table and any(id == obj.id for _, id in task.dependencies):
+                self._fail_with_dependency(task, obj)
+
+    def record(self, task: Task, state: str, seconds: float, peer: Peer | None, failed: str) -> None:
+        """Remember a finished task for the state API and the timeline."""
+        self.history.append(
+            {
+                "task_id": task.id,
+                "template": task.template.spec,
+                "state": state,
+                "created": task.created,
+                "started": task.started,
+                "seconds": seconds,
+                "worker": peer.number if peer is not None else 0,
+                "pid": peer.pid if peer is not None else 0,
+                "attempt": task.attempt,
+                "error": failed,
+                "parent": task.parent,
+                "job": task.template.cls.job,
+            }
+        )
+
+    # ------------------------------------------------------------ failures of workers
+
+    def worker_gone(self, peer: Peer, code: int | None, lines: list[str]) -> None:
+        """Retry or fail what a dead worker was given."""
+        for position, task in enumerate(list(peer.tasks.values())):
+            if task.cancelled:
+                self.fail(task, failures.cancelled(task.id))
+            elif position:
+                # Only the first was running; the others have not been started.
+                self.requeue(task)
+            elif task.retries_left:
+                if task.retries_left > 0:
+                    task.retries_left -= 1
+                self.record(task, FAILED, 0.0, peer, "WorkerCrashedError")
+                self._again(task)
+            else:
+                name = task.template.spec.name
+                self.fail(task, failures.crashed(name, peer.pid, code, lines, peer.killed))
+
+    def owner_gone(self, number: int) -> None:
+        """Drop queued tasks of a dead process whose results nobody can ask for."""
+        objects = self._machine.directory.objects
+        for task in [t for t in self.table.values() if t.owner == number and t.actor is None]:
+            if task.state is RUNNING:
+                if task.template.spec.num_returns == m.STREAMING:
+                    self.consumed(m.Consumed(task.id, task.items, closed=True))  # nobody reads it any more
+                continue
+            results = range(1, max(1, task.template.spec.num_returns) + 1)
+            if not any(ids.object_id(task.id, index) in objects for index in results):
+                self._machine.scheduler.remove(task)
+                task.state = FAILED
+                self.forget(task)
+
+    def job_gone(self, job: bytes) -> None:
+        """End every task of a job that ended, but for those that a detached actor has submitted."""
+        for task in [t for t in self.table.values() if t.template.cls.job == job and t.actor is None]:
+            owner = self._machine.peers.get(task.owner)
+            if task.id not in self.table or (owner is not None and owner.survives_job()):
+                continue
+            if task.worker is not None:
+                task.worker.tasks.pop(task.id, None)
+            self.fail(task, failures.owner_died(ids.object_id(task.id, 1)))
+
+    def output_gone(self, obj: Object) -> None:
+        """A result of a task is not wanted any more; the task runs all the same."""
+
+    # ------------------------------------------------------------ cancellation
+
+    def cancel(self, message: m.Cancel) -> None:
+        """Cancel a task, and with `recursive` what it has submitted."""
+        if ids.actor_of(message.task) is not None:
+            caller = ids.process_of(message.task)
+            if caller in self._machine.peers:
+                self._send(caller, message)
+            return
+        pending = [message.task]
+        while pending:
+            task = self.table.get(pending.pop())
+            if task is None or task.actor is not None:
+                continue
+            if message.recursive and task.children:
+                pending += task.children
+            if task.state is RUNNING and task.worker is not None:
+                task.cancelled = True
+                if message.force and next(iter(task.worker.tasks)) == task.id:
+                    self._machine.kill(task.worker, FORCED)
+                else:
+                    self._send(task.worker.number, m.CancelRunning(task.id, recursive=message.recursive))
+                    if message.force:
+                        self._machine.scheduler.condemn(task)
+            else:
+                self.fail(task, failures.cancelled(task.id))
+
+    # ------------------------------------------------------------ generators
+
+    def item(self, source: int, message: m.Item) -> None:
+        """A generator task has made an object."""
+        peer = self._machine.peers.get(source)
+        task = peer.tasks.get(message.task) if peer is not None else None
+        if task is None:
+            self._machine.directory.discard(message.result.segment, source)
+            return
+        if message.index <= task.items:  # made by an earlier attempt
+            self._machine.directory.discard(message.result.segment, source)
+            return
+        task.items = message.index
+        self._make_item(task, message.index, message.result, source)
+
+    def _make_item(self, task: Task, index: int, result: m.Result, source: int) -> None:
+        if task.owner not in self._machine.peers:
+            self._machine.directory.discard(result.segment, source)
+            return
+        id = ids.object_id(task.id, index)
+        obj = self._machine.directory.objects.get(id)
+        if obj is not None and obj.state:
+            self._machine.directory.discard(result.segment, source)
+            return
+        obj = self._machine.directory.declare(id, task.owner)
+        self._machine.directory.fulfil(obj, result, source)
+
+    def _end_stream(self, task: Task, count: int) -> None:
+        if task.owner in self._machine.peers:
+            self._send(task.owner, m.Ready(ids.object_id(task.id, 0), 1, total=count))
+
+    def consumed(self, message: m.Consumed) -> None:
+        """The reader of a generator has moved on: its worker may go on too."""
+        task = self.table.get(message.task)
+        if task is None:
+            return
+        task.consumed = message  # kept for the worker that will run it, or run it again
+        if task.worker is not None:
+            self._send(task.worker.number, message)

@@ -1,0 +1,219 @@
+"""The template process: workers are forked from it, so that they start in milliseconds.
+
+It is forked from the node before the node knows anything, has imported what every worker needs, stays
+single-threaded, and does nothing but fork on request and report which of its children ended. When the
+node is killed, it ends everything else of the session and removes its folders.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from skate._engine.local.descendants import adopt_orphans, die_with_parent, end_descendants, survive_parent
+from skate._engine.local.session import Session
+from skate._engine.local.wire import pack, unpack
+
+MESSAGE = 1 << 20  # bytes: the largest request
+END = "end"  # the request to kill all workers and what they have started
+
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from skate._engine.local.template import main_of_spawned; main_of_spawned(sys.argv[2])"
+)
+
+
+def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
+    """Fork the template from the node; return the socket to it and its pid."""
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        its.close()
+        return mine, pid
+    try:
+        mine.close()
+        # The node's sockets are none of the template's business: others wait for their end.
+        _keep_only(its.fileno(), config.get("life_fd", its.fileno()))
+        _serve(its, config, parent)
+    finally:
+        os._exit(1)
+
+
+def spawn_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
+    """Start a template with a new interpreter: a node that is at work can no longer be forked."""
+    import json
+
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keep = [its.fileno(), *([config["life_fd"]] if "life_fd" in config else [])]
+    for descriptor in keep:
+        os.set_inheritable(descriptor, True)
+    home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    text = json.dumps({**config, "socket": its.fileno(), "parent": os.getpid()})
+    try:
+        pid = os.posix_spawn(sys.executable, [sys.executable, "-c", _BOOT, home, text], os.environ)
+    finally:
+        for descriptor in keep:
+            os.set_inheritable(descriptor, False)
+        its.close()
+    return mine, pid
+
+
+def main_of_spawned(text: str) -> NoReturn:
+    """Be a template that was not forked from the node."""
+    import json
+
+    config = json.loads(text)
+    sock = socket.socket(fileno=config["socket"])
+    for descriptor in (config["socket"], *([config["life_fd"]] if "life_fd" in config else [])):
+        os.set_inheritable(descriptor, False)
+    _serve(sock, config, config["parent"])
+
+
+def _keep_only(*descriptors: int) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in descriptors:
+            try:
+                os.close(descriptor)
+            except OSError:  # the one that listed the folder
+                continue
+
+
+def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn:
+    adopt_orphans()
+    from skate._engine.local import worker_main
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    if config.get("preload"):
+        die_with_parent(parent)  # what is preloaded may hang; else we outlive the node and clean up
+        for name in config["preload"]:
+            _preload(name)
+        survive_parent()
+    gc.collect()
+    gc.freeze()  # the pages of what is imported stay shared with the workers
+    try:
+        _fork_on_request(sock, wake_read, worker_main)
+    except ConnectionError:  # the node is gone, and with it what it had not read
+        _bury(config)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _fork_on_request(sock: socket.socket, wake: int, worker_main: Any) -> NoReturn:
+    import select
+
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    poller.register(wake, select.POLLIN)
+    workers: set[int] = set()
+    warm = False
+    while True:
+        # Warm up what most workers need sooner or later, but only once the first ones are on their way.
+        ready = poller.poll(None if warm else 200)
+        if not ready:
+            warm = True
+            _preload("asyncio")
+            gc.freeze()
+            continue
+        for descriptor, _ in ready:
+            if descriptor == wake:
+                _drain(wake)
+                _report(sock, workers)
+                continue
+            request, descriptors, _, _ = socket.recv_fds(sock, MESSAGE, 2)
+            if not request:
+                raise ConnectionError("the node is gone")
+            asked = unpack(request)
+            if asked == END:
+                end_descendants()
+                sock.send(pack([END, 0, 0]))
+                continue
+            me = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                os.close(signal.set_wakeup_fd(-1))
+                os.close(wake)
+                sock.close()
+                _become_worker(worker_main, asked, descriptors, me)
+            workers.add(pid)
+            for inherited in descriptors:
+                os.close(inherited)
+            sock.send(pack(["started", asked["number"], pid]))
+
+
+def _bury(config: dict[str, Any]) -> NoReturn:
+    """The node is gone without having ended us, so it was killed: leave nothing of its session."""
+    end_descendants()
+    Session(config["folder"], config["shm"]).remove()
+    os._exit(0)
+
+
+def _become_worker(
+    worker_main: Any, request: dict[str, Any], descriptors: list[int], parent: int
+) -> NoReturn:
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        die_with_parent(parent)
+        gc.unfreeze()
+        code = worker_main.main(request, descriptors)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _report(sock: socket.socket, workers: set[int]) -> None:
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None:
+            return
+        pid = ended.si_pid
+        if pid not in workers:  # an orphan that we have adopted
+            os.waitpid(pid, 0)
+            continue
+        workers.remove(pid)
+        try:
+            os.killpg(pid, signal.SIGKILL)  # what it leaves behind; nobody else can have the number yet
+        except ProcessLookupError:
+            pass  # it ended before it led a group
+        _, status = os.waitpid(pid, 0)
+        sock.send(pack(["exited", pid, os.waitstatus_to_exitcode(status)]))
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except BlockingIOError:
+        return
+
+
+def _preload(name: str) -> None:
+    import importlib
+
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        sys.stderr.write(f"skate: preloading {name} failed: {error!r}\n")

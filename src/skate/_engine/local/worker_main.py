@@ -1,0 +1,343 @@
+"""A worker process: runs tasks, or becomes an actor."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+from skate._engine.local import messages as m
+from skate._engine.local.client import Client
+from skate._engine.local.descendants import SESSION
+from skate._engine.local.engine import LocalEngine
+from skate._engine.local.events import EventLog
+from skate._engine.local.execution import Executor, Prepared
+from skate._engine.local.interrupts import Interrupts
+from skate._engine.local.line_writer import LineWriter, end_lines
+from skate._engine.local.task_context import TaskContext, current_task
+from skate._engine.local.wire import Connection
+
+COALESCE = 8  # results of short tasks that may travel together
+
+
+class Worker:
+    """The main thread runs what the node or callers send; a second one reads while it is busy."""
+
+    def __init__(self, client: Client, engine: LocalEngine, listener: socket.socket) -> None:
+        self.client = client
+        self.engine = engine
+        self.executor = Executor(client, engine)
+        self.events = EventLog()
+        self.queue: deque[Any] = deque()
+        self.running: TaskContext | None = None
+        self.leaving = ""
+        self.exit_code = 0
+        self._listener = listener
+        self._unsent = 0
+        self._templates: dict[int, Prepared] = {}
+        self._calls: dict[bytes, int] = {}  # function -> how often it ran, for max_calls
+        self._interrupt: bytes | None = None
+        self._main = threading.main_thread().ident or 0
+        self.actor: Any = None
+        client.before_blocking = self._before_blocking
+        client.on_node_closed = self._node_gone
+        client.handlers.update(
+            {
+                m.Run: self.queue.append,
+                m.Become: self.queue.append,
+                m.Define: self._define,
+                m.Recall: lambda _: self._hand_back(),
+                m.CancelRunning: self._cancel,
+                m.Exit: self._exit,
+                m.Consumed: self.executor.gate.consumed,
+                m.SendEvents: self._send_events,
+            }
+        )
+
+    # ------------------------------------------------------------ messages
+
+    def _define(self, message: m.Define) -> None:
+        self._templates[message.number] = Prepared(message.template, message.code)
+
+    def _hand_back(self) -> None:
+        """Give back tasks that have not been started: somebody else is faster."""
+        back = []
+        while self.queue:
+            try:
+                run = self.queue.pop()
+            except IndexError:
+                break
+            if isinstance(run, m.Run):
+                back.append(run.task)
+            else:
+                self.queue.append(run)
+                break
+        if back:
+            self.client.send(m.HandBack(back[::-1]))
+        else:
+            self.client.hub.flush(self.client.node)
+
+    def _cancel(self, message: m.CancelRunning) -> None:
+        for run in list(self.queue):
+            if isinstance(run, m.Run) and run.task == message.task:
+                try:
+                    self.queue.remove(run)
+                except ValueError:
+                    break
+                self.client.send(
+                    m.Done(run.task, [self.executor.cancelled(run.task)], failed="TaskCancelledError")
+                )
+                return
+        running = self.running
+        if running is not None and running.task == message.task:
+            running.cancelled = True
+            if message.recursive:
+                for child in list(running.children):
+                    self.engine.cancel_task(child, force=False, recursive=True)
+            self._interrupt = message.task
+            signal.pthread_kill(self._main, signal.SIGINT)
+
+    def on_interrupt(self, *_: Any) -> None:
+        """Raise KeyboardInterrupt in the task that is to be cancelled, and in no other."""
+        running = self.running
+        if running is not None and running.task == self._interrupt:
+            self._interrupt = None
+            raise KeyboardInterrupt
+
+    def _exit(self, message: m.Exit) -> None:
+        self.leaving = message.reason or "told to"
+        self.exit_code = message.code
+        if self.actor is not None:
+            self.actor.leave()
+
+    def _send_events(self, message: m.SendEvents) -> None:
+        rows = self.events.take()
+        if self.actor is not None:
+            rows += self.actor.in_progress()
+        self.client.send(m.Events(rows, message.request))
+
+    def _node_gone(self) -> None:
+        os._exit(1)
+
+    def _before_blocking(self, references: list[Any], timed: bool) -> Any:
+        """Tell the node that this worker waits; return what tells that it goes on."""
+        running = current_task.get()
+        if running is None:
+            return None
+        if self.queue and self.actor is None:
+            self._hand_back()
+        client = self.client
+        client.send(m.Blocked(running.task, [reference._id for reference in references[:100]], timed))
+
+        def resume() -> None:
+            if not client.closed:
+                client.send(m.Unblocked(running.task))
+
+        return resume
+
+    # ------------------------------------------------------------ running
+
+    def run(self) -> int:
+        """Work until told to leave."""
+        hub = self.client.hub
+        queue = self.queue
+        hub.start_thread()
+        while not self.leaving:
+            if not queue:
+                self.client.flush_garbage()
+                hub.attend(lambda: bool(queue) or bool(self.leaving))
+                continue
+            message = queue.popleft()
+            if type(message) is m.Run:
+                self._task(message)
+            else:
+                return self._become(message)
+        return self.exit_code
+
+    def _task(self, run: m.Run) -> None:
+        prepared = self._templates[run.template]
+        task = TaskContext(run.task, prepared.template.name, run.depth)
+        task.template = prepared.template
+        task.attempt = run.attempt
+        self.running = task
+        token = current_task.set(task)
+        try:
+            done = self.executor.run_task(run, prepared, task)
+            end_lines()
+        except KeyboardInterrupt:  # cancelled in the moment of its end
+            count = max(1, prepared.template.num_returns)
+            done = m.Done(run.task, [self.executor.cancelled(run.task)] * count, failed="TaskCancelledError")
+        finally:
+            self.running = None
+            current_task.reset(token)
+        limit = prepared.template.max_calls
+        if limit:
+            key = prepared.template.function
+            self._calls[key] = count = self._calls.get(key, 0) + 1
+            if count >= limit:
+                done.last = True
+                self.leaving = "max_calls"
+        client = self.client
+        if client.closed:
+            os._exit(0)  # the function has forked, and this is the child, which comes to its end here
+        if self.executor.exit_code is not None:
+            self.leaving = "exit"
+            self.exit_code = self.executor.exit_code
+            client.hub.flush(client.node)
+            return
+        if self.queue and self._unsent < COALESCE:
+            self._unsent += 1
+            client.hub.post(client.node, done)
+        else:
+            self._unsent = 0
+            client.send(done)
+
+    def _become(self, message: m.Become) -> int:
+        from skate._engine.local.actor_host import ActorHost
+
+        self.actor = ActorHost(self, self._listener, message, self._templates[message.run.template])
+        return int(self.actor.run())
+
+
+def main(request: dict[str, Any], descriptors: list[int]) -> int:
+    """Be a worker: set the process up, then work."""
+    _set_up_output(descriptors)
+    os.setpgid(0, 0)
+    _offer_to_the_oom_killer()
+    session, number = request["session"], request["number"]
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    address = os.path.join(session, f"w{number}.sock")
+    listener.bind(address)
+    listener.listen(128)
+    listener.setblocking(False)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.connect(os.path.join(session, "node.sock"))
+    connection = Connection(sock)
+    welcome = m.Welcome(
+        number,
+        request["job"],
+        session,
+        request["node_id"],
+        request["namespace"],
+        {},
+        request["labels"],
+    )
+    client = Client(connection, welcome, request["shm"])
+    engine = LocalEngine(client)
+    worker = Worker(client, engine, listener)
+    signal.signal(signal.SIGINT, Interrupts(worker.on_interrupt).arrived)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGUSR1)  # `skate stack`
+    _adopt_job(request, engine)
+    from skate._engine import adopt
+
+    adopt(engine)
+    hook = request.get("setup_hook")
+    if hook:
+        from skate._engine.common.environments import run_setup_hook
+
+        run_setup_hook(hook)
+    connection.post(m.Hello("worker", os.getpid(), number, address))
+    client.hub.flush(connection)
+    code = 1
+    try:
+        code = worker.run()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    _leave(worker)
+    return code
+
+
+def _offer_to_the_oom_killer() -> None:
+    """When memory runs out, let it be a worker, which can be replaced, and not the driver or the node."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        return  # not Linux, or not allowed
+
+
+def _set_up_output(descriptors: list[int]) -> None:
+    """Send what this process prints to the node, line by line."""
+    if descriptors:
+        os.dup2(descriptors[0], 1)
+        os.dup2(descriptors[1], 2)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stdout = LineWriter(1)
+    sys.stderr = LineWriter(2)
+
+
+def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
+    """Look like the driver: its import path, working directory and environment variables."""
+    job = request["info"]
+    environment = request.get("environment") or {}
+    if job.get("environ") is not None:
+        os.environ.clear()
+        os.environ.update({**job["environ"], SESSION: request["session"]})
+    for entry in reversed(job.get("sys_path", [])):
+        if entry in sys.path:
+            sys.path.remove(entry)
+        sys.path.insert(0, entry)
+    for entry in reversed(environment.get("sys_path") or []):
+        sys.path.insert(0, entry)
+    os.environ.update(environment.get("env_vars") or {})
+    cwd = environment.get("cwd") or job.get("cwd")
+    if cwd:
+        try:
+            os.chdir(cwd)
+        except OSError as error:
+            sys.stderr.write(f"skate: the working directory {cwd} cannot be entered: {error}\n")
+    if environment.get("cwd"):
+        sys.path.insert(0, environment["cwd"])
+    engine.environment = environment.get("original") or {}
+    engine.default_lifetime = (job.get("metadata") or {}).get("default_actor_lifetime", "")
+    engine.environment_resolver = _resolver(engine, request)
+    if job.get("argv"):
+        sys.argv = list(job["argv"])
+
+
+def _resolver(engine: LocalEngine, request: dict[str, Any]) -> Any:
+    from skate._engine.local.job import environment_resolver
+
+    return environment_resolver(
+        engine, request["info"].get("runtime_env") or {}, inherited=engine.environment
+    )
+
+
+def _leave(worker: Worker) -> None:
+    """End like a normal program: exit handlers run, what was printed and what was run is told."""
+    import atexit
+
+    client = worker.client
+
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not client.closed:
+        rows = worker.events.take()
+        if rows:
+            client.send(m.Events(rows))
+        client.flush_garbage()
+        client.hub.send_held_back()
+
+
+def main_of_spawned(path: str) -> None:
+    """Be a worker that was not forked from the template."""
+    from skate._engine.local.descendants import die_with_parent
+    from skate._engine.local.processes import load_request
+
+    die_with_parent(os.getppid())
+    code = main(load_request(path), [])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,7 @@
+"""The command line: `skate`."""
+
+from __future__ import annotations
+
+from skate.cli.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,173 @@
+"""`skate job`: submit programs to a node, and ask how they do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+from typing import Any
+
+import click
+
+from skate.cli.output import TABLE, address_option, format_option, say, write_block, write_json, write_table
+from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
+
+
+@click.group()
+def job() -> None:
+    """Submit programs to the node, and ask how they do."""
+
+
+@job.command(context_settings={"ignore_unknown_options": True})
+@click.option("--submission-id", help="An id of your own.")
+@click.option("--runtime-env-json", metavar="JSON", help="The environment of the command and of its workers.")
+@click.option("--working-dir", help="The folder to copy and to run in.")
+@click.option("--metadata-json", metavar="JSON", help="Words to find it again by.")
+@click.option("--entrypoint-num-cpus", type=float, help="CPUs that the command itself takes.")
+@click.option("--entrypoint-num-gpus", type=float, help="GPUs that the command itself takes.")
+@click.option("--entrypoint-resources", metavar="JSON", help="Other resources that the command itself takes.")
+@click.option("--no-wait", is_flag=True, help="Return at once instead of showing its output until it ends.")
+@address_option
+@click.argument("entrypoint", nargs=-1, required=True, type=click.UNPROCESSED)
+def submit(
+    submission_id: str | None,
+    runtime_env_json: str | None,
+    working_dir: str | None,
+    metadata_json: str | None,
+    entrypoint_num_cpus: float | None,
+    entrypoint_num_gpus: float | None,
+    entrypoint_resources: str | None,
+    no_wait: bool,
+    address: str,
+    entrypoint: tuple[str, ...],
+) -> None:
+    """Have the node run a command, for example `skate job submit -- python train.py`.
+
+    Shows what it prints until it ends, and ends as it does. With --no-wait, writes its id and returns.
+    """
+    environment = _json("--runtime-env-json", runtime_env_json)
+    if working_dir:
+        environment["working_dir"] = working_dir
+    client = JobSubmissionClient(address)
+    try:
+        id = client.submit_job(
+            entrypoint=shlex.join(entrypoint) if len(entrypoint) > 1 else entrypoint[0],
+            submission_id=submission_id,
+            runtime_env=environment,
+            metadata=_json("--metadata-json", metadata_json),
+            entrypoint_num_cpus=entrypoint_num_cpus,
+            entrypoint_num_gpus=entrypoint_num_gpus,
+            entrypoint_resources=_json("--entrypoint-resources", entrypoint_resources) or None,
+        )
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise click.ClickException(str(error)) from error
+    if no_wait:
+        click.echo(id)
+        say(f"Submitted. See it with `skate job logs {id} --follow`, stop it with `skate job stop {id}`.")
+        return
+    say(f"Submitted {id}.")
+    try:
+        _follow(client, id)
+    except KeyboardInterrupt:
+        say(f"It goes on without you: `skate job logs {id} --follow`, `skate job stop {id}`.")
+        raise SystemExit(130) from None
+    info = client.get_job_info(id)
+    say(f"{id}: {info.status}" + (f"\n{info.message}" if info.status is JobStatus.FAILED else ""))
+    if info.status is not JobStatus.SUCCEEDED:
+        raise SystemExit(1)
+
+
+@job.command("list")
+@format_option
+@address_option
+def list_(format_: str, address: str) -> None:
+    """List jobs: those that were submitted, and programs that are attached."""
+    jobs = JobSubmissionClient(address).list_jobs()
+    if format_ != TABLE:
+        write_json([_row(each) for each in jobs])
+    elif jobs:
+        columns = ["submission_id", "job_id", "type", "status", "entrypoint"]
+        write_table(columns, [[_row(each)[name] for name in columns] for each in jobs])
+    else:
+        say("There are no jobs.")
+
+
+@job.command()
+@click.argument("id")
+@format_option
+@address_option
+def status(id: str, format_: str, address: str) -> None:
+    """Show one job."""
+    row = _row(_known(lambda: JobSubmissionClient(address).get_job_info(id)))
+    if format_ != TABLE:
+        write_json(row)
+    else:
+        write_block(row)
+
+
+@job.command()
+@click.argument("id")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@address_option
+def logs(id: str, follow: bool, address: str) -> None:
+    """Show what a job has printed."""
+    client = JobSubmissionClient(address)
+    text = _known(lambda: client.get_job_logs(id))
+    if not follow:
+        click.echo(text, nl=False)
+        return
+    try:
+        _follow(client, id)
+    except KeyboardInterrupt:
+        return
+
+
+@job.command()
+@click.argument("id")
+@address_option
+def stop(id: str, address: str) -> None:
+    """Stop a job that is under way."""
+    stopped = _known(lambda: JobSubmissionClient(address).stop_job(id))
+    say(f"Stopped {id}." if stopped else f"{id} had ended already.")
+
+
+@job.command()
+@click.argument("id")
+@address_option
+def delete(id: str, address: str) -> None:
+    """Forget a job that has ended, and its log."""
+    _known(lambda: JobSubmissionClient(address).delete_job(id))
+    say(f"Deleted {id}.")
+
+
+def _known(ask: Any) -> Any:
+    try:
+        return ask()
+    except RuntimeError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _follow(client: JobSubmissionClient, id: str) -> None:
+    async def follow() -> None:
+        async for text in client.tail_job_logs(id):
+            click.echo(text, nl=False)
+
+    asyncio.run(follow())
+
+
+def _json(option: str, text: str | None) -> dict[str, Any]:
+    if not text:
+        return {}
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint=option) from error
+    if not isinstance(found, dict):
+        raise click.BadParameter(f"{text!r} is JSON, but no object", param_hint=option)
+    return found
+
+
+def _row(job: JobDetails) -> dict[str, Any]:
+    row = dict(vars(job))
+    row["driver_info"] = vars(job.driver_info) if job.driver_info else None
+    return row

@@ -1,0 +1,53 @@
+"""The program `skate`: its commands, and how their errors are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from skate.cli import about, inspection, jobs, lifecycle, listing, logs
+from skate.exceptions import RayError
+
+
+class Program(click.Group):
+    """A group whose commands report what a user can mend in one line, without a traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # whoever read our output has seen enough: click ends quietly
+        except (ConnectionError, RayError) as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(about.VERSION, message="%(version)s")
+def main() -> None:
+    """Run a Skate node, and look at what it does.
+
+    Commands ask the node of `skate start`; if there is none, the node of the program that runs. What they
+    find goes to standard output, everything else to standard error.
+    """
+
+
+for _command in (
+    lifecycle.start,
+    lifecycle.stop,
+    lifecycle.status,
+    listing.list_,
+    listing.get,
+    listing.summary,
+    logs.logs,
+    inspection.memory,
+    inspection.timeline,
+    inspection.stack,
+    inspection.why,
+    inspection.debug,
+    jobs.job,
+    about.doctor,
+    about.version,
+):
+    main.add_command(_command)

@@ -1,0 +1,162 @@
+"""`skate.client(...)`: the older way to start a session, kept for the programs that use it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import warnings
+from typing import Any, Self
+
+import skate
+
+__all__ = ["ClientBuilder", "ClientContext", "client"]
+
+_ADDRESS_VARIABLES = ("SKATE_ADDRESS", "RAY_ADDRESS")
+
+
+class ClientContext:
+    """What `connect` returns: facts about the session, and a context manager that ends it.
+
+    Args:
+        session: What `skate.init` returned.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self.dashboard_url: str | None = session.dashboard_url
+        self.python_version: str = session.python_version
+        self.ray_version: str = session.ray_version
+        self.ray_commit: str = session.ray_commit
+
+    def disconnect(self) -> None:
+        """End the session; again does nothing."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.disconnect()
+
+    def __repr__(self) -> str:
+        return f"ClientContext(ray_version={self.ray_version!r}, connected={self._session is not None})"
+
+
+class ClientBuilder:
+    """Collects how to connect; `connect` does it.
+
+    Args:
+        address: Host and port of a Ray cluster; None or "local" is this machine.
+
+    Examples:
+        >>> import skate
+        >>> with skate.client("local").namespace("tests").connect():
+        ...     skate.get_runtime_context().namespace
+        'tests'
+    """
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+        self._namespace: str | None = None
+        self._runtime_env: dict[str, Any] | None = None
+
+    def env(self, env: dict[str, Any]) -> Self:
+        """Set the runtime environment of the session."""
+        self._runtime_env = env
+        return self
+
+    def namespace(self, namespace: str) -> Self:
+        """Set where names of actors are looked up."""
+        self._namespace = namespace
+        return self
+
+    def connect(self) -> ClientContext:
+        """Start the session.
+
+        Raises:
+            ImportError: The address is of a Ray cluster, and the `ray` engine is not installed.
+        """
+        _warn(self._replacement(), stacklevel=3)
+        return ClientContext(
+            skate.init(self._init_address(), namespace=self._namespace, runtime_env=self._runtime_env)
+        )
+
+    def _init_address(self) -> str | None:
+        return f"ray://{self.address}"
+
+    def _replacement(self) -> str:
+        address = self._init_address()
+        arguments = [f'"{address}"'] if address else []
+        if self._namespace is not None:
+            arguments.append(f'namespace="{self._namespace}"')
+        if self._runtime_env is not None:
+            arguments.append("runtime_env=<your_runtime_env>")
+        return f"ray.init({', '.join(arguments)})"
+
+
+class _LocalClientBuilder(ClientBuilder):
+    """Starts a session on this machine."""
+
+    def _init_address(self) -> str | None:
+        return self.address
+
+
+def client(address: str | None = None, _deprecation_warn_enabled: bool = True) -> ClientBuilder:
+    """Return a builder for a session; `skate.init` does the same in one call.
+
+    Args:
+        address: None or "local" for this machine, "ray://host:port" or "host:port" for a Ray cluster, and
+            "module://anything" for a module that brings a `ClientBuilder` of its own.
+
+    Raises:
+        ValueError: The address is one of HTTP.
+        RuntimeError: The module in the address does not exist or has no `ClientBuilder`.
+    """
+    if address is None:
+        address = next(filter(None, map(os.environ.get, _ADDRESS_VARIABLES)), None)
+    if address in (None, "local"):
+        return _LocalClientBuilder(address)
+    module, inner = _split_address(address)
+    if module in ("http", "https"):
+        raise ValueError(
+            f"The address {address!r} is of a dashboard or job server. RAY_ADDRESS and `address` take a GCS "
+            "address (host:port), ray://host:port or 'local'. For jobs use skate.job_submission."
+        )
+    if module == "ray":
+        return ClientBuilder(inner)
+    return _builder_of_module(module, inner, address)
+
+
+def _split_address(address: str) -> tuple[str, str]:
+    """Return the module that an address names, "ray" if none, and the rest."""
+    module, separator, inner = address.partition("://")
+    return (module, inner) if separator else ("ray", address)
+
+
+def _builder_of_module(module: str, inner: str, address: str) -> ClientBuilder:
+    try:
+        imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise RuntimeError(
+            f"Module: {module} does not exist.\nThis module was parsed from Address: {address}"
+        ) from None
+    builder = getattr(imported, "ClientBuilder", None)
+    if not isinstance(builder, type):
+        raise RuntimeError(
+            f"Module: {module} does not have ClientBuilder.\nThis module was parsed from Address: {address}"
+        )
+    made: ClientBuilder = builder(inner)
+    return made
+
+
+def _warn(replacement: str, stacklevel: int) -> None:
+    warnings.warn(
+        "Starting a connection through `ray.client` will be deprecated in future ray versions in favor of "
+        f"`ray.init`. You can replace your call with the following:\n      {replacement}",
+        DeprecationWarning,
+        stacklevel=stacklevel,
+    )

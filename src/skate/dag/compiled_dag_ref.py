@@ -1,0 +1,95 @@
+"""References to results of compiled graphs, each good for one `get` or one `await`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from skate.dag.compiled_dag_node import CompiledDAG
+
+
+class _Result:
+    """What both kinds of reference share: one output of one execution, asked for once."""
+
+    def __init__(self, dag: CompiledDAG, execution_index: int, channel_index: int | None = None) -> None:
+        self._dag = dag
+        self._execution_index = execution_index
+        self._channel_index = channel_index
+        self._asked = False
+
+    @property
+    def _output(self) -> int:
+        return self._channel_index or 0
+
+    def __str__(self) -> str:
+        return (
+            f"{type(self).__name__}({self._dag.get_id()}, execution_index={self._execution_index}, "
+            f"channel_index={self._channel_index})"
+        )
+
+    __repr__ = __str__
+
+    def __copy__(self) -> NoReturn:
+        raise ValueError(f"{type(self).__name__} cannot be copied.")
+
+    def __deepcopy__(self, memo: object) -> NoReturn:
+        raise ValueError(f"{type(self).__name__} cannot be deep copied.")
+
+    def __reduce__(self) -> NoReturn:
+        raise ValueError(f"{type(self).__name__} cannot be pickled.")
+
+    def __del__(self) -> None:
+        dag = getattr(self, "_dag", None)  # absent when the constructor raised
+        if dag is not None and not self._asked:
+            dag._abandon(self._execution_index, self._output)
+
+
+class CompiledDAGRef(_Result):
+    """Refers to an output of one execution of a compiled graph.
+
+    `skate.get(ref)` gives the value, once. Dropping the reference drops the value.
+    """
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Wait for the value.
+
+        Args:
+            timeout: Seconds to wait; None is the `get_timeout` of `DAGContext`, -1 is for ever.
+
+        Raises:
+            RayChannelTimeoutError: The value is not there in time. It can be asked for again.
+            ValueError: The value was handed out before.
+        """
+        if self._asked:
+            raise ValueError(
+                "ray.get() can only be called once on a CompiledDAGRef, and it was already called."
+            )
+        return self._dag._get(self, timeout)
+
+
+class CompiledDAGFuture(_Result):
+    """Stands for an output of one execution of a compiled graph; `await` gives the value, once."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._asked:
+            raise ValueError(
+                "CompiledDAGFuture can only be awaited upon once, and it has already been awaited upon."
+            )
+        return self._dag._get_async(self).__await__()
+
+
+def get_compiled(references: Any, timeout: float | None = None) -> Any:
+    """Do what `skate.get` does, for a `CompiledDAGRef` or a list of them.
+
+    Raises:
+        ValueError: The list also holds something else.
+    """
+    if isinstance(references, CompiledDAGRef):
+        return references.get(timeout)
+    if not all(isinstance(reference, CompiledDAGRef) for reference in references):
+        raise ValueError(
+            "Invalid type of object refs. 'object_refs' must be a list of CompiledDAGRefs if there is any "
+            "CompiledDAGRef within it."
+        )
+    return [reference.get(timeout) for reference in references]

@@ -1,0 +1,9 @@
+"""Names under which a node keeps what it depends on besides its arguments."""
+
+from __future__ import annotations
+
+PARENT_CLASS_NODE_KEY = "parent_class_node"
+PREV_CLASS_METHOD_CALL_KEY = "prev_class_method_call"
+BIND_INDEX_KEY = "bind_index"
+IS_CLASS_METHOD_OUTPUT_KEY = "is_class_method_output"
+DAGNODE_TYPE_KEY = "__dag_node_type__"

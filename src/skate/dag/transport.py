@@ -1,0 +1,72 @@
+"""Where tensors shall lie when the next step of a graph sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_TRANSPORTS = ("auto", "nccl", "shm", "accelerator")
+_DEVICES = ("default", "cpu", "gpu", "cuda")
+
+
+class TensorTransport:
+    """How the output of a node travels; made by `with_tensor_transport`.
+
+    On one machine all transports are shared memory, so only the device has an effect.
+
+    Args:
+        transport: "auto", "shm", "nccl", "accelerator" or a communicator.
+        device: "default" leaves tensors where they are, "cpu" and "cuda" move them there.
+    """
+
+    __slots__ = ("device", "static_shape", "transport")
+
+    def __init__(self, transport: Any = "auto", device: str = "default", static_shape: bool = False) -> None:
+        if transport is None or (isinstance(transport, str) and transport not in _TRANSPORTS):
+            raise ValueError(
+                f"Invalid transport type: {transport}. Transport must be one of 'auto', 'nccl', 'shm', "
+                "'accelerator' or an instance of Communicator type."
+            )
+        if device not in _DEVICES:
+            raise ValueError(
+                f"Invalid device {device!r}. Valid options are: 'default', 'cpu', 'gpu', 'cuda'."
+            )
+        self.transport = transport
+        self.device = "cuda" if device == "gpu" else device
+        self.static_shape = static_shape
+
+
+def moved(value: Any, device: str) -> Any:
+    """Return `value` with its tensors on `device`, also those in lists, tuples and dictionaries.
+
+    Raises:
+        RuntimeError: The device is "cuda" and there is none.
+    """
+    if device == "default":
+        return value
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError("No CUDA GPUs are available")
+    return _moved(value, device, torch.Tensor)
+
+
+def _moved(value: Any, device: str, tensor: type) -> Any:
+    if isinstance(value, tensor):
+        return value.to(device)  # type: ignore[attr-defined]
+    if type(value) is dict:
+        return {key: _moved(item, device, tensor) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_moved(item, device, tensor) for item in value)
+    return value
+
+
+def call_with_moved(actor: Any, method: str, devices: dict[int, str], *args: Any, **kwargs: Any) -> Any:
+    """Call a method of an actor, in its process, with tensors moved to where they shall be.
+
+    Args:
+        actor: The instance.
+        method: The method's name.
+        devices: The device of each positional argument that has one.
+    """
+    arranged = [moved(value, devices.get(index, "default")) for index, value in enumerate(args)]
+    return getattr(actor, method)(*arranged, **kwargs)

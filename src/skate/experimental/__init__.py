@@ -1,0 +1,7 @@
+"""What Ray calls experimental: here for the programs that use it."""
+
+from __future__ import annotations
+
+from skate.experimental import compiled_dag_ref
+
+__all__ = ["compiled_dag_ref"]

@@ -1,0 +1,90 @@
+"""What is known of a submitted job, with Ray's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class JobStatus(StrEnum):
+    """Where a submitted job stands."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    def is_terminal(self) -> bool:
+        """Tell whether it will not change any more."""
+        return self in (JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED)
+
+
+class JobType(StrEnum):
+    """How a job came about."""
+
+    SUBMISSION = "SUBMISSION"
+    DRIVER = "DRIVER"
+
+
+class JobErrorType(StrEnum):
+    """Why a job has failed."""
+
+    RUNTIME_ENV_SETUP_FAILURE = "RUNTIME_ENV_SETUP_FAILURE"
+    JOB_SUPERVISOR_ACTOR_START_FAILURE = "JOB_SUPERVISOR_ACTOR_START_FAILURE"
+    JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE = "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE"
+    JOB_SUPERVISOR_ACTOR_DIED = "JOB_SUPERVISOR_ACTOR_DIED"
+    JOB_ENTRYPOINT_COMMAND_START_ERROR = "JOB_ENTRYPOINT_COMMAND_START_ERROR"
+    JOB_ENTRYPOINT_COMMAND_ERROR = "JOB_ENTRYPOINT_COMMAND_ERROR"
+
+
+@dataclass
+class JobInfo:
+    """A submitted job, as it is kept; times are milliseconds since 1970."""
+
+    status: JobStatus
+    entrypoint: str
+    message: str | None = None
+    error_type: JobErrorType | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    metadata: dict[str, str] | None = None
+    runtime_env: dict[str, Any] | None = None
+    entrypoint_num_cpus: float | None = None
+    entrypoint_num_gpus: float | None = None
+    entrypoint_memory: int | None = None
+    entrypoint_resources: dict[str, float] | None = None
+    driver_agent_http_address: str | None = None
+    driver_node_id: str | None = None
+    driver_exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class DriverInfo:
+    """The driver process of a job."""
+
+    id: str
+    node_ip_address: str
+    pid: str
+
+
+@dataclass
+class JobDetails:
+    """A job: one that was submitted, or a program that is attached."""
+
+    type: JobType
+    status: JobStatus
+    entrypoint: str
+    job_id: str | None = None
+    submission_id: str | None = None
+    driver_info: DriverInfo | None = None
+    message: str | None = None
+    error_type: JobErrorType | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    metadata: dict[str, str] | None = field(default_factory=dict)
+    runtime_env: dict[str, Any] | None = field(default_factory=dict)
+    driver_agent_http_address: str | None = None
+    driver_node_id: str | None = None
+    driver_exit_code: int | None = None

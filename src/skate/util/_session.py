@@ -1,0 +1,53 @@
+"""What the utilities need to know about the session they run in. None of this ever starts one."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import skate
+
+__all__ = ["engine_name", "on_shutdown", "session_folder", "worker_folder"]
+
+_last_seen: tuple[weakref.ref[Any] | None, str | None] = (None, None)
+
+
+def _running() -> Any:
+    """Return the running engine, or None."""
+    return skate.get_runtime_context()._engine if skate.is_initialized() else None
+
+
+def engine_name() -> str | None:
+    """Return the name of the running engine, or None."""
+    engine = _running()
+    return None if engine is None else str(engine.name)
+
+
+def session_folder() -> str | None:
+    """Return the folder of this session, which all its processes share; None if there is no such thing."""
+    global _last_seen
+    engine = _running()
+    if engine is None or engine.name != "local":
+        return None
+    seen, folder = _last_seen
+    if seen is None or seen() is not engine:
+        folder = engine.context()["session"]
+        _last_seen = weakref.ref(engine), folder
+    return folder
+
+
+def worker_folder() -> str | None:
+    """Return the session's folder if this process is one of its workers; None in the driver."""
+    folder = session_folder()
+    if folder is None:
+        return None
+    context = skate.get_runtime_context()
+    return None if context.get_task_id() is None and context.get_actor_id() is None else folder
+
+
+def on_shutdown(callback: Callable[[], None]) -> None:
+    """Call `callback` when the running session ends in this process."""
+    engine = _running()
+    if engine is not None:
+        engine.on_shutdown(callback)

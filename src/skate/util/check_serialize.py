@@ -1,0 +1,141 @@
+"""Find out why something cannot be sent to a task or an actor."""
+
+from __future__ import annotations
+
+import reprlib
+import sys
+from itertools import pairwise
+from types import FunctionType, MethodType
+from typing import IO, Any, Final
+
+from skate._base.pickle_trace import (
+    Failure,
+    Node,
+    describe_type,
+    pickling_error,
+    trace_failures,
+    unserializable_path,
+)
+
+__all__ = ["FailureTuple", "inspect_serializability", "unserializable_path"]
+
+# A value with more culprits than this has a cause in common; the first ones show it.
+MOST_FAILURES: Final = 20
+
+_PICKLING_METHODS: Final = (
+    "__reduce__",
+    "__reduce_ex__",
+    "__getstate__",
+    "__getnewargs__",
+    "__getnewargs_ex__",
+)
+_repr = reprlib.Repr()
+_repr.maxother = 80
+
+_REMEDY: Final = (
+    "Create such objects inside the task or actor that uses them, leave them out with __getstate__, or "
+    "register a serializer: skate.util.register_serializer(cls, serializer=..., deserializer=...)."
+)
+_OWN_FAULT: Final = (
+    "WARNING: nothing inside it is at fault: its own __reduce__ or __getstate__ raised. "
+    "Mend that, then call inspect_serializability on it again."
+)
+
+
+class FailureTuple:
+    """Holds one object that cannot be serialized.
+
+    Attributes:
+        obj: The object at fault.
+        path: The names that lead to it, from the outermost; empty for the inspected object itself.
+        parent: The object that holds it; None for the inspected object itself.
+    """
+
+    def __init__(self, obj: Any, path: tuple[str, ...], parent: Any) -> None:
+        self.obj = obj
+        self.path = path
+        self.parent = parent
+
+    @property
+    def name(self) -> str:
+        """The name of the object at fault in its parent, or ``unknown``."""
+        return self.path[-1] if self.path else "unknown"
+
+    def __repr__(self) -> str:
+        return (
+            f"FailureTuple({self.name} [path={' -> '.join(self.path)}, obj={_repr.repr(self.obj)}, "
+            f"parent={_repr.repr(self.parent)}])"
+        )
+
+
+def inspect_serializability(
+    base_obj: Any,
+    name: str | None = None,
+    depth: int = 3,
+    print_file: IO[str] | None = None,
+) -> tuple[bool, set[FailureTuple]]:
+    """Tell whether `base_obj` can be serialized, and print which parts of it cannot.
+
+    Args:
+        base_obj: Any object.
+        name: What to call it in the printed paths.
+        depth: How many steps to follow; what fails further down is told of its holder at this depth.
+        print_file: Where to print; by default the standard output.
+
+    Returns:
+        Whether it can be serialized, and the parts that cannot.
+
+    Example:
+        >>> import io, threading
+        >>> lock = threading.Lock()
+        >>> fine, failures = inspect_serializability({"a": [lock]}, name="job", print_file=io.StringIO())
+        >>> fine, [(failure.path, failure.obj is lock) for failure in failures]
+        (False, [(('job', 'a', '0'), True)])
+    """
+    out = sys.stdout if print_file is None else print_file
+    title = f"Checking Serializability of {_repr.repr(base_obj)}"
+    rule = "=" * min(len(title), 100)
+    out.write(f"{rule}\n{title}\n{rule}\n")
+    error = pickling_error(base_obj)
+    if error is None:
+        return True, set()
+
+    failures = trace_failures(base_obj, name, most=MOST_FAILURES)
+    if not failures:
+        # Too large to walk through, or fails only as a whole: then it is its own culprit.
+        failures = [Failure(error, (Node(name or "obj", name or "obj", base_obj),))]
+    found: dict[int, FailureTuple] = {}
+    for failure in failures:
+        nodes = failure.nodes[: max(depth, 0) + 1]
+        if id(nodes[-1].obj) in found:
+            continue
+        out.write(_report(failure, nodes))
+        path = tuple(node.name for node in nodes[1:])
+        found[id(nodes[-1].obj)] = FailureTuple(
+            nodes[-1].obj,
+            path if name is None else (name, *path),
+            nodes[-2].obj if len(nodes) > 1 else None,
+        )
+    out.write(f"{rule}\n{_REMEDY}\n{rule}\n")
+    return False, set(found.values())
+
+
+def _report(failure: Failure, nodes: tuple[Node, ...]) -> str:
+    """Describe one failure, step by step as far as `nodes` go."""
+    path = "".join(node.label for node in nodes)
+    lines = [f"!!! FAIL {path} ({describe_type(nodes[-1].obj)}): {failure.error}"]
+    for above, node in pairwise(nodes):
+        named = above.obj if isinstance(above.obj, type | FunctionType | MethodType) else type(above.obj)
+        lines.append(
+            f"    in '{named.__qualname__}': {node.label.removeprefix('.')} = {_repr.repr(node.obj)}"
+        )
+    if len(nodes) < len(failure.nodes):
+        lines.append(f"    and {len(failure.nodes) - len(nodes)} deeper; pass a larger depth to see it")
+    elif not isinstance(failure.culprit, type) and _pickles_itself(type(failure.culprit)):
+        lines.append(f"    {_OWN_FAULT}")
+    return "\n".join(lines) + "\n"
+
+
+def _pickles_itself(kind: type) -> bool:
+    """Tell whether the class has a say, written in Python, in how its instances are pickled."""
+    return any(isinstance(getattr(kind, method, None), FunctionType) for method in _PICKLING_METHODS)

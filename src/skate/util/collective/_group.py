@@ -1,0 +1,266 @@
+"""A collective group in one of its members: a torch process group of its own.
+
+It is built directly, not through ``torch.distributed.init_process_group``, so a process can be in any
+number of groups, and the program's own default process group is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from skate.util import _session
+from skate.util.collective import _rendezvous
+from skate.util.collective._torch import check_backend, load_torch, tensor_of
+from skate.util.collective.types import Backend, ReduceOp
+
+__all__ = ["Group", "form_group"]
+
+
+class Group:
+    """Runs the operations of one group in this process.
+
+    Attributes:
+        name: Its name.
+        backend: ``GLOO`` or ``NCCL``.
+        rank: The rank of this process.
+        world_size: The number of members.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        backend: Backend,
+        rank: int,
+        world_size: int,
+        process_group: Any,
+        cleanup: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.backend = backend
+        self.rank = rank
+        self.world_size = world_size
+        self._group = process_group
+        self._cleanup = cleanup
+        self._torch = load_torch()
+
+    def close(self) -> None:
+        """Close the connections to the other members."""
+        group, self._group = self._group, None
+        if hasattr(group, "shutdown"):
+            group.shutdown()
+        self._cleanup()
+
+    def allreduce(self, tensor: Any, op: ReduceOp) -> None:
+        """Replace the tensor by the reduction over all ranks."""
+        with tensor_of(tensor, self.backend, written=True) as operand:
+            self._reduce_in_place(operand, op)
+
+    def reduce(self, tensor: Any, dst_rank: int, op: ReduceOp) -> None:
+        """Replace the tensor of `dst_rank` by the reduction over all ranks."""
+        self.check_rank(dst_rank)
+        options = self._torch.distributed.ReduceOptions()
+        options.rootRank = dst_rank
+        with tensor_of(tensor, self.backend, written=self.rank == dst_rank) as operand:
+            # Gloo uses the tensors of the other ranks as scratch space.
+            mine = operand if self.rank == dst_rank else operand.clone()
+            options.reduceOp = self._reduction(op, mine)
+            self._run("reduce", lambda group: group.reduce([mine], options))
+
+    def broadcast(self, tensor: Any, src_rank: int) -> None:
+        """Replace the tensor of every rank by that of `src_rank`."""
+        self.check_rank(src_rank)
+        options = self._torch.distributed.BroadcastOptions()
+        options.rootRank = src_rank
+        with tensor_of(tensor, self.backend, written=self.rank != src_rank) as operand:
+            self._run("broadcast", lambda group: group.broadcast([self._raw(operand)], options))
+
+    def allgather(self, tensor_list: list[Any], tensor: Any) -> None:
+        """Fill the list with the tensors of all ranks."""
+        self._check_length("allgather", tensor_list)
+        with contextlib.ExitStack() as stack:
+            outputs = [
+                self._raw(stack.enter_context(tensor_of(output, self.backend, written=True)))
+                for output in tensor_list
+            ]
+            operand = self._raw(stack.enter_context(tensor_of(tensor, self.backend, written=False)))
+            self._run("allgather", lambda group: group.allgather([outputs], [operand]))
+
+    def reducescatter(self, tensor: Any, tensor_list: list[Any], op: ReduceOp) -> None:
+        """Replace the tensor by the reduction, over all ranks, of their list's entry for this rank."""
+        self._check_length("reducescatter", tensor_list)
+        with contextlib.ExitStack() as stack:
+            output = stack.enter_context(tensor_of(tensor, self.backend, written=True))
+            inputs = [
+                stack.enter_context(tensor_of(entry, self.backend, written=False)) for entry in tensor_list
+            ]
+            # Not every version of Gloo can scatter, and those that can do this inside.
+            everything = self._torch.stack(inputs)
+            self._reduce_in_place(everything, op)
+            output.copy_(everything[self.rank])
+
+    def send(self, tensor: Any, dst_rank: int) -> None:
+        """Send the tensor to another rank, which must receive it."""
+        self._check_peer(dst_rank)
+        with tensor_of(tensor, self.backend, written=False) as operand:
+            self._run("send", lambda group: group.send([self._raw(operand)], dst_rank, 0))
+
+    def recv(self, tensor: Any, src_rank: int) -> None:
+        """Replace the tensor by the one that another rank sends."""
+        self._check_peer(src_rank)
+        with tensor_of(tensor, self.backend, written=True) as operand:
+            self._run("recv", lambda group: group.recv([self._raw(operand)], src_rank, 0))
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        options = self._torch.distributed.BarrierOptions()
+        if self.backend == Backend.NCCL:
+            options.device_ids = [self._torch.cuda.current_device()]
+        self._run("barrier", lambda group: group.barrier(options))
+
+    def check_rank(self, rank: int) -> None:
+        """Raise ValueError unless `rank` is one of the group's."""
+        if not isinstance(rank, int) or not 0 <= rank < self.world_size:
+            raise ValueError(
+                f"Rank {rank!r} is not in collective group {self.name!r}, "
+                f"whose ranks are 0 to {self.world_size - 1}."
+            )
+
+    def _check_peer(self, rank: int) -> None:
+        self.check_rank(rank)
+        if rank == self.rank:
+            raise RuntimeError(f"Rank {rank} of collective group {self.name!r} cannot send to itself.")
+
+    def _check_length(self, operation: str, tensor_list: list[Any]) -> None:
+        if not isinstance(tensor_list, list):
+            raise TypeError(f"{operation} takes a list of tensors, got {type(tensor_list).__qualname__}.")
+        if len(tensor_list) != self.world_size:
+            raise ValueError(
+                f"{operation} in collective group {self.name!r} takes a list of {self.world_size} tensors, "
+                f"one for each rank; got {len(tensor_list)}."
+            )
+
+    def _reduce_in_place(self, operand: Any, op: ReduceOp) -> None:
+        options = self._torch.distributed.AllreduceOptions()
+        options.reduceOp = self._reduction(op, operand)
+        self._run("allreduce", lambda group: group.allreduce([operand], options))
+
+    def _reduction(self, op: ReduceOp, operand: Any) -> Any:
+        if not isinstance(op, ReduceOp):
+            raise TypeError(f"op must be a ReduceOp such as ReduceOp.SUM, got {op!r}.")
+        torch = self._torch
+        if operand.dtype in (torch.int16, torch.uint16, torch.uint32, torch.uint64):
+            raise TypeError(f"{self.backend} cannot reduce {operand.dtype}; convert to torch.int32 or int64.")
+        return getattr(torch.distributed.ReduceOp, op.name)
+
+    def _raw(self, operand: Any) -> Any:
+        """View a tensor as bytes: what is only moved may have any dtype."""
+        return operand.reshape(-1).view(self._torch.uint8)
+
+    def _run(self, operation: str, start: Callable[[Any], Any]) -> None:
+        try:
+            start(self._group).wait()
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{operation} failed on rank {self.rank} of collective group {self.name!r}; another member "
+                f"may have ended, or not called {operation} with a tensor of the same size in time: {error}"
+            ) from error
+
+
+def form_group(name: str, world_size: int, rank: int, backend: Backend, timeout_ms: int) -> Group:
+    """Wait for the other members and connect to them.
+
+    Raises:
+        ImportError: If torch is not installed.
+        RuntimeError: If the backend or the engine cannot do it, or members do not come in time.
+    """
+    check_backend(backend)
+    timeout = timeout_ms / 1000
+    meeting = None
+    if world_size > 1:
+        if _session.engine_name() == "inline":
+            raise RuntimeError(
+                f"Collective group {name!r} has {world_size} members, which work at the same time; the "
+                "inline engine runs one thing at a time. Use skate.init(engine='local')."
+            )
+        meeting = _rendezvous.meet(name, world_size, rank, str(backend), timeout)
+    connect = _connect_nccl if backend == Backend.NCCL else _connect_gloo
+    try:
+        process_group, cleanup = connect(rank, world_size, meeting, timeout)
+    except Exception as error:
+        raise RuntimeError(
+            f"Rank {rank} of collective group {name!r} could not connect to the others: {error}"
+        ) from error
+    finally:
+        if meeting is not None:
+            _rendezvous.finish(meeting.token)
+    return Group(name, backend, rank, world_size, process_group, cleanup)
+
+
+def _connect_gloo(
+    rank: int, world_size: int, meeting: _rendezvous.Meeting | None, timeout: float
+) -> tuple[Any, Callable[[], None]]:
+    distributed = load_torch().distributed
+    gloo = distributed.ProcessGroupGloo
+    store = distributed.HashStore() if meeting is None else _store(meeting.token, timeout)
+    options = gloo._Options()
+    options._timeout = timedelta(seconds=timeout)
+    if meeting is None or len(set(meeting.nodes)) == 1:
+        # Nobody outside this machine has any business here.
+        options._devices = [gloo.create_device(hostname="127.0.0.1")]
+    else:
+        options._devices = [gloo.create_default_device()]
+    return gloo(store, rank, world_size, options), lambda: None
+
+
+def _connect_nccl(
+    rank: int, world_size: int, meeting: _rendezvous.Meeting | None, timeout: float
+) -> tuple[Any, Callable[[], None]]:
+    distributed = load_torch().distributed
+    options = distributed.ProcessGroupNCCL.Options()
+    options._timeout = timedelta(seconds=timeout)
+    if meeting is None:
+        return distributed.ProcessGroupNCCL(distributed.HashStore(), rank, world_size, options), lambda: None
+    if len(set(meeting.nodes)) > 1:
+        raise NotImplementedError("the NCCL backend connects members on one node only")
+    # NCCL's own threads use the store for as long as the group lives; they must not need Python for it.
+    path = Path(tempfile.gettempdir()) / f"skate-nccl-{os.getuid()}-{meeting.token}"
+    store = distributed.FileStore(str(path), world_size)
+
+    def cleanup() -> None:
+        if rank == 0:
+            path.unlink(missing_ok=True)
+
+    return distributed.ProcessGroupNCCL(store, rank, world_size, options), cleanup
+
+
+def _store(token: str, timeout: float) -> Any:
+    """Return a torch store in which the members of a group tell each other their addresses."""
+    distributed = load_torch().distributed
+
+    class RendezvousStore(distributed.Store):  # type: ignore[misc, name-defined]  # torch is loaded lazily
+        def __init__(self) -> None:
+            super().__init__()
+            self._known: dict[str, bytes] = {}
+
+        def set(self, key: str, value: bytes) -> None:
+            _rendezvous.publish(token, key, bytes(value))
+
+        def get(self, key: str) -> bytes:
+            self.wait([key])
+            return self._known[key]
+
+        def wait(self, keys: list[str], timeout: timedelta = timedelta(seconds=timeout)) -> None:
+            unknown = [key for key in keys if key not in self._known]
+            if unknown:
+                self._known.update(_rendezvous.read(token, unknown, timeout.total_seconds()))
+
+        def has_extended_api(self) -> bool:
+            return False
+
+    return RendezvousStore()

@@ -1,0 +1,122 @@
+"""Iterate over results in the order in which they become ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import skate
+
+if TYPE_CHECKING:
+    from skate.remote_function import RemoteFunction
+
+__all__ = ["as_completed", "map_unordered"]
+
+# How many results to wait for at a time: one `wait` for several results costs little more than for one.
+DEFAULT_CHUNK_SIZE = 10
+# How many tasks map_unordered keeps under way.
+DEFAULT_BACKPRESSURE_SIZE = 100
+
+
+def as_completed(
+    refs: Sequence[skate.ObjectRef[Any]],
+    *,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    yield_obj_refs: bool = False,
+    **kwargs: Any,
+) -> Iterator[Any]:
+    """Return an iterator over the results of `refs` as they become ready.
+
+    Args:
+        refs: What to wait for.
+        chunk_size: How many results to wait for at a time. They come out together, in the order they
+            have in `refs`; 1 gives each result as soon as it is there.
+        yield_obj_refs: Give the references themselves instead of their values.
+        **kwargs: Passed on to `skate.wait`, except for `num_returns`.
+
+    Raises:
+        ValueError: If `chunk_size` is less than 1, or `num_returns` is given.
+
+    Example:
+        >>> import skate
+        >>> sorted(as_completed([skate.put(1), skate.put(2)]))
+        [1, 2]
+    """
+    _check(chunk_size, kwargs)
+    if isinstance(refs, skate.ObjectRef):
+        raise TypeError(f"as_completed() needs a list of references, got {refs!r}: write [ref]")
+    return _completed(list(refs), chunk_size, yield_obj_refs, kwargs)
+
+
+def map_unordered(
+    fn: RemoteFunction[..., Any],
+    items: Iterable[Any],
+    *,
+    backpressure_size: int | None = DEFAULT_BACKPRESSURE_SIZE,
+    chunk_size: int = DEFAULT_CHUNK_SIZE,
+    yield_obj_refs: bool = False,
+    **kwargs: Any,
+) -> Iterator[Any]:
+    """Call a remote function on every item and return an iterator over the results as they become ready.
+
+    Args:
+        fn: A remote function, or a method of an actor handle, that takes one argument.
+        items: The arguments. They are read as room for more tasks appears.
+        backpressure_size: How many tasks to keep under way; None submits all at once.
+        chunk_size: How many results to wait for at a time; 1 gives each as soon as it is there.
+        yield_obj_refs: Give references instead of values.
+        **kwargs: Passed on to `skate.wait`, except for `num_returns`.
+
+    Raises:
+        ValueError: If a size is less than 1, or `num_returns` is given.
+        TypeError: If `fn` has no `remote`.
+
+    Example:
+        >>> import skate
+        >>> @skate.remote
+        ... def double(x):
+        ...     return 2 * x
+        >>> sorted(map_unordered(double, [1, 2, 3]))
+        [2, 4, 6]
+    """
+    _check(chunk_size, kwargs)
+    if backpressure_size is not None and backpressure_size < 1:
+        raise ValueError(f"backpressure_size must be positive or None, got {backpressure_size}")
+    if not callable(getattr(fn, "remote", None)):
+        raise TypeError(
+            f"map_unordered() needs a remote function, got {fn!r}: decorate it with @skate.remote"
+        )
+    return _mapped(fn, iter(items), backpressure_size, chunk_size, yield_obj_refs, kwargs)
+
+
+def _check(chunk_size: int, wait_kwargs: dict[str, Any]) -> None:
+    if chunk_size < 1:
+        raise ValueError(f"`chunk_size` must be >= 1, got {chunk_size}")
+    if "num_returns" in wait_kwargs:
+        raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
+
+
+def _completed(
+    refs: list[skate.ObjectRef[Any]], chunk_size: int, yield_obj_refs: bool, wait_kwargs: dict[str, Any]
+) -> Iterator[Any]:
+    while refs:
+        ready, refs = skate.wait(refs, num_returns=min(chunk_size, len(refs)), **wait_kwargs)
+        yield from ready if yield_obj_refs else skate.get(ready)
+
+
+def _mapped(
+    fn: Any,
+    items: Iterator[Any],
+    backpressure_size: int | None,
+    chunk_size: int,
+    yield_obj_refs: bool,
+    wait_kwargs: dict[str, Any],
+) -> Iterator[Any]:
+    pending: list[skate.ObjectRef[Any]] = []
+    for item in items:
+        if backpressure_size is not None:
+            while len(pending) >= backpressure_size:
+                ready, pending = skate.wait(pending, num_returns=min(chunk_size, len(pending)), **wait_kwargs)
+                yield from ready if yield_obj_refs else skate.get(ready)
+        pending.append(fn.remote(item))
+    yield from _completed(pending, chunk_size, yield_obj_refs, wait_kwargs)

@@ -1,0 +1,148 @@
+"""The joblib backend that runs calls in a `skate.util.multiprocessing.Pool`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from joblib.parallel import (
+    AutoBatchingMixin,
+    BatchedCalls,
+    FallbackToBackend,
+    ParallelBackendBase,
+    SequentialBackend,
+)
+
+import skate
+from skate.util.joblib._sharing import SharedArguments
+from skate.util.multiprocessing import Pool
+from skate.util.multiprocessing.pool import AsyncResult
+
+__all__ = ["RayBackend"]
+
+# How deep calls of `Parallel` inside of each other get processes of their own: with every level the
+# number of processes multiplies.
+_DEEPEST_PARALLEL_LEVEL = 1
+_DEFAULT_MAX_NBYTES = 1 << 20  # joblib's own
+
+
+class _Result(NamedTuple):
+    value: Any
+    error: Exception | None
+
+
+class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
+    """Run joblib's calls on Skate. Chosen by name: see `register_ray`.
+
+    Args:
+        nesting_level: How many calls of `Parallel` surround this one. Set by joblib.
+        inner_max_num_threads: How many threads a library such as OpenBLAS may use in each process.
+        ray_remote_args: Options for the processes, which are actors, as in `Actor.options(...)`.
+        **kwargs: Accepted because joblib passes what it has for other backends; ignored.
+    """
+
+    supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
+
+    def __init__(
+        self,
+        nesting_level: int | None = None,
+        inner_max_num_threads: int | None = None,
+        ray_remote_args: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(nesting_level=nesting_level, inner_max_num_threads=inner_max_num_threads, **kwargs)
+        self.ray_remote_args = ray_remote_args
+        self._pool: Pool | None = None
+        self._shared: SharedArguments | None = None
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """Return how many processes `n_jobs` means: negative ones count back from the session's CPUs."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs == 0 in Parallel has no meaning")
+        if n_jobs is None:
+            return 1
+        if n_jobs < 0 and not skate.is_initialized():
+            skate.init()
+        if not skate.is_initialized():
+            return n_jobs  # The pool starts a session of this size.
+        cpus = max(1, int(skate.cluster_resources().get("CPU", 1)))
+        return min(n_jobs, cpus) if n_jobs > 0 else max(cpus + 1 + n_jobs, 1)
+
+    def configure(
+        self,
+        n_jobs: int = 1,
+        parallel: Any = None,
+        prefer: str | None = None,
+        require: str | None = None,
+        ray_remote_args: dict[str, Any] | None = None,
+        max_nbytes: int | None = _DEFAULT_MAX_NBYTES,
+        **kwargs: Any,
+    ) -> int:
+        """Start the processes and return how many there are."""
+        n_jobs = self.effective_n_jobs(n_jobs)
+        if n_jobs == 1:
+            raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
+        options = self._with_thread_limit({**(self.ray_remote_args or {}), **(ray_remote_args or {})}, n_jobs)
+        self._pool = Pool(n_jobs, ray_remote_args=options)
+        self._shared = None if max_nbytes is None else SharedArguments(max_nbytes)
+        self.parallel = parallel
+        return n_jobs
+
+    def submit(
+        self, func: Callable[[], Any], callback: Callable[[_Result], object] | None = None
+    ) -> AsyncResult:
+        """Run a batch of calls in one of the processes. Called by joblib."""
+        assert self._pool is not None, "joblib configures a backend before it submits"
+        if self._shared is not None and isinstance(func, BatchedCalls):
+            calls = [self._shared.replace(call) for call in func.items]
+            func = BatchedCalls(calls, (func._backend, func._n_jobs))
+        if callback is None:
+            return self._pool.apply_async(func)
+        return self._pool.apply_async(
+            func,
+            callback=lambda value: callback(_Result(value, None)),
+            error_callback=lambda error: callback(_Result(None, error)),
+        )
+
+    def retrieve_result_callback(self, out: _Result) -> Any:
+        """Return what a batch returned, or raise what it raised. Called by joblib."""
+        if out.error is not None:
+            raise out.error
+        return out.value
+
+    def terminate(self) -> None:
+        """End the processes."""
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+        self._shared = None
+        self.reset_batch_stats()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """End the processes though they are busy, and start new ones if more is to come."""
+        self.terminate()
+        if ensure_ready:
+            self.configure(
+                n_jobs=self.parallel.n_jobs, parallel=self.parallel, **self.parallel._backend_kwargs
+            )
+
+    def get_nested_backend(self) -> tuple[Any, int | None]:
+        """Return what a `Parallel` inside of a call uses: processes again, and one process further down."""
+        level = (self.nesting_level or 0) + 1
+        if level > _DEEPEST_PARALLEL_LEVEL:
+            return SequentialBackend(nesting_level=level), None
+        # Without `ray_remote_args`: the processes around it may hold all there is of what it asks for.
+        return RayBackend(nesting_level=level), None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A nested backend travels with every batch; what belongs to this process stays here.
+        return {**self.__dict__, "_pool": None, "_shared": None, "parallel": None}
+
+    def _with_thread_limit(self, options: dict[str, Any], n_jobs: int) -> dict[str, Any]:
+        if self.inner_max_num_threads is None:
+            return options
+        runtime_env = dict(options.get("runtime_env") or {})
+        limits = self._prepare_worker_env(n_jobs)
+        runtime_env["env_vars"] = {**limits, **runtime_env.get("env_vars", {})}
+        return {**options, "runtime_env": runtime_env}

@@ -1,0 +1,22 @@
+"""Facts about the node, and the names of actors on it."""
+
+from __future__ import annotations
+
+import skate
+import skate._engine as engines
+
+
+def get_node_ip_address() -> str:
+    """Return the address of this node; loopback, because nothing listens elsewhere."""
+    return "127.0.0.1"
+
+
+def get_node_instance_id() -> str:
+    """Return a name of this node that a cloud provider would know; its id here."""
+    return skate.get_runtime_context().get_node_id()
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[str] | list[dict[str, str]]:
+    """Return the names of living named actors in this namespace, or of all with their namespaces."""
+    rows: list[dict[str, str]] = engines.current().named_actors(all_namespaces=all_namespaces)
+    return rows if all_namespaces else [row["name"] for row in rows]

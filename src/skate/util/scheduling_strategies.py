@@ -1,0 +1,214 @@
+"""Where a task or an actor runs: into which placement group, on which node, or on nodes with which labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from skate import NodeID
+
+if TYPE_CHECKING:
+    from skate.util.placement_group import PlacementGroup
+
+__all__ = [
+    "DoesNotExist",
+    "Exists",
+    "In",
+    "LabelMatchExpressionsT",
+    "NodeAffinitySchedulingStrategy",
+    "NodeLabelSchedulingStrategy",
+    "NotIn",
+    "PlacementGroupSchedulingStrategy",
+    "SchedulingStrategyT",
+]
+
+
+class _Strategy:
+    """A record of what was asked, which prints as it was written."""
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+        )
+
+
+class PlacementGroupSchedulingStrategy(_Strategy):
+    """Run in resources that a placement group reserved.
+
+    Args:
+        placement_group: The group; None leaves the group that would be inherited.
+        placement_group_bundle_index: The bundle to use; -1 is any of them.
+        placement_group_capture_child_tasks: Whether tasks and actors started inside run in the group too.
+    """
+
+    def __init__(
+        self,
+        placement_group: PlacementGroup | None,
+        placement_group_bundle_index: int = -1,
+        placement_group_capture_child_tasks: bool | None = None,
+    ) -> None:
+        self.placement_group = placement_group
+        self.placement_group_bundle_index = placement_group_bundle_index
+        self.placement_group_capture_child_tasks = placement_group_capture_child_tasks
+
+
+class NodeAffinitySchedulingStrategy(_Strategy):
+    """Run on one node.
+
+    Args:
+        node_id: The node, as hexadecimal digits or a `NodeID`.
+        soft: Whether another node will do when this one is gone.
+
+    Raises:
+        ValueError: `node_id` is no node's id, or the flags contradict each other.
+    """
+
+    def __init__(
+        self,
+        node_id: str | NodeID,
+        soft: bool,
+        _spill_on_unavailable: bool = False,
+        _fail_on_unavailable: bool = False,
+    ) -> None:
+        self.node_id = _checked_node_id(node_id)
+        self.soft = soft
+        if _spill_on_unavailable and not soft:
+            raise ValueError(
+                "_spill_on_unavailable cannot be set when soft is False. "
+                "Please set soft to True to use _spill_on_unavailable."
+            )
+        if _fail_on_unavailable and soft:
+            raise ValueError(
+                "_fail_on_unavailable cannot be set when soft is True. "
+                "Please set soft to False to use _fail_on_unavailable."
+            )
+        self._spill_on_unavailable = _spill_on_unavailable
+        self._fail_on_unavailable = _fail_on_unavailable
+
+
+def _checked_node_id(node_id: Any) -> str:
+    text = node_id.hex() if isinstance(node_id, NodeID) else node_id
+    try:
+        checked = NodeID.from_hex(text)
+    except (TypeError, ValueError):
+        checked = NodeID.nil()
+    if checked.is_nil():
+        raise ValueError(
+            f"Invalid node_id '{text}'. Node ID must be a valid hex string. To get a list of all nodes and "
+            "their IDs in your cluster, use ray.nodes(). See https://docs.ray.io/en/latest/ray-core/"
+            "miscellaneous.html#node-information for more details."
+        )
+    return checked.hex()
+
+
+class In(_Strategy):
+    """Match a label that has one of these values."""
+
+    def __init__(self, *values: str) -> None:
+        _check_values("In", values)
+        self.values = list(values)
+
+
+class NotIn(_Strategy):
+    """Match a label that has none of these values, or is not there."""
+
+    def __init__(self, *values: str) -> None:
+        _check_values("NotIn", values)
+        self.values = list(values)
+
+
+class Exists(_Strategy):
+    """Match a label that is there, whatever its value."""
+
+
+class DoesNotExist(_Strategy):
+    """Match a label that is not there."""
+
+
+def _check_values(operator: str, values: tuple[Any, ...]) -> None:
+    if not values:
+        raise ValueError(
+            f"The variadic parameter of the {operator} operator must be a non-empty tuple: "
+            f'e.g. {operator}("value1", "value2").'
+        )
+    for position, value in enumerate(values):
+        if not isinstance(value, str):
+            raise ValueError(
+                f"Type of value in position {position} for the {operator} operator must be str "
+                f'(e.g. {operator}("value1", "value2")) but got {value} of type {type(value)}.'
+            )
+
+
+class LabelMatchExpression(_Strategy):
+    """One condition of a label strategy: a key and an operator."""
+
+    def __init__(self, key: str, operator: In | NotIn | Exists | DoesNotExist) -> None:
+        self.key = key
+        self.operator = operator
+
+    def matches(self, labels: dict[str, str]) -> bool:
+        """Say whether a node with `labels` meets the condition."""
+        if isinstance(self.operator, Exists):
+            return self.key in labels
+        if isinstance(self.operator, DoesNotExist):
+            return self.key not in labels
+        return (labels.get(self.key) in self.operator.values) == isinstance(self.operator, In)
+
+
+class NodeLabelSchedulingStrategy(_Strategy):
+    """Run on a node with certain labels.
+
+    Args:
+        hard: Conditions that the node must meet.
+        soft: Conditions that it should meet, if one does.
+
+    Raises:
+        ValueError: Neither is given, or a condition is not one of the four operators.
+
+    >>> NodeLabelSchedulingStrategy({"region": In("eu")}, soft={"spot": DoesNotExist()}).hard[0].key
+    'region'
+    """
+
+    def __init__(
+        self,
+        hard: dict[str, In | NotIn | Exists | DoesNotExist] | None,
+        *,
+        soft: dict[str, In | NotIn | Exists | DoesNotExist] | None = None,
+    ) -> None:
+        self.hard = _expressions(hard, "hard")
+        self.soft = _expressions(soft, "soft")
+        if not self.hard and not self.soft:
+            raise ValueError(
+                "The `hard` and `soft` parameter of NodeLabelSchedulingStrategy cannot both be empty."
+            )
+
+
+def _expressions(conditions: Any, parameter: str) -> list[LabelMatchExpression]:
+    if conditions is None:
+        return []
+    example = '(e.g. {"key1": In("value1")})'
+    if not isinstance(conditions, dict):
+        raise ValueError(
+            f"The {parameter} parameter must be a map {example} but got type {type(conditions)}."
+        )
+    for key, operator in conditions.items():
+        if not isinstance(key, str):
+            raise ValueError(
+                f"The map key of the {parameter} parameter must be of type str {example} "
+                f"but got {key} of type {type(key)}."
+            )
+        if not isinstance(operator, (In, NotIn, Exists, DoesNotExist)):
+            raise ValueError(
+                f"The map value for key {key} of the {parameter} parameter must be one of the `In`, `NotIn`, "
+                f"`Exists` or `DoesNotExist` operator {example} but got {operator} of type {type(operator)}."
+            )
+    return [LabelMatchExpression(key, operator) for key, operator in conditions.items()]
+
+
+LabelMatchExpressionsT = dict[str, In | NotIn | Exists | DoesNotExist]
+SchedulingStrategyT = (
+    str
+    | PlacementGroupSchedulingStrategy
+    | NodeAffinitySchedulingStrategy
+    | NodeLabelSchedulingStrategy
+    | None
+)

@@ -1,0 +1,50 @@
+"""Custom serializers for types that cannot be pickled as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from skate._base import reducers
+
+__all__ = ["deregister_serializer", "register_serializer"]
+
+
+def register_serializer(
+    cls: type,
+    *,
+    serializer: Callable[[Any], Any],
+    deserializer: Callable[[Any], Any],
+) -> None:
+    """Use the given functions whenever this process sends an instance of `cls`.
+
+    The registration is local to this process: a task or actor that sends such objects
+    itself must register them too. Reading needs no registration, since the deserializer
+    travels with the data. It may be made before `skate.init()`.
+
+    Args:
+        cls: The exact class; subclasses are not covered.
+        serializer: Turns an instance into something that pickles.
+        deserializer: Turns that back into an instance.
+
+    Raises:
+        TypeError: If `cls` is not a class, or either function is not callable.
+
+    Example:
+        >>> import threading
+        >>> class Account:
+        ...     def __init__(self, balance):
+        ...         self.balance, self.lock = balance, threading.Lock()
+        >>> register_serializer(Account, serializer=lambda a: a.balance, deserializer=Account)
+        >>> deregister_serializer(Account)
+    """
+    reducers.register(cls, serializer=serializer, deserializer=deserializer)
+
+
+def deregister_serializer(cls: type) -> None:
+    """Stop using the registered serializer of `cls` in this process.
+
+    Args:
+        cls: A class given to `register_serializer`; any other is ignored.
+    """
+    reducers.deregister(cls)

@@ -1,0 +1,57 @@
+"""What a node knows: its tasks, actors, objects, workers, jobs and logs, and what waits for what."""
+
+from __future__ import annotations
+
+from skate.util.state import api, common, exception
+from skate.util.state.api import (
+    StateApiClient,
+    get_actor,
+    get_job,
+    get_log,
+    get_node,
+    get_objects,
+    get_placement_group,
+    get_task,
+    get_worker,
+    list_actors,
+    list_jobs,
+    list_logs,
+    list_nodes,
+    list_objects,
+    list_placement_groups,
+    list_runtime_envs,
+    list_tasks,
+    list_workers,
+    summarize_actors,
+    summarize_objects,
+    summarize_tasks,
+    why,
+)
+
+__all__ = [
+    "StateApiClient",
+    "api",
+    "common",
+    "exception",
+    "get_actor",
+    "get_job",
+    "get_log",
+    "get_node",
+    "get_objects",
+    "get_placement_group",
+    "get_task",
+    "get_worker",
+    "list_actors",
+    "list_jobs",
+    "list_logs",
+    "list_nodes",
+    "list_objects",
+    "list_placement_groups",
+    "list_runtime_envs",
+    "list_tasks",
+    "list_workers",
+    "summarize_actors",
+    "summarize_objects",
+    "summarize_tasks",
+    "why",
+]

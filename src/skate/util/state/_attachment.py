@@ -1,0 +1,49 @@
+"""Whom to ask: the running session, or the long-lived node for the time of one question."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import skate._engine as engines
+from skate.util.state.exception import InvalidQueryError
+
+
+@contextmanager
+def attached(address: str | None = None) -> Iterator[Any]:
+    """Yield the engine to ask.
+
+    Args:
+        address: Of the node; None asks the session of this process, else the node of `skate start`.
+
+    Raises:
+        ConnectionError: This process has no session, and no node is running.
+        InvalidQueryError: The session of this process is another one than `address`.
+    """
+    running = engines.running()
+    if running is not None:
+        session = running.context()["session"]
+        if address not in (None, "auto", "local", session):
+            raise InvalidQueryError(
+                f"This process is attached to {session}, not to {address}. Leave the address out, or call "
+                "shutdown() first."
+            )
+        yield running
+        return
+    from skate._engine.local import driver, long_lived
+
+    named = address or os.environ.get("SKATE_ADDRESS") or os.environ.get("RAY_ADDRESS") or "auto"
+    engine = driver.connect(
+        long_lived.find(named, observer=True),
+        namespace=None,
+        runtime_env={},
+        log_to_driver=False,
+        metadata={},
+        observer=True,
+    )
+    try:
+        yield engine
+    finally:
+        engine.shutdown()

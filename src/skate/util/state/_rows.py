@@ -1,0 +1,335 @@
+"""From the engine's tables to the rows of the state API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from skate._base.object_ref import ERROR, PENDING
+from skate.runtime_context import worker_id
+from skate.util.state._schema import StateSchema
+from skate.util.state.common import (
+    ActorState,
+    JobState,
+    NodeState,
+    ObjectState,
+    PlacementGroupState,
+    RuntimeEnvState,
+    StateResource,
+    TaskState,
+    WorkerState,
+)
+
+LOOPBACK = "127.0.0.1"
+NO_CALL_SITE = "disabled"  # Ray's word: where objects are made is not recorded
+
+
+def rows(engine: Any, resource: StateResource) -> list[StateSchema]:
+    """Return all rows of a table, with details, in the order in which things were made."""
+    return _TABLES[resource](engine)
+
+
+def schema_of(resource: StateResource) -> type[StateSchema]:
+    """Return the class of a table's rows."""
+    return _SCHEMAS[resource]
+
+
+def without_details(row: StateSchema) -> StateSchema:
+    """Empty the columns of a row that only `detail=True` fills; return the row."""
+    for column in row._fields():
+        if column.metadata.get("detail"):
+            setattr(row, column.name, column.default)
+    return row
+
+
+def _node(engine: Any) -> str:
+    return str(engine.context()["node"].hex())
+
+
+def _hex(id: bytes) -> str | None:
+    return id.hex() if id else None
+
+
+def _milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def _actors(engine: Any) -> list[StateSchema]:
+    node = _node(engine)
+    return [
+        ActorState(
+            actor_id=row["actor_id"].hex(),
+            class_name=row["class_name"],
+            state=row["state"],
+            job_id=row["job_id"].hex(),
+            name=row["name"],
+            node_id=node if row["pid"] else None,
+            pid=row["pid"],
+            ray_namespace=row["namespace"],
+            serialized_runtime_env=row.get("runtime_env") or "{}",
+            required_resources=row["required_resources"],
+            death_cause=_death_cause(row),
+            is_detached=row["is_detached"],
+            placement_group_id=_hex(row["placement_group_id"]),
+            repr_name="",
+            num_restarts=row["num_restarts"],
+            label_selector=row.get("label_selector") or {},
+        )
+        for row in engine.state("actors")
+    ]
+
+
+def _death_cause(row: dict[str, Any]) -> dict[str, Any] | None:
+    if row["state"] != "DEAD":
+        return None
+    about = {"error_message": row["death_cause"], "class_name": row["class_name"], "pid": row["pid"]}
+    return {"actor_died_error_context": {**about, "actor_id": row["actor_id"].hex(), "name": row["name"]}}
+
+
+def _tasks(engine: Any) -> list[StateSchema]:
+    node = _node(engine)
+    # The latest attempt of a task stands before the earlier ones.
+    found = sorted(
+        engine.state("tasks"), key=lambda row: (row["created"], row["task_id"], -row["attempt_number"])
+    )
+    return [
+        TaskState(
+            task_id=row["task_id"].hex(),
+            attempt_number=row["attempt_number"],
+            name=row["name"],
+            state=row["state"],
+            job_id=row["job_id"].hex(),
+            actor_id=_hex(row["actor_id"]),
+            type=row["type"],
+            func_or_class_name=row["func_or_class_name"],
+            parent_task_id=row["parent_task_id"].hex(),
+            node_id=node if row["worker_id"] else None,
+            worker_id=worker_id(row["worker_id"]) if row["worker_id"] else None,
+            worker_pid=row["worker_pid"] or None,
+            error_type=row["error_type"],
+            language="PYTHON",
+            required_resources=row["required_resources"],
+            runtime_env_info=_environment(row.get("runtime_env", "")),
+            placement_group_id=_hex(row.get("placement_group_id", b"")),
+            events=_events(row),
+            creation_time_ms=_milliseconds(row["created"]),
+            start_time_ms=_milliseconds(row["started"]) or None,
+            end_time_ms=_milliseconds(row["ended"]) or None,
+            is_debugger_paused=False,
+            label_selector=row.get("label_selector") or {},
+        )
+        for row in found
+    ]
+
+
+def _events(row: dict[str, Any]) -> list[dict[str, Any]]:
+    times = [
+        ("PENDING_ARGS_AVAIL", row["created"]),
+        ("RUNNING", row["started"]),
+        (row["state"], row["ended"]),
+    ]
+    return [{"state": state, "created_ms": _milliseconds(when)} for state, when in times if when]
+
+
+def _environment(text: str) -> dict[str, Any] | None:
+    return json.loads(text).get("env") if text else None
+
+
+def _objects(engine: Any) -> list[StateSchema]:
+    processes = {row["worker_id"]: row for row in engine.state("workers")}
+    tasks: dict[bytes, dict[str, Any]] | None = None
+    found: list[StateSchema] = []
+    for row in engine.state("objects"):
+        status, attempt = "FINISHED", 0
+        if row["state"] == ERROR:
+            status = "FAILED"
+        elif row["state"] == PENDING:
+            if tasks is None:
+                tasks = {task["task_id"]: task for task in engine.state("tasks")}
+            task = tasks.get(row["object_id"][:-4])
+            status, attempt = (task["state"], task["attempt_number"]) if task else ("NIL", 0)
+        # An object that only tasks hold is shown with its owner.
+        for holder in row["holders"] or [row["owner"]]:
+            process = processes.get(holder, {})
+            if row["held_by_tasks"] and holder in (row["owner"], 0):
+                kind = "USED_BY_PENDING_TASK"
+            elif holder in row["holders"]:
+                kind = "LOCAL_REFERENCE"
+            else:
+                kind = "PINNED_IN_MEMORY" if row["pinned"] else "UNKNOWN_STATUS"
+            found.append(
+                ObjectState(
+                    object_id=row["object_id"].hex(),
+                    object_size=row["object_size"] if row["state"] != PENDING else -1,
+                    task_status=status,
+                    attempt_number=attempt,
+                    reference_type=kind,
+                    call_site=NO_CALL_SITE,
+                    type=process.get("worker_type", "WORKER"),
+                    pid=process.get("pid", 0),
+                    ip=LOOPBACK,
+                )
+            )
+    return found
+
+
+def _nodes(engine: Any) -> list[StateSchema]:
+    return [
+        NodeState(
+            node_id=row["NodeID"],
+            node_ip=row["NodeManagerAddress"],
+            is_head_node=True,
+            state="ALIVE" if row["Alive"] else "DEAD",
+            state_message=row["DeathReasonMessage"] or None,
+            node_name=row["NodeName"],
+            resources_total=row["Resources"],
+            labels=row["Labels"],
+            start_time_ms=row.get("StartTimeMs"),
+            end_time_ms=0,
+        )
+        for row in engine.nodes()
+    ]
+
+
+def _workers(engine: Any) -> list[StateSchema]:
+    node = _node(engine)
+    found = sorted(engine.state("workers"), key=lambda row: int(row["worker_id"]))
+    return [
+        WorkerState(
+            worker_id=worker_id(row["worker_id"]),
+            is_alive=row["is_alive"],
+            worker_type=row["worker_type"],
+            exit_type=_exit_type(row),
+            node_id=node,
+            ip=LOOPBACK,
+            pid=row["pid"],
+            exit_detail=None if row["is_alive"] else row["exit_detail"] or None,
+            worker_launch_time_ms=_milliseconds(row["start_time"]),
+            worker_launched_time_ms=_milliseconds(row["start_time"]),
+            start_time_ms=_milliseconds(row["start_time"]),
+            end_time_ms=_milliseconds(row.get("end_time", 0.0)),
+            num_paused_threads=0,
+        )
+        for row in found
+    ]
+
+
+def _exit_type(row: dict[str, Any]) -> str | None:
+    if row["is_alive"]:
+        return None
+    if row.get("killed"):
+        return "INTENDED_SYSTEM_EXIT"  # by the node
+    return "SYSTEM_ERROR" if row.get("exit_code") else "INTENDED_USER_EXIT"
+
+
+def _jobs(engine: Any) -> list[StateSchema]:
+    return [*_submitted_jobs(engine), *_drivers(engine)]
+
+
+def _submitted_jobs(engine: Any) -> list[StateSchema]:
+    from skate.job_submission._storage import JobStore
+
+    store = JobStore(engine.context()["session"])
+    jobs = [(id, store.read(id)) for id in store.ids()]
+    return [
+        JobState(
+            submission_id=id,
+            type="SUBMISSION",
+            status=job.status,
+            entrypoint=job.entrypoint,
+            message=job.message,
+            error_type=job.error_type,
+            start_time=job.start_time,
+            end_time=job.end_time,
+            metadata=job.metadata,
+            runtime_env=job.runtime_env,
+            driver_node_id=job.driver_node_id,
+            driver_exit_code=job.driver_exit_code,
+        )
+        for id, job in jobs
+        if job is not None
+    ]
+
+
+def _drivers(engine: Any) -> list[StateSchema]:
+    node = _node(engine)
+    return [
+        JobState(
+            job_id=row["job_id"].hex(),
+            submission_id=(row["metadata"] or {}).get("job_submission_id"),
+            type="DRIVER",
+            status="SUCCEEDED" if row["ended"] else "RUNNING",
+            entrypoint=row["entrypoint"],
+            driver_info={"id": row["job_id"].hex(), "node_ip_address": LOOPBACK, "pid": str(row["pid"])},
+            start_time=_milliseconds(row["started"]),
+            end_time=_milliseconds(row["ended"]),
+            metadata=row["metadata"] or {},
+            runtime_env=row.get("runtime_env") or {},
+            driver_node_id=node,
+        )
+        for row in engine.state("jobs")
+    ]
+
+
+def _groups(engine: Any) -> list[StateSchema]:
+    node = _node(engine)
+    return [
+        PlacementGroupState(
+            placement_group_id=row["placement_group_id"].hex(),
+            name=row["name"],
+            creator_job_id=row["creator_job_id"].hex(),
+            state="PENDING" if row["state"] == "INFEASIBLE" else row["state"],
+            bundles=[
+                {
+                    "bundle_id": {
+                        "placement_group_id": row["placement_group_id"].hex(),
+                        "bundle_index": index,
+                    },
+                    "unit_resources": bundle,
+                    "node_id": node if row["state"] == "CREATED" else None,
+                }
+                for index, bundle in enumerate(row["bundles"])
+            ],
+            is_detached=row["is_detached"],
+            stats={"scheduling_state": "INFEASIBLE" if row["impossible"] else row["state"]},
+        )
+        for row in engine.state("groups")
+    ]
+
+
+def _environments(engine: Any) -> list[StateSchema]:
+    node = _node(engine)
+    return [
+        RuntimeEnvState(
+            runtime_env=_environment(row["runtime_env"]) or {},
+            success=not row.get("error"),
+            creation_time_ms=row.get("creation_time_ms"),
+            node_id=node,
+            ref_cnt=row["ref_cnt"],
+            error=row.get("error") or None,
+        )
+        for row in engine.state("environments")
+    ]
+
+
+_TABLES: dict[StateResource, Callable[[Any], list[StateSchema]]] = {
+    StateResource.ACTORS: _actors,
+    StateResource.TASKS: _tasks,
+    StateResource.OBJECTS: _objects,
+    StateResource.NODES: _nodes,
+    StateResource.WORKERS: _workers,
+    StateResource.JOBS: _jobs,
+    StateResource.PLACEMENT_GROUPS: _groups,
+    StateResource.RUNTIME_ENVS: _environments,
+}
+_SCHEMAS: dict[StateResource, type[StateSchema]] = {
+    StateResource.ACTORS: ActorState,
+    StateResource.TASKS: TaskState,
+    StateResource.OBJECTS: ObjectState,
+    StateResource.NODES: NodeState,
+    StateResource.WORKERS: WorkerState,
+    StateResource.JOBS: JobState,
+    StateResource.PLACEMENT_GROUPS: PlacementGroupState,
+    StateResource.RUNTIME_ENVS: RuntimeEnvState,
+}

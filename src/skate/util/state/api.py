@@ -1,0 +1,406 @@
+"""Questions about a node: what tasks, actors, objects, workers there are, and what they do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import skate
+from skate.util.state._attachment import attached
+from skate.util.state._client import StateApiClient
+from skate.util.state._explanation import why
+from skate.util.state._logs import log_files, log_folder, log_name, read_log
+from skate.util.state.common import (
+    DEFAULT_LIMIT,
+    DEFAULT_RPC_TIMEOUT,
+    ActorState,
+    Filter,
+    GetApiOptions,
+    JobState,
+    ListApiOptions,
+    NodeState,
+    ObjectState,
+    PlacementGroupState,
+    RuntimeEnvState,
+    StateResource,
+    SummaryApiOptions,
+    SummaryResource,
+    TaskState,
+    WorkerState,
+)
+
+__all__ = [
+    "StateApiClient",
+    "get_actor",
+    "get_job",
+    "get_log",
+    "get_node",
+    "get_objects",
+    "get_placement_group",
+    "get_task",
+    "get_worker",
+    "list_actors",
+    "list_jobs",
+    "list_logs",
+    "list_nodes",
+    "list_objects",
+    "list_placement_groups",
+    "list_runtime_envs",
+    "list_tasks",
+    "list_workers",
+    "summarize_actors",
+    "summarize_objects",
+    "summarize_tasks",
+    "why",
+]
+
+
+def _list(
+    resource: StateResource,
+    address: str | None,
+    filters: Sequence[Filter] | None,
+    limit: int,
+    timeout: float,
+    detail: bool,
+    raise_on_missing_output: bool,
+    explain: bool,
+) -> Any:
+    options = ListApiOptions(limit=limit, timeout=timeout, detail=detail, filters=list(filters or []))
+    return StateApiClient(address).list(resource, options, raise_on_missing_output, explain)
+
+
+def list_actors(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[ActorState]:
+    """Return the actors, also those that have died.
+
+    Args:
+        address: Of the node; None asks the session of this process, else the node of `skate start`.
+        filters: Triples of column, "=" or "!=", and value; a row has to meet all of them.
+        limit: How many rows to return at most.
+        timeout: Accepted as in Ray: the node answers at once.
+        detail: Whether to fill all columns.
+        raise_on_missing_output: Accepted as in Ray: nothing is missing.
+
+    >>> import skate
+    >>> from skate.util.state import list_actors
+    >>> context = skate.init(num_cpus=1)
+    >>> list_actors(filters=[("state", "=", "ALIVE")])
+    []
+    >>> skate.shutdown()
+    """
+    found: list[ActorState] = _list(
+        StateResource.ACTORS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
+    )
+    return found
+
+
+def list_placement_groups(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[PlacementGroupState]:
+    """Return the placement groups. See `list_actors`."""
+    found: list[PlacementGroupState] = _list(
+        StateResource.PLACEMENT_GROUPS,
+        address,
+        filters,
+        limit,
+        timeout,
+        detail,
+        raise_on_missing_output,
+        _explain,
+    )
+    return found
+
+
+def list_nodes(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[NodeState]:
+    """Return the nodes; on one machine there is one. See `list_actors`."""
+    found: list[NodeState] = _list(
+        StateResource.NODES, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
+    )
+    return found
+
+
+def list_jobs(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[JobState]:
+    """Return the programs that are or were attached to the node. See `list_actors`."""
+    found: list[JobState] = _list(
+        StateResource.JOBS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
+    )
+    return found
+
+
+def list_workers(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[WorkerState]:
+    """Return the drivers and workers, also those that have ended. See `list_actors`."""
+    found: list[WorkerState] = _list(
+        StateResource.WORKERS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
+    )
+    return found
+
+
+def list_tasks(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[TaskState]:
+    """Return the tasks and actor calls: waiting, running, and the latest that ended. See `list_actors`."""
+    found: list[TaskState] = _list(
+        StateResource.TASKS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
+    )
+    return found
+
+
+def list_objects(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[ObjectState]:
+    """Return the objects that the node knows, a row for each process with a reference. See `list_actors`."""
+    found: list[ObjectState] = _list(
+        StateResource.OBJECTS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
+    )
+    return found
+
+
+def list_runtime_envs(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[RuntimeEnvState]:
+    """Return the runtime environments that workers use. See `list_actors`."""
+    found: list[RuntimeEnvState] = _list(
+        StateResource.RUNTIME_ENVS,
+        address,
+        filters,
+        limit,
+        timeout,
+        detail,
+        raise_on_missing_output,
+        _explain,
+    )
+    return found
+
+
+def _get(resource: StateResource, id: str, address: str | None, timeout: float) -> Any:
+    return StateApiClient(address).get(resource, id, GetApiOptions(timeout=timeout))
+
+
+def get_actor(
+    id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> ActorState | None:
+    """Return the actor with this id, or None, with all columns."""
+    found: ActorState | None = _get(StateResource.ACTORS, id, address, timeout)
+    return found
+
+
+def get_placement_group(
+    id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> PlacementGroupState | None:
+    """Return the placement group with this id, or None, with all columns."""
+    found: PlacementGroupState | None = _get(StateResource.PLACEMENT_GROUPS, id, address, timeout)
+    return found
+
+
+def get_node(
+    id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> NodeState | None:
+    """Return the node with this id, or None, with all columns."""
+    found: NodeState | None = _get(StateResource.NODES, id, address, timeout)
+    return found
+
+
+def get_worker(
+    id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> WorkerState | None:
+    """Return the driver or worker with this id, or None, with all columns."""
+    found: WorkerState | None = _get(StateResource.WORKERS, id, address, timeout)
+    return found
+
+
+def get_job(
+    id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> JobState | None:
+    """Return the job with this id, also one that `submit_job` returned, or None, with all columns."""
+    found: JobState | None = _get(StateResource.JOBS, id, address, timeout)
+    return found
+
+
+def get_objects(
+    id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
+) -> list[ObjectState]:
+    """Return the rows of the object with this id, with all columns."""
+    found: list[ObjectState] = _get(StateResource.OBJECTS, id, address, timeout)
+    return found
+
+
+def get_task(
+    id: str | skate.ObjectRef[Any],
+    address: str | None = None,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    _explain: bool = False,
+) -> TaskState | list[TaskState] | None:
+    """Return the task with this id, or the task that makes this reference's object, with all columns.
+
+    A task that was tried more than once gives a list with a row for each attempt.
+    """
+    text = id.task_id().hex() if isinstance(id, skate.ObjectRef) else id
+    found: TaskState | list[TaskState] | None = _get(StateResource.TASKS, text, address, timeout)
+    return found
+
+
+def list_logs(
+    address: str | None = None,
+    node_id: str | None = None,
+    node_ip: str | None = None,
+    glob_filter: str | None = None,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+) -> dict[str, list[str]]:
+    """Return the names of the session's logs by kind: those of workers, and the node's own.
+
+    Args:
+        address: Of the node; see `list_actors`.
+        node_id: Accepted as in Ray: there is one node.
+        node_ip: Accepted as in Ray.
+        glob_filter: A pattern that names have to match, like `worker-1*`.
+        timeout: Accepted as in Ray.
+    """
+    with attached(address) as engine:
+        return log_files(engine, glob_filter or "*")
+
+
+def get_log(
+    address: str | None = None,
+    node_id: str | None = None,
+    node_ip: str | None = None,
+    filename: str | None = None,
+    actor_id: str | None = None,
+    task_id: str | None = None,
+    pid: int | None = None,
+    follow: bool = False,
+    tail: int = -1,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    suffix: str = "out",
+    encoding: str | None = "utf-8",
+    errors: str | None = "strict",
+    submission_id: str | None = None,
+    attempt_number: int = 0,
+    _interval: float | None = None,
+    filter_ansi_code: bool = False,
+) -> Iterator[str]:
+    """Yield the text of one log, named in one way.
+
+    Args:
+        address: Of the node; see `list_actors`.
+        node_id: Accepted as in Ray: there is one node.
+        node_ip: Accepted as in Ray.
+        filename: One of the names that `list_logs` returns.
+        actor_id: Of the actor whose process writes the log.
+        task_id: Of the task whose worker wrote the log; other tasks of that worker wrote to it too.
+        pid: Of the worker.
+        follow: Whether to wait for more, until the session ends.
+        tail: How many of the last lines to start with; all by default.
+        timeout: Accepted as in Ray.
+        suffix: Accepted as in Ray: standard output and standard error are one file.
+        encoding: Accepted as in Ray: logs are UTF-8.
+        errors: What to do with bytes that are no text, as in `bytes.decode`.
+        submission_id: Of the job whose driver wrote the log.
+        attempt_number: Accepted as in Ray: the last attempt is shown.
+        filter_ansi_code: Whether to leave out colours.
+
+    Raises:
+        InvalidQueryError: There is no such log.
+    """
+    with attached(address) as engine:
+        folder = log_folder(engine)
+        name = log_name(
+            engine, filename=filename, actor=actor_id, task=task_id, pid=pid, submission=submission_id
+        )
+    yield from read_log(
+        folder,
+        name,
+        tail=tail,
+        follow=follow,
+        interval=_interval,
+        errors=errors or "strict",
+        plain=filter_ansi_code,
+    )
+
+
+def _summarize(resource: SummaryResource, address: str | None, timeout: float) -> dict[str, Any]:
+    return StateApiClient(address).summary(resource, options=SummaryApiOptions(timeout=timeout))
+
+
+def summarize_tasks(
+    address: str | None = None,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> dict[str, Any]:
+    """Return how many tasks there are of each name and state, under the key "cluster"."""
+    return _summarize(SummaryResource.TASKS, address, timeout)
+
+
+def summarize_actors(
+    address: str | None = None,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> dict[str, Any]:
+    """Return how many actors there are of each class and state, under the key "cluster"."""
+    return _summarize(SummaryResource.ACTORS, address, timeout)
+
+
+def summarize_objects(
+    address: str | None = None,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> dict[str, Any]:
+    """Return how many objects there are, and how large, under the key "cluster"."""
+    return _summarize(SummaryResource.OBJECTS, address, timeout)

@@ -1,0 +1,186 @@
+"""The benchmark harness: its arithmetic, table and picture on made-up figures, and one real program."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+# The harness is no part of the package: `bench/run.py` finds it because scripts see their own folder.
+sys.path.insert(0, str(BENCH))
+
+from harness import launcher, picture, table  # noqa: E402
+from harness.figures import Results, RowResult, Samples, show, show_ratio  # noqa: E402
+from harness.rows import PEERS, ROWS, Row, choose  # noqa: E402
+from harness.runner import Settings  # noqa: E402
+
+
+def row_named(name: str) -> Row:
+    return choose([name])[0]
+
+
+def result(name: str, skate: list[float], ray: list[float], **peers: list[float]) -> RowResult:
+    systems = {"skate": skate, "ray": ray} | peers
+    return RowResult(row_named(name), {system: Samples(values) for system, values in systems.items()})
+
+
+@pytest.fixture
+def results() -> Results:
+    rows = [
+        result("startup", [0.2, 0.21, 0.24], [6.0, 5.9, 6.1], mp=[0.12]),
+        result("memory", [45.0], [620.0], dask=[150.0]),
+        result("tasks_sync", [4_000, 5_000, 6_000], [450, 500, 550], mp=[15_000], loky=[1_700], dask=[100]),
+        result("put_large", [13.0], [14.0]),
+        result("fan_in", [9_000], [1_000]),
+    ]
+    rows[2].limits = {"socket ping-pong": Samples([54_000.0])}
+    rows.append(
+        RowResult(row_named("n_to_n"), {"skate": Samples(error="exit status 1: Boom"), "ray": Samples([1.0])})
+    )
+    return Results({"cpus": 2, "architecture": "test", "load": 0.0}, {"skate": "0", "ray": "2"}, rows)
+
+
+def test_a_figure_is_found_between_other_lines() -> None:
+    lines = ["(worker) hello\n", launcher.FIGURE_MARK + '{"value": 12.5}\n', "bye\n"]
+    assert launcher.parse_figure(lines) == 12.5
+    assert launcher.parse_figure(["nothing here\n"]) is None
+
+
+def test_a_failed_program_is_quoted_by_its_last_words() -> None:
+    talk = io.StringIO("Traceback …\nValueError: no luck\n\n")
+    assert launcher.last_words(talk, 1) == "exit status 1: ValueError: no luck"
+
+
+def test_ratios_are_larger_when_skate_is_better_for_rates_and_for_costs() -> None:
+    assert row_named("tasks_sync").ratio(5_000, 500) == 10
+    assert row_named("startup").ratio(0.5, 5.0) == 10
+
+
+def test_the_ratio_is_of_medians_and_its_range_of_rounds(results: Results) -> None:
+    tasks = results.rows[2]
+    assert tasks.ratio == 10
+    assert tasks.ratio_range == (4_000 / 450, 6_000 / 550)
+    assert tasks.systems["skate"].spread == pytest.approx(0.2)
+
+
+def test_each_row_is_judged_by_its_own_bar(results: Results) -> None:
+    assert [r.verdict for r in results.rows] == [
+        "bar met",
+        "moonshot",
+        "bar met",
+        "below bar",
+        "faster",
+        "failed",
+    ]
+    assert results.summary() == "3 of 4 rows with a bar reach it, 1 of them the moonshot"
+
+
+def test_an_absolute_bar_needs_no_ray_and_a_relative_one_does() -> None:
+    assert row_named("startup").verdict(0.3, None) == "below bar"
+    assert row_named("startup").verdict(0.25, None) == "bar met"
+    assert row_named("tasks_sync").verdict(1e9, None) == "not measured"
+    assert row_named("memory").bar_ratios(640.0) == (8.0, 12.8)
+
+
+def test_an_unknown_row_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no such row: tasks_snyc; the rows are startup"):
+        choose(["tasks_snyc"])
+
+
+def test_figures_read_well() -> None:
+    assert show(1350.4, "/s") == "1,350 /s"
+    assert show(0.2134, "s") == "0.21 s"
+    assert show(14.15, "GB/s") == "14.2 GB/s"
+    assert show(None, "/s") == "–"
+    assert show_ratio(21.3) == "21×"
+    assert show_ratio(1.083) == "1.08×"
+
+
+def test_the_plain_table_has_a_line_for_every_row(results: Results) -> None:
+    lines = table.plain(results).splitlines()
+    assert lines[0].split()[:3] == ["row", "Skate", "Ray"]
+    assert len(lines) == 1 + len(results.rows)
+    tasks = next(line for line in lines if line.startswith("tasks, sync"))
+    for text in (
+        "5,000 /s",
+        "500 /s",
+        "10×",
+        "10× (20×)",
+        "joblib/loky 1,700 /s",
+        "ping-pong 54,000 /s",
+        "bar met",
+    ):
+        assert text in tasks
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_the_printed_table_names_the_failures_in_full(results: Results, rich: bool) -> None:
+    stream = io.StringIO()
+    table.print_table(results, stream, rich=rich)
+    assert "n_to_n on skate: exit status 1: Boom" in stream.getvalue()
+    assert "…" not in stream.getvalue()
+
+
+def test_the_results_are_written_as_json(results: Results, tmp_path: Path) -> None:
+    results.write(tmp_path / "out" / "results.json")
+    written = json.loads((tmp_path / "out" / "results.json").read_text())
+    tasks = written["rows"][2]
+    assert tasks["row"] == "tasks_sync"
+    assert tasks["skate"]["samples"] == [4_000, 5_000, 6_000]
+    assert tasks["bar"] == {"need": 10, "moonshot": 20, "absolute": False}
+    assert tasks["peers"]["mp"]["median"] == 15_000
+
+
+def test_the_picture_is_drawn_when_there_is_a_ratio(results: Results, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert picture.draw(results, tmp_path / "results.png")
+    assert (tmp_path / "results.png").read_bytes().startswith(b"\x89PNG")
+    assert not picture.draw(Results({}, {}, []), tmp_path / "none.png")
+
+
+def test_every_row_names_a_function_of_its_program_and_of_each_peer() -> None:
+    def functions(program: str) -> set[str]:
+        tree = ast.parse((BENCH / "programs" / f"{program}.py").read_text())
+        return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+    for row in ROWS:
+        for program in [row.program, *(f"peer_{peer}" for peer in row.peers)]:
+            assert row.observed or row.name in functions(program), (row.name, program)
+        assert set(row.peers) <= set(PEERS)
+        for limit in row.limits:
+            assert row.observed or limit.row in functions("limits")
+
+
+def test_peers_run_only_where_an_interpreter_has_them() -> None:
+    alone = Settings(skate_python="python", ray_python=None, peer_python=None)
+    assert alone.systems(row_named("tasks_sync")) == ["skate"]
+    everyone = Settings(skate_python="python", ray_python="python", peer_python="python")
+    assert everyone.systems(row_named("wait_1k")) == ["skate", "ray", "loky", "dask"]
+
+
+def test_a_real_program_runs_on_skate(tmp_path: Path) -> None:
+    options = [
+        "--only",
+        "tasks_sync",
+        "--quick",
+        "--systems",
+        "skate",
+        "--no-peers",
+        "--json",
+        "--out",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "run.py"), *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    (tasks,) = json.loads(done.stdout)["rows"]
+    assert tasks["skate"]["median"] > 0
+    assert tasks["limits"]["socket ping-pong"]["median"] > 0
+    assert (tmp_path / "results.json").exists()

@@ -1,0 +1,88 @@
+"""Ctrl-C at any moment: KeyboardInterrupt comes, the program ends, and nothing is left."""
+
+from __future__ import annotations
+
+import random
+import select
+import signal
+
+import pytest
+
+from tests.chaos.arena import Arena
+from tests.chaos.terminal import Terminal
+
+# What the program is doing, and up to how many seconds later the key is pressed.
+MOMENTS = {
+    "import": 0.3,
+    "init": 0.3,
+    "submit": 0.2,
+    "get": 0.02,
+    "gets": 0.2,
+    "batches": 0.2,
+    "wait": 0.02,
+    "waits": 0.2,
+    "calls": 0.2,
+    "objects": 0.2,
+    "stream": 0.2,
+    "shutdown": 0.05,
+}
+
+
+def interrupt(arena: Arena, moment: str, seed: int) -> None:
+    rng = random.Random(f"{moment} {seed}")
+    terminal = Terminal()
+    try:
+        driver = arena.start("interrupted.py", moment, terminal=terminal.slave)
+        driver.wait_for(moment)
+        select.select([], [], [], rng.uniform(0, MOMENTS[moment]))
+        terminal.press_ctrl_c()
+        code = driver.wait()
+        driver.assert_nothing_left()
+    finally:
+        text = terminal.close()
+    # Python ends itself by the signal when nobody handles the exception, which a shell shows as 130.
+    assert code in (-signal.SIGINT, 130), f"ended with {code}:\n{text}"
+    assert "KeyboardInterrupt" in text
+    assert "Please report this" not in text
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_ends_a_program_and_leaves_nothing(arena: Arena, moment: str) -> None:
+    interrupt(arena, moment, 0)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(1, 16))
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_ends_a_program_and_leaves_nothing_at_many_moments(
+    arena: Arena, moment: str, seed: int
+) -> None:
+    interrupt(arena, moment, seed)
+
+
+def survive(arena: Arena, times: int, seed: int) -> None:
+    rng = random.Random(seed)
+    terminal = Terminal()
+    try:
+        driver = arena.start("interrupted.py", "survive", times, terminal=terminal.slave)
+        for _ in range(times):
+            driver.wait_for("again")
+            select.select([], [], [], rng.uniform(0, 0.03))
+            terminal.press_ctrl_c()
+        report = driver.report()
+        code = driver.wait()
+        driver.assert_nothing_left()
+    finally:
+        text = terminal.close()
+    assert report.endswith("over\n"), f"{report}\n{text}"
+    assert code == 0, text
+
+
+def test_a_session_goes_on_after_ctrl_c(arena: Arena) -> None:
+    survive(arena, 20, seed=0)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_session_goes_on_after_ctrl_c_many_times(arena: Arena, seed: int) -> None:
+    survive(arena, 100, seed)

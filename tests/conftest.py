@@ -1,0 +1,77 @@
+"""Fixtures for every test: nothing may leak."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests import leaks
+
+# The contract suite on inline is not complete yet (it ends or hangs the run where a program would die):
+# run it with --engine inline.
+ENGINES = ("local",)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    # Here and not in contract/, where pytest would see it too late when it runs all tests.
+    parser.addoption(
+        "--engine",
+        action="append",
+        metavar="NAME",
+        help=f"engine to run the contract suite on; repeat for several (default: {', '.join(ENGINES)})",
+    )
+    parser.addoption("--no-leak-check", action="store_true", help="do not look for leaks after each test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    leaks.mark_this_run()
+    # A root of our own, so that parallel runs on one machine do not see each other's session folders.
+    # It has to be short: socket paths end at about 100 characters.
+    if "SKATE_TMPDIR" not in os.environ:
+        os.environ["SKATE_TMPDIR"] = root = tempfile.mkdtemp(prefix="skt-")
+        config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
+
+
+@dataclass
+class LeakWatch:
+    """What there was before the module's first session, and whether its tests share one."""
+
+    before: leaks.Snapshot
+    session_is_shared: bool = False
+
+    def check(self) -> None:
+        """Fail the running test if anything is left that was not there before."""
+        leaked = leaks.leaked_since(self.before)
+        if leaked:
+            self.before = leaks.Snapshot.take()  # Blame one test only.
+            pytest.fail("leaked:\n  " + "\n  ".join(leaked), pytrace=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leak_watch(request: pytest.FixtureRequest) -> Iterator[LeakWatch]:
+    """Check at the end of each module, when a shared session has been shut down, that nothing is left."""
+    watch = LeakWatch(leaks.Snapshot.take())
+    yield watch
+    if not request.config.getoption("--no-leak-check"):
+        watch.check()
+
+
+@pytest.fixture(autouse=True)
+def no_leaks(request: pytest.FixtureRequest, leak_watch: LeakWatch) -> Iterator[None]:
+    """Check after each test that ends without a session that nothing is left."""
+    yield
+    if request.config.getoption("--no-leak-check"):
+        return
+    skate = sys.modules.get("skate")
+    if skate is not None and skate.is_initialized():
+        if leak_watch.session_is_shared:
+            return
+        skate.shutdown()
+        pytest.fail("leaked: the test left its session open", pytrace=False)
+    leak_watch.check()

@@ -1,0 +1,123 @@
+"""Run every test of this folder on every engine.
+
+A test that declares `pytestmark = pytest.mark.usefixtures("engine")` shares one session with its module; a test
+that asks for `fresh` starts its own with the arguments it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+import skate
+from tests.conftest import ENGINES, LeakWatch
+from tests.contract.gaps import GAPS, NOT_RUN
+
+NUM_CPUS = 4
+HERE = Path(__file__).parent
+
+# No test waits this long for anything; one that does is hung.
+HANG_SECONDS = 60
+GAP_SECONDS = 10
+
+_failed = pytest.StashKey[bool]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine_name" in metafunc.fixturenames:
+        names = metafunc.config.getoption("--engine") or ENGINES
+        metafunc.parametrize("engine_name", names, scope="module")
+
+
+def gap_for(item: pytest.Item) -> str | None:
+    """Return why the test is expected to fail on its engine, or None.
+
+    gaps.py lists a test as `test_tasks.py::test_name`, or with its own parameters but not the engine:
+    `test_tasks.py::test_name[3]`.
+    """
+    callspec = getattr(item, "callspec", None)
+    engine = callspec.params.get("engine_name") if callspec else None
+    if callspec is None or engine is None:
+        return None
+    name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+    parameters = "-".join(part for part in callspec.id.split("-") if part != engine)
+    return GAPS.get((engine, name)) or GAPS.get((engine, f"{name}[{parameters}]"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    limit = config.getoption("timeout", None) or HANG_SECONDS
+    for item in items:
+        if not item.path.is_relative_to(HERE):
+            continue
+        reason = gap_for(item)
+        if reason:
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True, run=not reason.startswith(NOT_RUN)))
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(GAP_SECONDS if reason else limit))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [r for r in terminalreporter.stats.get("xfailed", ()) if "contract/" in r.nodeid]
+    if reports:
+        terminalreporter.section("declared engine gaps")
+        for report in reports:
+            terminalreporter.write_line(f"{report.nodeid}: {report.wasxfail}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.when == "call" and not report.passed:
+        item.stash[_failed] = True
+    return report
+
+
+class Start(Protocol):
+    """Start a session of the test's own with the given `skate.init` arguments."""
+
+    def __call__(self, **init_kwargs: Any) -> Any: ...
+
+
+@pytest.fixture(scope="module")
+def engine_name(request: pytest.FixtureRequest) -> str:
+    """The engine under test, by name."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def shared_session(engine_name: str, leak_watch: LeakWatch) -> Iterator[None]:
+    """Close the session that the module's tests share, after the last of them."""
+    yield
+    skate.shutdown()
+    leak_watch.session_is_shared = False
+
+
+@pytest.fixture
+def engine(
+    request: pytest.FixtureRequest, engine_name: str, shared_session: None, leak_watch: LeakWatch
+) -> Iterator[str]:
+    """Run the test in a session that its module shares; return the engine's name."""
+    if not skate.is_initialized():
+        skate.init(engine=engine_name, num_cpus=NUM_CPUS)
+        leak_watch.session_is_shared = True
+    yield engine_name
+    if request.node.stash.get(_failed, False):
+        # What a failed test left running must not fail the next one.
+        skate.shutdown()
+        leak_watch.session_is_shared = False
+
+
+@pytest.fixture
+def fresh(engine_name: str, shared_session: None, leak_watch: LeakWatch) -> Iterator[Start]:
+    """Return a function that starts a session for this test alone, with any `skate.init` arguments."""
+    skate.shutdown()
+    leak_watch.session_is_shared = False
+
+    def start(**init_kwargs: Any) -> Any:
+        return skate.init(**{"engine": engine_name, "num_cpus": NUM_CPUS, **init_kwargs})
+
+    yield start
+    skate.shutdown()

@@ -1,0 +1,256 @@
+"""Actors with coroutine methods: one event loop, many calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import skate
+from tests.contract.support import Counter, Signal
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+@skate.remote
+class Room:
+    """Callers meet in it."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.most = 0
+        self.door = asyncio.Event()
+        self.changed = asyncio.Condition()
+
+    async def enter(self) -> str:
+        async with self.changed:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            self.changed.notify_all()
+        await self.door.wait()
+        self.inside -= 1
+        return "left"
+
+    async def open_when(self, count: int) -> None:
+        async with self.changed:
+            await self.changed.wait_for(lambda: self.inside >= count)
+        self.door.set()
+
+    async def open(self) -> None:
+        self.door.set()
+
+    async def highest(self) -> int:
+        return self.most
+
+
+def test_a_coroutine_method_returns_its_value() -> None:
+    @skate.remote
+    class Adder:
+        async def add(self, a: int, b: int = 1) -> int:
+            await asyncio.sleep(0)
+            return a + b
+
+    adder = Adder.remote()
+    assert skate.get([adder.add.remote(1), adder.add.remote(1, b=5)]) == [2, 6]
+
+
+def test_calls_run_side_by_side_in_one_loop() -> None:
+    room = Room.remote()
+    refs = [room.enter.remote() for _ in range(10)]
+    skate.get(room.open_when.remote(10))
+    assert skate.get(refs) == ["left"] * 10
+
+
+def test_at_least_a_hundred_calls_run_at_once_by_default() -> None:
+    room = Room.remote()
+    refs = [room.enter.remote() for _ in range(99)]
+    skate.get(room.open_when.remote(99))
+    assert skate.get(refs) == ["left"] * 99
+
+
+def test_max_concurrency_limits_the_calls_at_once() -> None:
+    @skate.remote(max_concurrency=2)
+    class Limited:
+        def __init__(self) -> None:
+            self.inside = 0
+            self.most = 0
+
+        async def visit(self) -> int:
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.inside -= 1
+            return self.most
+
+    limited = Limited.remote()
+    assert max(skate.get([limited.visit.remote() for _ in range(20)])) <= 2
+
+
+def test_a_method_awaits_refs() -> None:
+    @skate.remote
+    def one() -> int:
+        return 1
+
+    @skate.remote
+    class Waiter:
+        async def total(self) -> int:
+            return sum(await asyncio.gather(*[one.remote() for _ in range(3)]))
+
+    assert skate.get(Waiter.remote().total.remote()) == 3
+
+
+def test_a_method_awaits_other_actors() -> None:
+    counter = Counter.remote(5)
+
+    @skate.remote
+    class Client:
+        async def read(self) -> int:
+            return await counter.read.remote()
+
+    assert skate.get(Client.remote().read.remote()) == 5
+
+
+def test_an_awaiting_call_does_not_block_the_others() -> None:
+    signal = Signal.remote()
+
+    @skate.remote
+    class Mixed:
+        async def blocked(self) -> str:
+            await signal.wait.remote()
+            return "released"
+
+        async def ping(self) -> str:
+            return "pong"
+
+    mixed = Mixed.remote()
+    ref = mixed.blocked.remote()
+    skate.get(signal.wait_for_waiters.remote(1))
+    assert skate.get(mixed.ping.remote()) == "pong"
+    signal.send.remote()
+    assert skate.get(ref) == "released"
+
+
+def test_a_plain_method_of_an_async_actor_runs_in_its_loop() -> None:
+    @skate.remote
+    class Mixed:
+        async def coroutine_thread(self) -> int:
+            return threading.get_ident()
+
+        def plain_thread(self) -> int:
+            return threading.get_ident()
+
+    mixed = Mixed.remote()
+    a, b = skate.get([mixed.coroutine_thread.remote(), mixed.plain_thread.remote()])
+    assert a == b
+
+
+def test_the_error_of_a_coroutine_keeps_its_type() -> None:
+    @skate.remote
+    class Failing:
+        async def fail(self) -> None:
+            await asyncio.sleep(0)
+            raise KeyError("async")
+
+        async def ping(self) -> str:
+            return "pong"
+
+    failing = Failing.remote()
+    with pytest.raises(KeyError, match="async"):
+        skate.get(failing.fail.remote())
+    assert skate.get(failing.ping.remote()) == "pong"
+
+
+def test_a_coroutine_method_may_have_several_returns() -> None:
+    @skate.remote
+    class Pair:
+        @skate.method(num_returns=2)
+        async def both(self) -> tuple[int, int]:
+            return 1, 2
+
+    a, b = Pair.remote().both.remote()
+    assert skate.get([a, b]) == [1, 2]
+
+
+def test_the_task_id_belongs_to_the_call_in_each_coroutine() -> None:
+    @skate.remote
+    class Ids:
+        def __init__(self) -> None:
+            self.barrier = asyncio.Barrier(2)
+
+        async def task_id(self) -> tuple[str, str]:
+            before = skate.get_runtime_context().get_task_id()
+            await self.barrier.wait()
+            return before, skate.get_runtime_context().get_task_id()
+
+    ids = Ids.remote()
+    (a, a_again), (b, b_again) = skate.get([ids.task_id.remote(), ids.task_id.remote()])
+    assert a == a_again
+    assert b == b_again
+    assert a != b
+
+
+def test_exit_actor_works_in_a_coroutine() -> None:
+    @skate.remote
+    class Quitter:
+        async def quit(self) -> None:
+            skate.actor.exit_actor()
+
+        async def ping(self) -> str:
+            return "pong"
+
+    quitter = Quitter.remote()
+    assert skate.get(quitter.ping.remote()) == "pong"
+    with pytest.raises(skate.exceptions.RayActorError):
+        skate.get(quitter.quit.remote())
+    with pytest.raises(skate.exceptions.RayActorError):
+        skate.get(quitter.ping.remote())
+
+
+def test_a_background_task_of_the_loop_keeps_running() -> None:
+    @skate.remote
+    class Background:
+        def __init__(self) -> None:
+            self.ticked = asyncio.Event()
+
+        async def start(self) -> None:
+            async def tick() -> None:
+                await asyncio.sleep(0)
+                self.ticked.set()
+
+            self.task = asyncio.create_task(tick())
+
+        async def wait(self) -> str:
+            await self.ticked.wait()
+            return "ticked"
+
+    background = Background.remote()
+    background.start.remote()
+    assert skate.get(background.wait.remote()) == "ticked"
+
+
+async def test_the_driver_awaits_many_calls_of_an_actor() -> None:
+    counter = Counter.remote()
+    values = await asyncio.gather(*[counter.increment.remote() for _ in range(20)])
+    assert values == list(range(1, 21))
+
+
+def test_killing_an_async_actor_fails_the_calls_in_flight() -> None:
+    room = Room.remote()
+    refs = [room.enter.remote() for _ in range(3)]
+    skate.get(room.highest.remote())
+    skate.kill(room)
+    for ref in refs:
+        with pytest.raises(skate.exceptions.RayActorError):
+            skate.get(ref)
+
+
+def test_get_inside_a_coroutine_still_returns_the_value() -> None:
+    @skate.remote
+    class Blocking:
+        async def read(self, refs: list[Any]) -> Any:
+            return skate.get(refs[0])
+
+    assert skate.get(Blocking.remote().read.remote([skate.put(3)])) == 3

@@ -1,0 +1,169 @@
+"""What a Skate session may leave behind, and how to see it.
+
+A `Snapshot` is taken while no session is open; later `leaked_since` names everything that is there and was
+not there before: processes, threads, file descriptors, shared memory and session folders.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+_T = TypeVar("_T")
+
+# The only place in the tests that knows where sessions live.
+SESSION_GLOB = "session-*"
+HOME_LINK = ".session"  # in a session's folder in shared memory: leads to its session folder
+
+
+def session_root() -> Path:
+    """Return the folder that holds this user's session folders."""
+    return Path(os.environ.get("SKATE_TMPDIR") or tempfile.gettempdir()) / f"skate-{os.getuid()}"
+
+
+def shared_memory_root() -> Path:
+    """Return the folder that holds this user's shared memory, one sub-folder a session."""
+    return Path("/dev/shm") / f"skate-{os.getuid()}"
+
+
+# Every process started from here inherits this variable, also one that detached itself from its parent.
+MARKER = "SKATE_TEST_RUN"
+
+# Shutdown is synchronous, but the kernel needs a moment to take a killed process off its table.
+GRACE_SECONDS = 5.0
+
+# Descriptors that Python, pytest or a library opens once and keeps.
+_HARMLESS_FD = re.compile(
+    r"/sys/|/dev/(null|zero|u?random|tty|pts/\d+)$|anon_inode:inotify$|.*\.(so|pyc?|ttf)\b"
+)
+
+
+def mark_this_run() -> str:
+    """Set the marker that all descendants of this process inherit, and return its value."""
+    return os.environ.setdefault(MARKER, uuid.uuid4().hex)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything of this process that a session could leave behind."""
+
+    processes: frozenset[psutil.Process]
+    threads: frozenset[threading.Thread]
+    descriptors: frozenset[tuple[int, str]]
+    folders: frozenset[Path]
+
+    @classmethod
+    def take(cls) -> Snapshot:
+        """Look at this process and its descendants as they are now."""
+        return cls(
+            processes=frozenset(_descendants()),
+            threads=frozenset(threading.enumerate()),
+            descriptors=frozenset(_descriptors()),
+            folders=frozenset(_session_folders()),
+        )
+
+
+def leaked_since(before: Snapshot, grace: float = GRACE_SECONDS) -> list[str]:
+    """Name what exists now and did not exist in `before`, after giving it `grace` seconds to go away."""
+    deadline = time.monotonic() + grace
+    leaks = _difference(before)
+    if leaks:
+        gc.collect()
+        leaks = _difference(before)
+    pause = 0.005
+    while leaks and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(pause * 2, 0.2)
+        leaks = _difference(before)
+    return leaks
+
+
+def _difference(before: Snapshot) -> list[str]:
+    now = Snapshot.take()
+    return [
+        *(f"process {_describe(p)}" for p in _new(now.processes, before.processes)),
+        *(f"thread {t.name!r} (daemon={t.daemon})" for t in _new(now.threads, before.threads)),
+        *(f"file descriptor {fd} -> {target}" for fd, target in _new(now.descriptors, before.descriptors)),
+        *(f"folder {path}" for path in _new(now.folders, before.folders)),
+    ]
+
+
+def _new(now: frozenset[_T], before: frozenset[_T]) -> Iterable[_T]:
+    return sorted(now - before, key=str)
+
+
+def _descendants() -> Iterable[psutil.Process]:
+    me = psutil.Process()
+    found = set(me.children(recursive=True))
+    marker = os.environ.get(MARKER)
+    if marker:
+        for process in psutil.process_iter():
+            if process != me and _run_of(process) == marker:
+                found.add(process)
+    return (p for p in found if _is_alive(p))
+
+
+def _run_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(MARKER)
+    except (psutil.Error, OSError):
+        return None  # Another user's process, or one that ended while we looked.
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_DEAD
+    except psutil.Error:
+        return False
+
+
+def _describe(process: psutil.Process) -> str:
+    try:
+        with process.oneshot():
+            command = " ".join(process.cmdline())[:160] or process.name()
+            return f"{process.pid} [{process.status()}, parent {process.ppid()}] {command}"
+    except psutil.Error:
+        return f"{process.pid} (ended meanwhile)"
+
+
+def _descriptors() -> Iterable[tuple[int, str]]:
+    folder = Path("/proc/self/fd")
+    if not folder.exists():  # macOS
+        yield from ((f.fd, f.path) for f in psutil.Process().open_files())
+        return
+    for name in os.listdir(folder):
+        try:
+            target = os.readlink(folder / name)
+        except OSError:
+            continue  # The descriptor of the listing itself.
+        if not _HARMLESS_FD.match(target):
+            yield int(name), target
+
+
+def _session_folders() -> Iterable[Path]:
+    """Find folders of sessions of this run; /dev/shm also has those of other runs on this machine."""
+    home = session_root()
+    if home.is_dir():
+        yield from home.glob(SESSION_GLOB)
+    shared = shared_memory_root()
+    if shared.is_dir():
+        yield from (folder for folder in shared.glob(SESSION_GLOB) if _home_of(folder) in (home, None))
+
+
+def _home_of(shared: Path) -> Path | None:
+    """Return where the session folder of a folder in shared memory lies, if it says so."""
+    try:
+        return Path(os.readlink(shared / HOME_LINK)).parent
+    except OSError:
+        return None

@@ -1,0 +1,312 @@
+"""The shape of the package: who may import whom, what a package exports, how long a module gets."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+LONGEST_MODULE = 510
+
+# Which area may import which. An area is the longest prefix named here that a module starts with; what no
+# prefix names (skate.actor, skate.remote_function, …) belongs to the API. Everything above the API uses the
+# public API only, which is why a library runs on every engine.
+BASE = {"skate._base", "skate.exceptions"}
+CORE = {"skate", "skate.exceptions", "skate.util"}
+LIBRARIES = {"skate.air", "skate.data", "skate.train", "skate.tune", "skate.serve"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "skate._base": set(),
+    # Errors are words that everybody uses, from the engines up.
+    "skate.exceptions": {"skate._base"},
+    "skate._engine": BASE,
+    # The engines do not know each other.
+    "skate._engine.inline": BASE | {"skate._engine"},
+    "skate._engine.local": BASE | {"skate._engine"},
+    "skate._engine.ray": BASE | {"skate._engine"},
+    # The API starts an engine by its name; what it does afterwards goes through the protocol.
+    "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.local", "skate._engine.ray"},
+    "skate.util": {"skate", "skate.exceptions"},
+    "skate.air": CORE,
+    "skate.data": CORE | {"skate.air"},
+    "skate.train": CORE | {"skate.air", "skate.data"},
+    "skate.tune": CORE | {"skate.air", "skate.data", "skate.train"},
+    "skate.serve": CORE | {"skate.air", "skate.data", "skate.train"},
+    "skate.serve.llm": CORE | LIBRARIES,
+    "skate.data.llm": CORE | LIBRARIES,
+    "skate.llm": CORE | LIBRARIES,
+    "skate.dashboard": CORE | LIBRARIES,
+    "skate.cli": CORE | LIBRARIES | {"skate.dashboard", "skate.llm", "skate.serve.llm", "skate.data.llm"},
+}
+
+# Ray keeps a part of its core API under `util`. These modules are API, wherever they stand.
+API_IN_UTIL = {
+    "skate.util.check_serialize",
+    "skate.util.node",
+    "skate.util.placement_group",
+    "skate.util.scheduling_strategies",
+    "skate.util.serialization",
+    "skate.util.state",
+}
+
+# Whoever decides does no I/O and has no clock: these stay plain functions of their input.
+PURE = "skate._engine.local.state"
+IMPURE = {
+    "asyncio",
+    "multiprocessing",
+    "os",
+    "random",
+    "selectors",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+
+# `import skate` is on the way of every program and every worker.
+HEAVY = {"asyncio", "click", "numpy", "psutil", "pyarrow", "rich", "torch"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file and its dotted name."""
+
+    name: str
+    path: Path
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.path.read_text(encoding="utf-8"), str(self.path))
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.name == "__init__.py"
+
+    @property
+    def is_public(self) -> bool:
+        return not any(part.startswith("_") for part in self.name.split("."))
+
+
+def modules_under(source: Path) -> dict[str, Module]:
+    found = {}
+    for path in sorted(source.rglob("*.py")):
+        parts = path.relative_to(source).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = Module(name, path)
+    return found
+
+
+def area_of(name: str) -> str:
+    """Return the longest prefix in the map that the module's name starts with."""
+    while name not in MAY_IMPORT:
+        if name in API_IN_UTIL:
+            return "skate"
+        name = name.rpartition(".")[0]
+    return name
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield line and name of all that is imported, also inside functions and by `import_module("name")`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=str(module), level=0, names=names):
+                yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
+            case ast.Call(func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"), args=args):
+                yield from ((node.lineno, str(a.value)) for a in args[:1] if isinstance(a, ast.Constant))
+
+
+def wrong_imports(module: Module, known: Iterable[str]) -> list[str]:
+    """Return a line for each import that the map does not allow."""
+    known = set(known)
+    own = area_of(module.name)
+    wrong = []
+    for line, target in imported_names(module.tree):
+        if target.partition(".")[0] != "skate":
+            continue
+        if target not in known:  # `from skate.x import name`: the module is skate.x
+            target = target.rpartition(".")[0] or target
+        area = area_of(target)
+        if area != own and area not in MAY_IMPORT[own]:
+            wrong.append(f"{module.path.name}:{line}: {own} may not import {area} ({target})")
+    return wrong
+
+
+def exported(module: Module) -> list[str] | None:
+    """Return the literal `__all__` of a module, or None."""
+    for node in module.tree.body:
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id="__all__")], value=value)
+                | ast.AnnAssign(target=ast.Name(id="__all__"), value=ast.expr() as value)
+            ):
+                return [str(name) for name in ast.literal_eval(value)]
+    return None
+
+
+def definitions_in_init(module: Module) -> list[str]:
+    """Return a line for each statement of an `__init__.py` that is more than a re-export."""
+    wrong = []
+    for node in module.tree.body:
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()) | ast.If():
+                continue
+            case ast.Assign(value=ast.Name() | ast.Attribute() | ast.BinOp(op=ast.BitOr())):
+                continue  # another name for what is imported, or for one of several
+            case ast.FunctionDef(name="__getattr__" | "__dir__"):  # how a subpackage loads lazily
+                continue
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                if name.startswith("_"):
+                    continue
+        wrong.append(f"{module.path}:{node.lineno}: {ast.unparse(node).splitlines()[0]}")
+    return wrong
+
+
+MODULES = modules_under(SOURCE)
+PACKAGES = {name: module for name, module in MODULES.items() if module.is_package}
+PUBLIC = {name: module for name, module in MODULES.items() if module.is_public}
+EXPORTING = {name: module for name, module in MODULES.items() if exported(module) is not None}
+
+
+def test_the_source_tree_was_found() -> None:
+    assert {"skate", "skate._base", "skate._engine", "skate.util", "skate.exceptions"} <= MODULES.keys()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_point_downwards(name: str) -> None:
+    assert wrong_imports(MODULES[name], MODULES) == []
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if f"{name}.".startswith(f"{PURE}.")])
+def test_the_state_machine_does_no_io_and_has_no_clock(name: str) -> None:
+    imported = {target.partition(".")[0] for _, target in imported_names(MODULES[name].tree)}
+    assert imported & IMPURE == set()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_is_short_enough_to_read(name: str) -> None:
+    lines = len(MODULES[name].path.read_text(encoding="utf-8").splitlines())
+    assert lines <= LONGEST_MODULE, f"{name} has {lines} lines: split it by idea"
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_module_says_what_it_is_for(name: str) -> None:
+    assert ast.get_docstring(PUBLIC[name].tree), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_an_init_file_only_re_exports(name: str) -> None:
+    assert definitions_in_init(PACKAGES[name]) == []
+
+
+@pytest.mark.parametrize("name", [name for name in PACKAGES if name in PUBLIC])
+def test_a_public_package_names_what_it_exports(name: str) -> None:
+    assert name in EXPORTING, f"{name}/__init__.py has no __all__"
+
+
+@pytest.mark.parametrize("name", EXPORTING)
+def test_what_is_exported_exists_once_and_is_public(name: str) -> None:
+    names = exported(EXPORTING[name]) or []
+    assert len(names) == len(set(names))
+    module = importlib.import_module(name)
+    assert [each for each in names if not hasattr(module, each)] == []
+    assert [each for each in names if each.startswith("_") and each != "__version__"] == []
+
+
+@pytest.mark.parametrize("name", [name for name in PACKAGES if name in EXPORTING])
+def test_what_an_init_file_imports_is_exported(name: str) -> None:
+    imported = {
+        alias.asname or alias.name
+        for node in PACKAGES[name].tree.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "skate"
+        for alias in node.names
+    }
+    names = exported(PACKAGES[name]) or []
+    assert {each for each in imported if not each.startswith("_")} - set(names) == set()
+
+
+def test_importing_skate_is_light() -> None:
+    program = "import sys; import skate; print('\\n'.join(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "skate" in loaded
+    assert HEAVY & set(loaded) == set()
+
+
+def test_the_package_and_its_metadata_agree_on_the_version() -> None:
+    skate = importlib.import_module("skate")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert skate.__version__ == declared
+
+
+def test_every_declared_dependency_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    names = {re.split(r"[^\w.-]", line)[0].lower().replace("_", "-") for line in declared} - {"skate"}
+    pins = [
+        line.partition("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
+    assert len(pins) == len(set(pins))
+    assert names - set(pins) == set()
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (SOURCE / "skate" / "py.typed").is_file()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return the source folder of a package that breaks each rule once."""
+    files = {
+        "skate/__init__.py": "from skate.actor import kill, _hidden\n__all__ = ['kill']\ndef get(): ...\n",
+        "skate/actor.py": "from skate._engine import protocol\n",
+        "skate/_base/__init__.py": "",
+        "skate/_base/ids.py": "import os\n",
+        "skate/_engine/__init__.py": "",
+        "skate/_engine/protocol.py": "def f():\n    from skate import actor\n",
+        "skate/_engine/inline/__init__.py": "import importlib as i\ni.import_module('skate._engine.local')\n",
+        "skate/_engine/local/__init__.py": "import skate._base\n",
+        "skate/util/__init__.py": "import skate\nfrom skate._base import ids, nothing\n",
+        "skate/util/state.py": "import skate._engine\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_an_upward_import_is_found_even_inside_a_function(tree: Path) -> None:
+    modules = modules_under(tree)
+    found = {name: wrong_imports(module, modules) for name, module in modules.items()}
+    assert {name: lines for name, lines in found.items() if lines} == {
+        "skate._engine.protocol": ["protocol.py:2: skate._engine may not import skate (skate.actor)"],
+        "skate._engine.inline": [
+            "__init__.py:2: skate._engine.inline may not import skate._engine.local (skate._engine.local)"
+        ],
+        "skate.util": [
+            "__init__.py:2: skate.util may not import skate._base (skate._base.ids)",
+            "__init__.py:2: skate.util may not import skate._base (skate._base)",
+        ],
+    }
+
+
+def test_a_definition_in_an_init_file_is_found(tree: Path) -> None:
+    (found,) = definitions_in_init(modules_under(tree)["skate"])
+    assert found.endswith("__init__.py:3: def get():")

@@ -1,0 +1,76 @@
+"""Every example runs, on every engine, and says what it promises."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+FILES = sorted(EXAMPLES.glob("*.py"))
+TOUR = EXAMPLES / "04_tour.py"
+ENGINES = ("local", "inline")
+
+# A line that each example but the tour prints when it worked.
+PROOF = {
+    "01_tasks.py": r"^primes: 2 3 5 7 11 13 17 19 23 29 31 37 41 43 47$",
+    "02_actors.py": r"^page-3: 69a50f17, after 2 tries$",
+    "03_objects.py": r"^2000 of 2000 rows found their twin$",
+}
+
+
+def run(example: Path, folder: Path, engine: str) -> str:
+    """Run an example in a folder, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, str(example)],
+        cwd=folder,
+        env={**os.environ, "SKATE_ENGINE": engine, "COLUMNS": "110"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, f"{example.name} failed on {engine}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("example", [path for path in FILES if path != TOUR], ids=lambda path: path.name)
+def test_an_example_runs_and_prints_its_result(example: Path, engine: str, tmp_path: Path) -> None:
+    printed = run(example, tmp_path, engine)
+    assert re.search(PROOF[example.name], printed, flags=re.MULTILINE), printed
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_tour_measures_and_draws_the_timeline(engine: str, tmp_path: Path) -> None:
+    printed = run(TOUR, tmp_path, engine)
+    for what in ("a task, waiting for each", "an actor call, many at once", "get an array of 100 MB"):
+        assert re.search(rf"{what} .*\d", printed), printed
+
+    picture = (tmp_path / "out" / "timeline.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(picture[start : start + 4], "big") for start in (16, 20))
+    assert width > 1000
+    assert height > 200
+
+    # Six rounds: eight blocks, one update and one read in each, and the model's constructor.
+    bars = re.search(r"\((\d+) bars\)", " ".join(printed.split()))
+    assert bars is not None
+    assert int(bars[1]) == 6 * (8 + 1 + 1) + 1
+
+
+@pytest.mark.parametrize("example", FILES, ids=lambda path: path.name)
+def test_an_example_says_what_it_shows_and_stands_in_the_list(example: Path) -> None:
+    tree = ast.parse(example.read_text(encoding="utf-8"))
+    assert "\n\n" in (ast.get_docstring(tree) or ""), "a first sentence, then what it shows"
+    assert f"({example.name})" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+def test_examples_are_numbered_from_one_without_a_gap() -> None:
+    assert FILES
+    assert [int(path.name.partition("_")[0]) for path in FILES] == list(range(1, len(FILES) + 1))

@@ -1,0 +1,102 @@
+"""Scheduling strategies: what they record and what they refuse."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from skate._base.ids import NodeID
+from skate._base.options import TaskOptions
+from skate.util.scheduling_strategies import (
+    DoesNotExist,
+    Exists,
+    In,
+    NodeAffinitySchedulingStrategy,
+    NodeLabelSchedulingStrategy,
+    NotIn,
+    PlacementGroupSchedulingStrategy,
+)
+
+
+def test_a_placement_group_strategy_defaults_to_any_bundle() -> None:
+    strategy = PlacementGroupSchedulingStrategy(None)
+    assert strategy.placement_group_bundle_index == -1
+    assert strategy.placement_group_capture_child_tasks is None
+
+
+def test_a_node_may_be_given_as_id_or_as_digits() -> None:
+    node = NodeID.from_random()
+    assert NodeAffinitySchedulingStrategy(node, soft=True).node_id == node.hex()
+    assert NodeAffinitySchedulingStrategy(node.hex(), soft=False).node_id == node.hex()
+
+
+@pytest.mark.parametrize("node", ["abc", "zz" * 28, "", None, 3, NodeID.nil()])
+def test_something_that_is_no_node_id_is_refused(node: Any) -> None:
+    with pytest.raises(ValueError, match="Invalid node_id"):
+        NodeAffinitySchedulingStrategy(node, soft=False)
+
+
+def test_contradicting_flags_of_a_node_strategy_are_refused() -> None:
+    node = NodeID.from_random()
+    with pytest.raises(ValueError, match="_spill_on_unavailable cannot be set when soft is False"):
+        NodeAffinitySchedulingStrategy(node, soft=False, _spill_on_unavailable=True)
+    with pytest.raises(ValueError, match="_fail_on_unavailable cannot be set when soft is True"):
+        NodeAffinitySchedulingStrategy(node, soft=True, _fail_on_unavailable=True)
+
+
+@pytest.mark.parametrize("operator", [In, NotIn])
+def test_an_operator_needs_values_that_are_strings(operator: type[In]) -> None:
+    name = operator.__name__
+    with pytest.raises(
+        ValueError, match=f"variadic parameter of the {name} operator must be a non-empty tuple"
+    ):
+        operator()
+    with pytest.raises(ValueError, match=f"Type of value in position 1 for the {name} operator must be str"):
+        operator("a", 3)  # type: ignore[arg-type]
+    assert operator("a", "b").values == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("hard", "soft", "message"),
+    [
+        (None, None, "cannot both be empty"),
+        ({}, {}, "cannot both be empty"),
+        (None, ["1"], "The soft parameter must be a map"),
+        (3, None, "The hard parameter must be a map"),
+        ({111: In("a")}, None, "The map key of the hard parameter must be of type str"),
+        ({"a": "b"}, None, "must be one of the `In`, `NotIn`, `Exists` or `DoesNotExist`"),
+    ],
+)
+def test_bad_label_conditions_are_refused(hard: Any, soft: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NodeLabelSchedulingStrategy(hard, soft=soft)
+
+
+@pytest.mark.parametrize(
+    ("operator", "matches"),
+    [
+        (In("us", "eu"), True),
+        (In("ap"), False),
+        (NotIn("ap"), True),
+        (NotIn("eu"), False),
+        (Exists(), True),
+        (DoesNotExist(), False),
+    ],
+)
+def test_a_condition_matches_labels(operator: In | NotIn | Exists | DoesNotExist, matches: bool) -> None:
+    (condition,) = NodeLabelSchedulingStrategy({"region": operator}).hard
+    assert condition.matches({"region": "eu"}) is matches
+
+
+def test_conditions_on_a_label_that_is_not_there() -> None:
+    operators: dict[str, Any] = {"a": In("x"), "b": NotIn("x"), "c": Exists(), "d": DoesNotExist()}
+    conditions = NodeLabelSchedulingStrategy(operators).hard
+    assert [condition.matches({}) for condition in conditions] == [False, True, False, True]
+
+
+def test_strategies_are_accepted_as_options_and_survive_pickling() -> None:
+    strategy = NodeLabelSchedulingStrategy({"region": In("eu")})
+    options = pickle.loads(pickle.dumps(TaskOptions.parse({"scheduling_strategy": strategy})))
+    assert repr(options.scheduling_strategy) == repr(strategy)
