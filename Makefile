@@ -19,9 +19,6 @@ COMPAT ?= ../shared/compat
 COMPAT_LIST ?= open_core
 RAY_SOURCES ?=
 
-# Proofs that are slow or being worked on: killing at random (make chaos), and random stories of the state machine.
-NOT_YET := --ignore=tests/chaos --ignore=tests/engine/local/state/test_random_stories.py -m 'not slow and not chaos'
-
 # Extra arguments for what a target runs: make test ARGS="-k actor -x"
 ARGS ?=
 
@@ -45,7 +42,7 @@ run: setup ## the tour: tasks, actors and objects, what each cost, and out/timel
 	$(BIN)/python examples/04_tour.py
 
 test: setup check ## all checks and all tests
-	$(BIN)/python -m pytest $(NOT_YET) $(ARGS)
+	$(BIN)/python -m pytest $(ARGS)
 
 check: setup ## lint, format, types, import direction
 	$(BIN)/ruff check .

@@ -26,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments)
     settings = prepare(options)
     launcher.adopt_orphans()
+    if settings.skate_python:
+        environment.compile_skate(settings.skate_python)
     results = Results(environment.machine(), describe(settings))
     if results.machine["load"] > 0.5:
         say(f"warning: the load is {results.machine['load']:.1f}; figures are only good on a quiet machine")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,9 +15,7 @@ import pytest
 
 from tests import leaks
 
-# The contract suite on inline is not complete yet (it ends or hangs the run where a program would die):
-# run it with --engine inline.
-ENGINES = ("local",)
+ENGINES = ("inline", "local")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,11 +31,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     leaks.mark_this_run()
-    # A root of our own, so that parallel runs on one machine do not see each other's session folders.
-    # It has to be short: socket paths end at about 100 characters.
-    if "SKATE_TMPDIR" not in os.environ:
-        os.environ["SKATE_TMPDIR"] = root = tempfile.mkdtemp(prefix="skt-")
-        config.add_cleanup(lambda: shutil.rmtree(root, ignore_errors=True))
+    # A shell has programs in the background ignore Ctrl-C, and so would all that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Folders of our own, so that parallel runs on one machine do not see each other's sessions, and no run
+    # sees what an earlier one cached. They have to be short: socket paths end at about 100 characters.
+    for name in ("SKATE_TMPDIR", "SKATE_CACHE_DIR"):
+        if name not in os.environ:
+            os.environ[name] = folder = tempfile.mkdtemp(prefix="skt-")
+            config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 @dataclass

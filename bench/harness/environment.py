@@ -51,6 +51,12 @@ def ray_python() -> str:
     return str(python)
 
 
+def compile_skate(python: str) -> None:
+    """Compile Skate's modules, as pip has done with Ray's: nobody does that for an editable install."""
+    code = "import compileall, os, skate; compileall.compile_dir(os.path.dirname(skate.__file__), quiet=2)"
+    subprocess.run([python, "-c", code], check=True)
+
+
 def versions(python: str, names: tuple[str, ...]) -> dict[str, str | None]:
     """Return the versions of Python and of the named packages that an interpreter has."""
     probe = (

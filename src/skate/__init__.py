@@ -8,55 +8,70 @@
 [0, 1, 4, 9]
 """
 
-from skate import actor, exceptions, remote_function, runtime_context
-from skate._api.cluster import available_resources, cluster_resources, get_gpu_ids, nodes, timeline
-from skate._api.objects import cancel, get, kill, put, wait
-from skate._api.remote import remote
-from skate._api.session import init, is_initialized, shutdown
-from skate._base.generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from skate._base.ids import (
-    ActorClassID,
-    ActorID,
-    FunctionID,
-    JobID,
-    NodeID,
-    PlacementGroupID,
-    TaskID,
-    UniqueID,
-    WorkerID,
-)
-from skate._base.object_ref import ObjectRef
+from typing import TYPE_CHECKING
+
 from skate._version import __version__
-from skate.actor import get_actor, method
-from skate.runtime_context import get_runtime_context
 
-ObjectID = ObjectRef
+if TYPE_CHECKING:
+    from skate import actor, exceptions, remote_function, runtime_context
+    from skate._api.cluster import available_resources, cluster_resources, get_gpu_ids, nodes, timeline
+    from skate._api.objects import cancel, get, kill, put, wait
+    from skate._api.remote import remote
+    from skate._api.session import init, is_initialized, shutdown
+    from skate._base.generator import DynamicObjectRefGenerator, ObjectRefGenerator
+    from skate._base.ids import (
+        ActorClassID,
+        ActorID,
+        FunctionID,
+        JobID,
+        NodeID,
+        PlacementGroupID,
+        TaskID,
+        UniqueID,
+        WorkerID,
+    )
+    from skate._base.logging_config import LoggingConfig as LoggingConfig
+    from skate._base.object_ref import ObjectRef
+    from skate._base.object_ref import ObjectRef as ObjectID
+    from skate.actor import get_actor, method
+    from skate.client_builder import ClientBuilder as ClientBuilder
+    from skate.client_builder import client as client
+    from skate.runtime_context import get_runtime_context
 
-_LAZY = {
-    "ClientBuilder": "client_builder",
-    "LoggingConfig": "_base.logging_config",
-    "client": "client_builder",
+# Names load when they are first used: a node needs few of them, and starts while its driver loads the rest.
+_HOMES = {
+    "_api.cluster": ("available_resources", "cluster_resources", "get_gpu_ids", "nodes", "timeline"),
+    "_api.objects": ("cancel", "get", "kill", "put", "wait"),
+    "_api.remote": ("remote",),
+    "_api.session": ("init", "is_initialized", "shutdown"),
+    "_base.generator": ("DynamicObjectRefGenerator", "ObjectRefGenerator"),
+    "_base.ids": (
+        *("ActorClassID", "ActorID", "FunctionID", "JobID", "NodeID"),
+        *("PlacementGroupID", "TaskID", "UniqueID", "WorkerID"),
+    ),
+    "_base.logging_config": ("LoggingConfig",),
+    "_base.object_ref": ("ObjectRef",),
+    "actor": ("get_actor", "method"),
+    "client_builder": ("ClientBuilder", "client"),
+    "runtime_context": ("get_runtime_context",),
 }
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _SUBMODULES = frozenset(
     (
-        "air",
-        "client_builder",
-        "cloudpickle",
-        "dag",
-        "data",
-        "experimental",
-        "job_config",
-        "job_submission",
-        "llm",
+        *("actor", "air", "client_builder", "cloudpickle", "dag", "data", "exceptions", "experimental"),
+        *("job_config", "job_submission", "llm", "remote_function", "runtime_context", "runtime_env"),
+        *("serve", "train", "tune", "types", "util"),
     )
-) | frozenset(("runtime_env", "serve", "train", "tune", "types", "util"))
+)
 
 
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in _LAZY:
-        value: object = getattr(import_module(f"skate.{_LAZY[name]}"), name)
+    if name == "ObjectID":
+        return __getattr__("ObjectRef")
+    if name in _HOME_OF:
+        value: object = getattr(import_module(f"skate.{_HOME_OF[name]}"), name)
         globals()[name] = value
         return value
     if name in _SUBMODULES:
@@ -66,6 +81,10 @@ def __getattr__(name: str) -> object:
             if error.name != f"skate.{name}":
                 raise
     raise AttributeError(f"module 'skate' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

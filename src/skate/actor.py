@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import skate._engine as engines
 from skate._base.exports import ActorTemplate, Export, MethodInfo, is_async, is_generator
@@ -124,13 +124,20 @@ class ActorClassInheritanceException(TypeError):
     """A class inherits from an actor class."""
 
 
+class ActorClassMetadata(NamedTuple):
+    """What `Class.__ray_metadata__` tells of an actor class: its name, and the class itself."""
+
+    class_name: str
+    modified_class: type
+
+
 class ActorClass(Generic[T]):
     """A class whose `.remote(…)` creates an actor: an instance in a process of its own."""
 
     def __init__(self, kind: type[T], options: ActorOptions) -> None:
         self._kind = kind
         self._options = options
-        self.__ray_metadata__ = self
+        self.__ray_metadata__ = ActorClassMetadata(kind.__name__, kind)
         self.__name__ = kind.__name__
         self.__qualname__ = kind.__qualname__
         self.__module__ = kind.__module__
@@ -187,7 +194,7 @@ class ActorClass(Generic[T]):
             raise ValueError("Actor name cannot be an empty string.")
         if options.namespace == "":
             raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
-        check_options(self.__name__, options)
+        check_options(self.__qualname__, options)
         actor, keep, new = engines.current().create_actor(template, args, kwargs)
         if not new:
             return _handle_of(*engines.current().find_actor(options.name, options.namespace))

@@ -90,16 +90,21 @@ class RuntimeContext:
         return None if task is None else str(task.name)
 
     def get_task_function_name(self) -> str | None:
-        """Return module and qualified name of the running function; None on the driver."""
+        """Return module and name of the running function; None on the driver.
+
+        What encloses the function or class (`make.<locals>.`) is part of the name in asyncio actors alone, as in Ray.
+        """
         facts = self._facts
         task = facts["task"]
         if task is None or task.template is None:
             return None
         template = task.template
-        qualname = template.qualname
+        name = template.qualname
+        if not getattr(self._engine, "is_async_actor", False):
+            name = name.rsplit(".", 1)[-1]
         if facts["actor"] is not None:
-            qualname = f"{qualname}.{task.name.rsplit('.', 1)[-1]}"
-        return f"{template.module}.{qualname}"
+            name = f"{name}.{task.name.rsplit('.', 1)[-1]}"
+        return f"{template.module}.{name}"
 
     @property
     def actor_id(self) -> ActorID:

@@ -321,3 +321,20 @@ def test_streaming_needs_a_generator() -> None:
         check_num_returns("streaming", is_generator=False)
     with pytest.warns(DeprecationWarning, match="Use num_returns='streaming' instead"):
         check_num_returns("dynamic", is_generator=True)
+
+
+@pytest.mark.parametrize("options", [{"num_gpus": 1.5}, {"resources": {"TPU": 2.5}}])
+def test_a_part_of_a_device_on_top_of_whole_ones_is_refused(options: dict[str, Any]) -> None:
+    parsed = TaskOptions.parse(options)
+    with pytest.raises(ValueError, match="must be whole numbers"):
+        parsed.resources()
+
+
+@pytest.mark.parametrize("options", [{"num_gpus": 0.5}, {"num_gpus": 2.0}, {"num_cpus": 1.5}])
+def test_other_parts_are_fine(options: dict[str, Any]) -> None:
+    assert list(TaskOptions.parse(options).resources().values()) == list(options.values())
+
+
+def test_memory_is_counted_in_whole_bytes() -> None:
+    assert TaskOptions.parse({"memory": 2.9}).resources() == {"memory": 2.0}
+    assert TaskOptions.parse({"memory": 0.5}).resources() == {}

@@ -197,7 +197,7 @@ class Driver:
             above = parents.get(pid)
             if pid == self.pid:
                 found = "driver"
-            elif above == self.pid and "node_main" in command_of(pid):
+            elif above == self.pid and "node_boot" in command_of(pid):
                 found = "node"
             elif above in parents and role(above) == "node":
                 found = "template"
@@ -218,7 +218,10 @@ class Driver:
         mine = set(self.processes())
         for pid in pids:
             if pid in mine:
-                os.kill(pid, signal.SIGKILL)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:  # it has ended since, because of the others
+                    continue
 
     def stop_and_kill(self, pids: Iterable[int]) -> None:
         """Kill processes that shall not see each other die."""

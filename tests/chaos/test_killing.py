@@ -47,7 +47,7 @@ def one_round(arena: Arena, seed: int) -> None:
             f"seed {seed}: the driver ended with {code} after {victims} died\n{driver.output()[-6000:]}"
         )
         driver.assert_nothing_left()
-    elif tree["template"] and "node" in victims and "template" in victims:
+    elif not set(tree["node"] + tree["template"]) - set(killed):
         # Nobody is left who could clean up: the next session does.
         driver.wait_all_gone()
         sweep(arena)

@@ -6,7 +6,7 @@ that asks for `fresh` starts its own with the arguments it wants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,16 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(GAP_SECONDS if reason else limit))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    reports = [r for r in terminalreporter.stats.get("xfailed", ()) if "contract/" in r.nodeid]
-    if reports:
-        terminalreporter.section("declared engine gaps")
-        for report in reports:
-            terminalreporter.write_line(f"{report.nodeid}: {report.wasxfail}")
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.when == "call" and not report.passed:
         item.stash[_failed] = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -55,9 +54,6 @@ class Log:
     def items(self) -> list[Any]:
         return self._items
 
-    def __len__(self) -> int:
-        return len(self._items)
-
 
 @skate.remote(num_cpus=0)
 class Counter:
@@ -72,16 +68,6 @@ class Counter:
 
     def read(self) -> int:
         return self.value
-
-
-class Rendezvous:
-    """A barrier for the threads of one actor: `meet` returns once `count` threads are in it."""
-
-    def __init__(self, count: int) -> None:
-        self._barrier = threading.Barrier(count)
-
-    def meet(self) -> None:
-        self._barrier.wait(PATIENCE)
 
 
 def eventually(condition: Callable[[], Any], what: str = "") -> Any:

@@ -358,9 +358,7 @@ def test_remote_wraps_a_class_without_decorator_syntax() -> None:
     assert Plain().one() == 1
 
 
-def test_an_actor_runs_in_a_process_of_its_own(engine: str) -> None:
-    if engine == "inline":
-        pytest.skip("inline is one process by definition")
+def test_an_actor_runs_in_a_process_of_its_own() -> None:
     account, other = Account.remote(), Account.remote()
     pids = skate.get([account.pid.remote(), other.pid.remote()])
     assert len({*pids, os.getpid()}) == 3

@@ -254,3 +254,28 @@ def test_get_inside_a_coroutine_still_returns_the_value() -> None:
             return skate.get(refs[0])
 
     assert skate.get(Blocking.remote().read.remote([skate.put(3)])) == 3
+
+
+def test_a_thread_gets_a_value_while_the_event_loop_waits_for_the_thread() -> None:
+    @skate.remote
+    def double(x: int) -> int:
+        return 2 * x
+
+    @skate.remote(max_concurrency=3)
+    class Blocking:
+        def _in_a_thread(self, x: int) -> int:
+            values: list[int] = []
+            thread = threading.Thread(target=lambda: values.append(skate.get(double.remote(x))))
+            thread.start()
+            thread.join()
+            return values[0]
+
+        async def from_a_coroutine(self, x: int) -> int:
+            return self._in_a_thread(x)
+
+        def from_a_method(self, x: int) -> int:
+            return self._in_a_thread(x)
+
+    actor = Blocking.remote()
+    assert skate.get([actor.from_a_coroutine.remote(i) for i in range(5)]) == [0, 2, 4, 6, 8]
+    assert skate.get([actor.from_a_method.remote(i) for i in range(5)]) == [0, 2, 4, 6, 8]

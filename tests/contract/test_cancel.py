@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import skate
-from skate.exceptions import TaskCancelledError, WorkerCrashedError
+from skate.exceptions import RayTaskError, TaskCancelledError, WorkerCrashedError
 from tests.contract.support import PATIENCE, Log, Signal
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -386,3 +386,29 @@ def test_force_is_refused_for_an_actor_call() -> None:
 def test_cancel_takes_only_refs() -> None:
     with pytest.raises(TypeError):
         skate.cancel("not a ref")
+
+
+def test_the_error_of_a_running_task_shows_where_it_was() -> None:
+    started = Signal.remote()
+    ref = sleep_after.remote(started)
+    skate.get(started.wait.remote())
+    skate.cancel(ref)
+    with pytest.raises(RayTaskError, match="sleep_after") as raised:
+        skate.get(ref)
+    assert isinstance(raised.value, TaskCancelledError)
+
+
+def test_the_error_of_a_cancelled_async_call_is_a_task_error_too() -> None:
+    @skate.remote
+    class Sleeper:
+        async def sleep(self, started: Any) -> None:
+            await started.send.remote()
+            await asyncio.sleep(10 * PATIENCE)
+
+    sleeper, started = Sleeper.remote(), Signal.remote()
+    ref = sleeper.sleep.remote(started)
+    skate.get(started.wait.remote())
+    skate.cancel(ref)
+    with pytest.raises(RayTaskError, match="TaskCancelledError") as raised:
+        skate.get(ref)
+    assert isinstance(raised.value, TaskCancelledError)

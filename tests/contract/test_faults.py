@@ -6,6 +6,7 @@ import os
 import signal as signals
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -310,13 +311,16 @@ def test_a_task_that_changes_folder_and_environment_does_not_disturb_the_driver(
     assert "MESSED_UP" not in os.environ
 
 
-def test_a_task_that_leaves_a_thread_running_returns() -> None:
+def test_a_task_that_leaves_a_thread_running_returns(tmp_path: Path) -> None:
     @skate.remote
-    def leave_thread() -> str:
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    def leave_thread(gate: str) -> str:
+        threading.Thread(target=lambda: open(gate).close(), daemon=True).start()
         return "returned"
 
-    assert skate.get(leave_thread.remote()) == "returned"
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+    assert skate.get(leave_thread.remote(gate)) == "returned"
+    open(gate, "w").close()  # lets the thread end
 
 
 def test_output_of_any_kind_does_not_disturb_a_task() -> None:

@@ -322,3 +322,48 @@ def test_retry_exceptions_restarts_a_generator() -> None:
         yield 1
 
     assert [skate.get(ref) for ref in fails_once.remote()] == [0, 1]
+
+
+@skate.remote(num_cpus=0)
+class Mixed:
+    """Yields small and large items, which may travel by different ways."""
+
+    def items(self, sizes: list[int], friend: Any = None) -> Iterator[Any]:
+        for size in sizes:
+            yield np.full(size, size)
+
+
+@skate.remote(num_cpus=0, max_concurrency=4)
+class MixedThreads:
+    def items(self, sizes: list[int], friend: Any = None) -> Iterator[Any]:
+        for size in sizes:
+            yield np.full(size, size)
+
+
+@skate.remote(num_cpus=0)
+class MixedAsync:
+    async def items(self, sizes: list[int], friend: Any = None) -> AsyncIterator[Any]:
+        for size in sizes:
+            yield np.full(size, size)
+
+
+@pytest.mark.parametrize("kind", [Mixed, MixedThreads, MixedAsync])
+@pytest.mark.parametrize("sizes", [[1, 2, 3], [1, 100_000], [100_000, 1], [50_000, 1, 60_000, 2, 70_000]])
+def test_small_and_large_items_of_an_actor_all_arrive(kind: Any, sizes: list[int]) -> None:
+    source, friend = kind.remote(), Counter.remote()
+    for _ in range(10):
+        streams = [source.items.remote(sizes), source.items.remote(sizes, friend)]
+        assert [[len(skate.get(ref)) for ref in stream] for stream in streams] == [sizes, sizes]
+
+
+def test_an_async_generator_goes_on_whenever_its_reader_moves() -> None:
+    @skate.remote(num_cpus=0, _actor_generator_backpressure_num_objects=2)
+    class Source:
+        async def count(self, log: Any) -> AsyncIterator[int]:
+            for i in range(10):
+                await log.append.remote(i)
+                yield i
+
+    source, log = Source.remote(), Log.remote()
+    for _ in range(10):
+        assert [skate.get(ref) for ref in source.count.remote(log)] == list(range(10))

@@ -291,3 +291,18 @@ def test_util_map_unordered_yields_every_result() -> None:
     from skate.util import map_unordered
 
     assert sorted(map_unordered(identity, range(5))) == [0, 1, 2, 3, 4]
+
+
+def test_a_callback_that_fails_does_not_harm_the_session() -> None:
+    called = threading.Event()
+
+    def fail_to_handle(_: Any) -> None:
+        called.set()
+        raise RuntimeError("of the callback")
+
+    signal = Signal.remote()
+    ref = signal.wait.remote()
+    ref._on_completed(fail_to_handle)
+    skate.get([signal.send.remote(), ref])
+    assert called.wait(PATIENCE)
+    assert skate.get(identity.remote(1)) == 1

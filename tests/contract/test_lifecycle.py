@@ -146,6 +146,29 @@ def test_a_handle_of_another_session_is_an_error(fresh: Start) -> None:
         skate.get(counter.read.remote())
 
 
+def test_waiting_for_refs_of_another_session_alone_is_an_error(fresh: Start) -> None:
+    fresh()
+    old = [skate.put(1), echo.remote(2)]
+    skate.shutdown()
+    fresh()
+    new = skate.put(3)
+    ready, rest = skate.wait([*old, new], num_returns=2)
+    assert skate.get(ready) == [3]
+    assert len(rest) == 2
+    for refs in ([old[0]], old):
+        with pytest.raises(ValueError, match="owner is unknown"):
+            skate.wait(refs)
+
+
+def test_killing_an_actor_of_another_session_is_an_error(fresh: Start) -> None:
+    fresh()
+    counter = Counter.remote()
+    skate.shutdown()
+    fresh()
+    with pytest.raises(skate.exceptions.ActorHandleNotFoundError, match="not valid across Ray sessions"):
+        skate.kill(counter)
+
+
 def test_dropping_refs_after_shutdown_is_harmless(fresh: Start) -> None:
     fresh()
     refs = [skate.put(i) for i in range(10)]
@@ -279,18 +302,21 @@ def test_a_driver_ended_by_a_signal_leaves_nothing(
 ) -> None:
     # What is left, if anything, is found by the leak check after this test.
     started = tmp_path / "started"
-    with subprocess.Popen(
+    driver = subprocess.Popen(
         [*script(BUSY), str(started)],
         env=environment(engine_name),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-    ) as driver:
+    )
+    try:
         eventually(lambda: started.exists() or driver.poll() is not None)
-        assert driver.poll() is None, driver.communicate()[0]
         driver.send_signal(signal)
-        driver.communicate(timeout=PATIENCE)
-    assert driver.returncode != 0
+        output, _ = driver.communicate(timeout=PATIENCE)
+    finally:
+        driver.kill()
+        driver.communicate()
+    assert driver.returncode != 0, output
 
 
 def test_tasks_cannot_start_a_session_of_their_own(fresh: Start) -> None:

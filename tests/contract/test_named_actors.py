@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import skate
+from skate.job_config import JobConfig
 from tests.contract.conftest import Start
 from tests.contract.support import Counter, eventually
 
@@ -207,3 +208,34 @@ def test_names_are_forgotten_at_shutdown(fresh: Start) -> None:
     fresh(namespace="mine")
     with pytest.raises(ValueError, match="forgotten"):
         skate.get_actor("forgotten")
+
+
+@pytest.mark.parametrize(("default", "survives"), [("detached", True), ("non_detached", False)])
+def test_actors_that_an_actor_makes_have_the_lifetime_of_the_job(
+    fresh: Start, default: str, survives: bool
+) -> None:
+    @skate.remote
+    class Parent:
+        def make(self) -> Any:
+            self.child = Counter.remote(7)
+            skate.get(self.child.read.remote())
+            return self.child
+
+    fresh(job_config=JobConfig(default_actor_lifetime=default))
+    parent = Parent.remote()
+    child = skate.get(parent.make.remote())
+    skate.kill(parent)
+    if survives:
+        with pytest.raises(skate.exceptions.RayActorError):
+            skate.get(parent.make.remote())
+        assert skate.get(child.read.remote()) == 7
+    else:
+
+        def is_dead() -> bool:
+            try:
+                skate.get(child.read.remote())
+            except skate.exceptions.RayActorError:
+                return True
+            return False
+
+        eventually(is_dead)

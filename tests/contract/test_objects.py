@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -179,6 +180,13 @@ def test_one_large_object_is_read_by_many_tasks() -> None:
 
     ref = skate.put(np.ones(MB))
     assert skate.get([total.remote(ref) for _ in range(8)]) == [float(MB)] * 8
+
+
+def test_many_threads_get_one_large_object() -> None:
+    with ThreadPoolExecutor(8) as threads:
+        for i in range(50):
+            ref = skate.put(np.full(MB // 8, i))
+            assert {int(array[-1]) for array in threads.map(skate.get, [ref] * 8)} == {i}
 
 
 def test_many_objects_of_different_sizes_keep_apart() -> None:

@@ -91,9 +91,7 @@ def test_an_actor_has_one_id_and_its_calls_have_their_own() -> None:
     assert a["task"] != b["task"]
 
 
-def test_a_worker_id_belongs_to_a_process(engine: str) -> None:
-    if engine == "inline":
-        pytest.skip("inline is one process by definition")
+def test_a_worker_id_belongs_to_a_process() -> None:
     assert skate.get(ids.remote())["worker"] != skate.get_runtime_context().get_worker_id()
 
 
@@ -103,6 +101,30 @@ def test_the_task_name_of_a_call_names_class_and_method() -> None:
 
 def test_the_function_name_of_a_call_names_class_and_method() -> None:
     assert skate.get(Actor.remote().function_name.remote()).endswith("Actor.function_name")
+
+
+def test_function_names_leave_out_what_encloses_them_but_in_async_actors() -> None:
+    def name() -> str | None:
+        return skate.get_runtime_context().get_task_function_name()
+
+    @skate.remote
+    def task() -> str | None:
+        return name()
+
+    @skate.remote
+    class Plain:
+        def method(self) -> str | None:
+            return name()
+
+    @skate.remote
+    class Async:
+        async def method(self) -> str | None:
+            return name()
+
+    here = test_function_names_leave_out_what_encloses_them_but_in_async_actors.__name__
+    assert skate.get(task.remote()) == f"{__name__}.task"
+    assert skate.get(Plain.remote().method.remote()) == f"{__name__}.Plain.method"
+    assert skate.get(Async.remote().method.remote()) == f"{__name__}.{here}.<locals>.Async.method"
 
 
 def test_current_actor_is_the_actor_itself() -> None:

@@ -161,6 +161,18 @@ def test_working_dir_is_a_copy(fresh: Start, folder: Path) -> None:
     assert (folder / "data.txt").read_text() == "from the folder"
 
 
+def test_changes_in_a_working_dir_do_not_reach_the_next_session(fresh: Start, folder: Path) -> None:
+    @skate.remote
+    def overwrite() -> None:
+        Path("data.txt").write_text("changed")
+
+    fresh(runtime_env={"working_dir": str(folder)})
+    skate.get(overwrite.remote())
+    skate.shutdown()
+    fresh(runtime_env={"working_dir": str(folder)})
+    assert skate.get(read_file.remote("data.txt")) == "from the folder"
+
+
 def test_excludes_leave_files_out_of_the_working_dir(fresh: Start, folder: Path) -> None:
     (folder / "skip.bin").write_text("large")
     fresh(runtime_env={"working_dir": str(folder), "excludes": ["*.bin"]})
@@ -216,6 +228,24 @@ def test_a_setup_hook_runs_in_every_worker(fresh: Start) -> None:
 
     fresh(runtime_env={"worker_process_setup_hook": set_up})
     assert skate.get([variable.remote("HOOKED"), Reader.remote().variable.remote("HOOKED")]) == ["yes", "yes"]
+
+
+def break_set_up() -> None:
+    raise ValueError("the hook is broken")
+
+
+@pytest.mark.parametrize("hook", ["contract_hooks.that_is_nowhere", break_set_up])
+def test_a_setup_hook_that_fails_fails_the_tasks(fresh: Start, hook: Any) -> None:
+    fresh(runtime_env={"worker_process_setup_hook": hook})
+    with pytest.raises(skate.exceptions.RuntimeEnvSetupError, match="execute the setup hook method"):
+        skate.get(variable.remote("HOOKED"))
+
+
+@pytest.mark.parametrize("hook", ["contract_hooks.that_is_nowhere", break_set_up])
+def test_a_setup_hook_that_fails_fails_the_actors(fresh: Start, hook: Any) -> None:
+    fresh(runtime_env={"worker_process_setup_hook": hook})
+    with pytest.raises(skate.exceptions.RayActorError, match="execute the setup hook method"):
+        skate.get(Reader.remote().variable.remote("HOOKED"))
 
 
 def make_wheel(folder: Path, name: str) -> Path:

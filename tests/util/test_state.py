@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import skate
 from skate.exceptions import RayTaskError, RuntimeEnvSetupError
 from skate.util import state
 from skate.util.placement_group import placement_group, remove_placement_group
+from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from skate.util.state.common import (
     ActorState,
     Humanify,
@@ -213,6 +216,94 @@ def test_workers_are_listed_while_they_live_and_after(session: None) -> None:
     assert len(everyone) == sum(
         len(state.list_workers(filters=[("is_alive", "=", v)])) for v in ("1", "False")
     )
+
+
+def exit_of(pid: int) -> tuple[str | None, str]:
+    """Wait until a worker has ended; return how the state API describes that."""
+    (row,) = eventually(
+        lambda: state.list_workers(filters=[("pid", "=", pid), ("is_alive", "=", "false")], detail=True)
+    )
+    return row.exit_type, row.exit_detail or ""
+
+
+@skate.remote(num_cpus=0, max_restarts=0)
+class Mortal:
+    def pid(self) -> int:
+        return os.getpid()
+
+    def leave(self) -> None:
+        skate.actor.exit_actor()
+
+    def exit(self, code: int) -> None:
+        sys.exit(code)
+
+
+@pytest.mark.parametrize(
+    ("end", "kind", "words"),
+    [
+        (lambda actor, pid: os.kill(pid, 9), "SYSTEM_ERROR", "OOM"),
+        (lambda actor, pid: os.kill(pid, 15), "SYSTEM_ERROR", "SIGTERM"),
+        (lambda actor, pid: actor.exit.remote(4), "SYSTEM_ERROR", "exit code 4"),
+        (lambda actor, pid: actor.exit.remote(0), "INTENDED_USER_EXIT", "exit code 0"),
+        (lambda actor, pid: actor.leave.remote(), "INTENDED_USER_EXIT", "exit_actor"),
+        (lambda actor, pid: skate.kill(actor), "INTENDED_SYSTEM_EXIT", "ray.kill"),
+    ],
+)
+def test_the_end_of_an_actor_is_explained(session: None, end: Any, kind: str, words: str) -> None:
+    actor = Mortal.remote()
+    pid = skate.get(actor.pid.remote())
+    end(actor, pid)
+    found, detail = exit_of(pid)
+    assert (found, words in detail) == (kind, True), detail
+
+
+def test_the_end_of_a_worker_whose_task_was_cancelled_by_force_is_explained(session: None) -> None:
+    signal = Signal.remote()
+    reference = wait_for.remote(signal)
+    skate.get(signal.wait_for_waiters.remote(1))
+    (row,) = state.list_tasks(filters=[("name", "=", "wait_for")], detail=True)
+    skate.cancel(reference, force=True)
+    kind, detail = exit_of(row.worker_pid)
+    assert (kind, "ray.cancel" in detail) == ("INTENDED_USER_EXIT", True)
+
+
+def test_the_end_of_an_actor_whose_group_was_removed_is_explained(session: None) -> None:
+    group = placement_group([{"CPU": 1}])
+    actor = Mortal.options(
+        num_cpus=1, scheduling_strategy=PlacementGroupSchedulingStrategy(placement_group=group)
+    ).remote()
+    pid = skate.get(actor.pid.remote())
+    remove_placement_group(group)
+    kind, detail = exit_of(pid)
+    assert (kind, "placement group was removed" in detail) == ("INTENDED_SYSTEM_EXIT", True)
+
+
+def test_tasks_of_threads_belong_to_the_task_or_actor_that_started_them(session: None) -> None:
+    def quickly_in_a_thread() -> None:
+        thread = threading.Thread(target=lambda: skate.get(quick.remote()))
+        thread.start()
+        thread.join()
+
+    @skate.remote
+    def task() -> None:
+        quickly_in_a_thread()
+
+    @skate.remote
+    class Actor:
+        def call(self) -> None:
+            quickly_in_a_thread()
+
+    reference = task.remote()
+    skate.get(reference)
+    (child,) = eventually(lambda: state.list_tasks(filters=[("name", "=", "quick")], detail=True))
+    assert child.parent_task_id == reference.task_id().hex()
+    actor, threaded = Actor.remote(), Actor.options(max_concurrency=2).remote()
+    call = actor.call.remote()
+    skate.get([call, threaded.call.remote()])
+    creations = {row.task_id for row in state.list_tasks(filters=[("name", "=", "Actor.__init__")])}
+    parents = {row.parent_task_id for row in state.list_tasks(filters=[("name", "=", "quick")])}
+    assert {reference.task_id().hex(), call.task_id().hex()} < parents
+    assert len(parents & creations) == 1
 
 
 def test_the_node_is_listed(session: None) -> None:

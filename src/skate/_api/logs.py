@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import skate._engine as engines
+
 _FORMAT = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
 
 
@@ -18,4 +20,11 @@ def configure(level: int | str, form: str | None, config: Any) -> None:
     for handler in logger.handlers:
         handler.setFormatter(logging.Formatter(form or _FORMAT))
     if config is not None:
-        config.apply()
+        from skate._engine.common.log_context import log_as
+
+        log_as(config.to_dict(), _facts)
+
+
+def _facts() -> dict[str, Any] | None:
+    running = engines.running()
+    return None if running is None else running.context()

@@ -122,25 +122,41 @@ def wait(
         )
     if timeout is not None and timeout < 0:
         raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
-    # Programs call this in a loop over thousands of references: no Python code for each of them.
-    for kind in set(map(type, ray_waitables)):
-        if kind is not ObjectRef and not issubclass(kind, ObjectRefGenerator):
-            raise TypeError(
-                f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got list containing {kind}"
-            )
+    # Programs call this in a loop over thousands of references, each time with the list that it returned last:
+    # to look at each of them would cost more than the rest.
+    global _rest
+    is_rest = _rest == (id(ray_waitables), len(ray_waitables))
+    if not is_rest:
+        _check_waitables(ray_waitables)
     engine = engines.current()
     if not ray_waitables:
         return [], []
-    if len(ray_waitables) != len(set(map(id, ray_waitables))):
-        raise ValueError("Wait requires a list of unique ray_waitables.")
     if num_returns <= 0:
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(ray_waitables):
         raise ValueError(
             "num_returns cannot be greater than the number of ray_waitables provided to ray.wait."
         )
-    found: tuple[list[Any], list[Any]] = engine.wait(ray_waitables, num_returns, timeout)
-    return found
+    try:
+        ready, rest = engine.wait(ray_waitables, num_returns, timeout)
+    except AttributeError:
+        _check_waitables(ray_waitables)  # somebody may have changed the list
+        raise
+    _rest = (id(rest), len(rest))
+    return ready, rest
+
+
+_rest = (0, 0)  # identity and length of the list that `wait` returned last
+
+
+def _check_waitables(waitables: list[Any]) -> None:
+    for kind in set(map(type, waitables)):
+        if kind is not ObjectRef and not issubclass(kind, ObjectRefGenerator):
+            raise TypeError(
+                f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got list containing {kind}"
+            )
+    if len(waitables) != len(set(map(id, waitables))):
+        raise ValueError("Wait requires a list of unique ray_waitables.")
 
 
 def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) -> None:

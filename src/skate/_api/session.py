@@ -134,6 +134,9 @@ def init(
     lifetime = getattr(job_config, "default_actor_lifetime", None)
     if lifetime:
         metadata["default_actor_lifetime"] = str(lifetime)
+    logging_config = _logging_config(logging_config, job_config)
+    if logging_config is not None:
+        metadata["logging_config"] = logging_config.to_dict()
     if configure_logging:
         from skate._api.logs import configure
 
@@ -163,7 +166,10 @@ def init(
             metadata=metadata,
         )
     elif found:
-        from skate._engine.local import driver, long_lived
+        from skate._engine.local.interrupts import held_back
+
+        with held_back():  # else msgspec may be left in a state in which it crashes
+            from skate._engine.local import driver, long_lived
 
         running = driver.connect(
             long_lived.find(found),
@@ -173,9 +179,9 @@ def init(
             metadata=metadata,
         )
     else:
-        from skate._engine.local import driver
+        from skate._engine.local import booting
 
-        running = driver.start(
+        running = booting.start(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             custom=resources,
@@ -192,10 +198,25 @@ def init(
     return _context(running)
 
 
+def _logging_config(given: Any, job_config: Any) -> Any:
+    """Return how the job wants to log: as `init` says, or its job, or the environment; None for as Python does."""
+    found = given or getattr(job_config, "py_logging_config", None)
+    if found is None and any(name.endswith("_LOGGING_CONFIG_ENCODING") for name in os.environ):
+        from skate._base.logging_config import LoggingConfig
+
+        found = LoggingConfig.from_environment()
+    return found
+
+
 def _unknown_keyword(keyword: str) -> Exception:
     import difflib
     import inspect
 
+    if keyword == "allow_multiple":
+        return RuntimeError(
+            "`allow_multiple` is for several connections by Ray Client, which Skate has none of. Do not pass the "
+            "`allow_multiple` to `ray.init` to fix the issue."
+        )
     close = difflib.get_close_matches(keyword, list(inspect.signature(init).parameters), 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return RuntimeError(
@@ -277,10 +298,3 @@ def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = F
         return  # a worker does not end the session it works for
     engines.leave()
     engine.shutdown()
-
-
-def _start_default() -> None:
-    init()
-
-
-engines.set_starter(_start_default)

@@ -215,6 +215,10 @@ class IdFactory:
         """Return a new actor id."""
         return self._prefix + self._next().to_bytes(COUNTER_SIZE, "big") + self._session + self.job
 
+    def is_of_session(self, actor: bytes) -> bool:
+        """Tell whether an actor was made in this session."""
+        return actor[PROCESS_SIZE + COUNTER_SIZE :].startswith(self._session)
+
     def group(self) -> bytes:
         """Return a new placement group id."""
         return self._prefix + self._next().to_bytes(COUNTER_SIZE, "big") + b"\0" * 6 + self.job

@@ -122,7 +122,14 @@ class ObjectRef(Generic[T]):
                 value = ref._need_engine().value_of(ref)
             except BaseException as error:  # the callback is the one to judge it
                 value = error
-            callback(value)
+            try:
+                callback(value)
+            except Exception:  # it runs in a thread that others depend on
+                import logging
+                import traceback
+
+                # As text: a record of the exception itself would keep all that the callback refers to.
+                logging.getLogger("skate").error("A callback of %r failed:\n%s", ref, traceback.format_exc())
 
         self._need_engine().when_ready(self, deliver)
         return self
@@ -178,7 +185,7 @@ class ObjectRef(Generic[T]):
 
     def __del__(self) -> None:
         # Only references that the engine's directory knows have to be reported.
-        if self._known and self._engine is not None:
+        if self._known:
             self._engine.reference_dropped(self)
 
 
@@ -196,6 +203,20 @@ def _fill(future: Future[Any], ref: ObjectRef[Any]) -> None:
 reviver: Callable[[bytes], ObjectRef[Any]] | None = None
 
 
+# Set by an engine that can do it for many at once in less time.
+reviver_of_many: Callable[[list[bytes]], list[ObjectRef[Any]]] | None = None
+
+
 def revive(id: bytes) -> ObjectRef[Any]:
     """Return the reference with this id, tied to the running engine if there is one."""
     return ObjectRef(id) if reviver is None else reviver(id)
+
+
+def revive_many(wanted: list[bytes]) -> list[ObjectRef[Any]]:
+    """Return the references with these ids."""
+    return list(map(revive, wanted)) if reviver_of_many is None else reviver_of_many(wanted)
+
+
+def next_reference() -> ObjectRef[Any]:
+    """Stand in a stream for the next of the references that its payload lists."""
+    raise ValueError("this pickle has its references elsewhere: only skate.get can read it")

@@ -13,6 +13,7 @@ from skate._base.labels import fallback_strategy_problem, label_selector_problem
 
 NONE = type(None)
 RESOURCE_UNIT = 0.0001
+_DEVICES = ("GPU", "TPU", "neuron_cores", "HPU", "NPU")  # what can be counted
 
 
 class Rule(NamedTuple):
@@ -68,6 +69,16 @@ def quantity_problem(name: str, quantity: Any) -> str | None:
     if quantity != quantity or quantity == float("inf"):
         return f"The quantity of resource {name} must be finite. Got {quantity}."
     return None
+
+
+def check_devices(asked: Mapping[str, float | None]) -> None:
+    """Raise ValueError where a part of a device is asked for on top of whole ones: nothing could use that."""
+    for name in _DEVICES:
+        quantity = asked.get(name)
+        if quantity is not None and quantity > 1 and quantity != int(quantity):
+            raise ValueError(
+                f"{name} resource quantities >1 must be whole numbers. The specified quantity {quantity} is invalid."
+            )
 
 
 def _quantity(keyword: str) -> Rule:

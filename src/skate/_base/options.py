@@ -17,6 +17,7 @@ from skate._base.option_rules import (
     METHOD_RULES,
     TASK_RULES,
     Rule,
+    check_devices,
     check_together,
     unknown_option,
 )
@@ -212,11 +213,12 @@ class _WorkOptions(_Options):
             **(self.custom_resources or {}),
             "CPU": default_cpus if self.num_cpus is None else self.num_cpus,
             "GPU": self.num_gpus,
-            "memory": self.memory,
+            "memory": None if self.memory is None else int(self.memory),  # whole bytes
             "object_store_memory": self.object_store_memory,
         }
         if self.accelerator_type is not None:
             asked[f"accelerator_type:{self.accelerator_type}"] = ACCELERATOR_SHARE
+        check_devices(asked)
         return {name: float(quantity) for name, quantity in asked.items() if quantity}
 
 

@@ -5,11 +5,16 @@ stream, and the buffers, each aligned so that vector instructions like them:
 
     b"\x01" pad[3] | u32 count | u64 stream size | u64 size of each buffer … | stream | buffer | …
 
+When a value holds many references, a list of them comes before that, so that the reader makes them all at once:
+
+    b"\x02" pad[3] | u32 count | id | id | … | payload as above, aligned
+
 Readers of shared memory hand the mapped pages to `loads`, and the arrays they get back lie there.
 """
 
 from __future__ import annotations
 
+import gc
 import io
 import pickle
 import struct
@@ -20,12 +25,20 @@ from typing import Any, Protocol
 
 import cloudpickle
 
+from skate._base import ids
+from skate._base.copying import copy
+from skate._base.object_ref import ObjectRef, next_reference, revive_many
 from skate._base.reducers import REDUCERS
 
 ALIGNMENT = 64
+MANY = 16  # references in one value from which on they are listed
 _MARK = b"\x01\0\0\0"
 _COUNT = struct.Struct("<4sIQ")
-_PLAIN = frozenset((int, float, bool, str, bytes, type(None)))
+_LIST_MARK = b"\x02\0\0\0"
+_LIST = struct.Struct("<4sI")
+_ID = struct.Struct(f"{ids.OBJECT_SIZE}s")
+PLAIN = frozenset((int, float, bool, str, bytes, type(None)))  # of which nothing has to be asked
+NO_ARGUMENTS = pickle.dumps(((), None), 5)
 _PROTO_BYTE = pickle.dumps(None, 5)[0]
 
 Buffer = bytes | bytearray | memoryview
@@ -49,8 +62,12 @@ context = _Context()
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     """Pickles by value what the receiver could not import, and keeps CPU tensors out of band."""
 
+    listed: list[bytes] | None = None  # ids of references that are kept out of the stream
+
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
+        if kind is ObjectRef:
+            return self._reduce_reference(obj)
         registered = REDUCERS.get(kind)
         if registered is not None:
             return registered(obj)
@@ -60,16 +77,40 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
                 return reduced
         return super().reducer_override(obj)
 
+    def _reduce_reference(self, reference: ObjectRef[Any]) -> Any:
+        if self.listed is None or not context.collected or len(context.collected) < MANY:
+            return NotImplemented  # a few are better off in the stream
+        if reference._engine is not None:
+            reference._engine.reference_pickled(reference)
+        self.listed.append(reference._id)
+        return next_reference, ()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a stream whose references are listed elsewhere."""
+
+    def __init__(self, stream: Buffer, buffers: Sequence[Any], references: list[Any]) -> None:
+        super().__init__(io.BytesIO(stream), buffers=buffers)
+        self._next_reference = iter(references).__next__
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "next_reference" and module == next_reference.__module__:
+            return self._next_reference
+        return super().find_class(module, name)
+
 
 class Serialized:
     """A value as a pickle stream, its out-of-band buffers and the references inside it."""
 
-    __slots__ = ("_views", "references", "size", "stream")
+    __slots__ = ("_list", "_views", "references", "size", "stream")
 
-    def __init__(self, stream: bytes, views: list[memoryview], references: list[Any]) -> None:
+    def __init__(
+        self, stream: bytes, views: list[memoryview], references: list[Any], listed: Sequence[bytes] = ()
+    ) -> None:
         self.stream = stream
         self.references = references
         self._views = views
+        self._list = b""
         if views:
             size = _aligned(_COUNT.size + 8 * len(views) + len(stream))
             for view in views:
@@ -77,17 +118,24 @@ class Serialized:
             self.size = size
         else:
             self.size = len(stream)
+        if listed:
+            found = _LIST.pack(_LIST_MARK, len(listed)) + b"".join(listed)
+            self._list = found.ljust(_aligned(len(found)), b"\0")
+            self.size += len(self._list)
 
     def to_bytes(self) -> bytes:
         """Return the whole payload as one byte string."""
         if not self._views:
-            return self.stream
+            return self._list + self.stream if self._list else self.stream
         target = bytearray(self.size)
         self.write_into(memoryview(target))
         return bytes(target)
 
     def write_into(self, target: memoryview) -> None:
         """Write the payload to `target`, which has at least `size` bytes."""
+        if self._list:
+            target[: len(self._list)] = self._list
+            target = target[len(self._list) :]
         if not self._views:
             target[: len(self.stream)] = self.stream
             return
@@ -97,13 +145,13 @@ class Serialized:
         target[: len(head)] = head
         position = _aligned(len(head))
         for view in views:
-            target[position : position + view.nbytes] = view
+            copy(target[position:], view)
             position = _aligned(position + view.nbytes)
 
 
 def serialize(value: Any) -> Serialized:
     """Serialize any value; raises TypeError or PicklingError when a part of it cannot be."""
-    if type(value) in _PLAIN:
+    if type(value) in PLAIN:
         return Serialized(pickle.dumps(value, 5), [], [])
     previous = context.collected
     references: list[Any] = []
@@ -119,23 +167,29 @@ def serialize(value: Any) -> Serialized:
 
     try:
         with io.BytesIO() as file:
-            Pickler(file, protocol=5, buffer_callback=keep).dump(value)
+            pickler = Pickler(file, protocol=5, buffer_callback=keep)
+            pickler.listed = []
+            pickler.dump(value)
             stream = file.getvalue()
     finally:
         context.collected = previous
-    return Serialized(stream, views, references)
+    return Serialized(stream, views, references, pickler.listed)
 
 
 def dumps(value: Any) -> bytes:
     """Return `value` as one byte string."""
+    if type(value) in PLAIN:
+        return pickle.dumps(value, 5)
     return serialize(value).to_bytes()
 
 
 def dumps_call(args: Sequence[Any], kwargs: dict[str, Any]) -> Serialized:
     """Serialize the arguments of a call; the common case of a few plain values takes a short cut."""
     if not kwargs:
+        if not args:
+            return Serialized(NO_ARGUMENTS, [], [])
         for arg in args:
-            if type(arg) not in _PLAIN:
+            if type(arg) not in PLAIN:
                 break
         else:
             return Serialized(pickle.dumps((args, None), 5), [], [])
@@ -146,6 +200,29 @@ def loads(data: Buffer) -> Any:
     """Return the value of a payload; arrays in it are read-only views of `data`."""
     if data[0] == _PROTO_BYTE:
         return pickle.loads(data)
+    if data[0] == _LIST_MARK[0]:
+        return _loads_with_list(data)
+    stream, buffers = _split(data)
+    return pickle.loads(stream, buffers=buffers)
+
+
+def _loads_with_list(data: Buffer) -> Any:
+    _, count = _LIST.unpack_from(data)
+    end = _LIST.size + _ID.size * count
+    rest = data[_aligned(end) :]
+    stream, buffers = (rest, ()) if rest[0] == _PROTO_BYTE else _split(rest)
+    collects = gc.isenabled()
+    gc.disable()  # else it looks in vain, again and again, for garbage among what is being made
+    try:
+        references = revive_many([id for (id,) in _ID.iter_unpack(data[_LIST.size : end])])
+        return _Unpickler(stream, buffers, references).load()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _split(data: Buffer) -> tuple[Buffer, Sequence[memoryview]]:
+    """Return the stream of a payload, and its buffers, all of them read-only."""
     _, count, stream_size = _COUNT.unpack_from(data)
     sizes = struct.unpack_from(f"<{count}Q", data, _COUNT.size)
     view = memoryview(_align(data) if type(data) is bytes else data).toreadonly()
@@ -155,7 +232,7 @@ def loads(data: Buffer) -> Any:
     for size in sizes:
         buffers.append(view[position : position + size])
         position = _aligned(position + size)
-    return pickle.loads(view[start : start + stream_size], buffers=buffers)
+    return view[start : start + stream_size], buffers
 
 
 def _align(data: bytes) -> Buffer:

@@ -4,6 +4,6 @@
 when there is none, as Ray does at the first call that needs it.
 """
 
-from skate._engine.holder import adopt, current, leave, running, set_starter
+from skate._engine.holder import adopt, current, leave, running
 
-__all__ = ["adopt", "current", "leave", "running", "set_starter"]
+__all__ = ["adopt", "current", "leave", "running"]

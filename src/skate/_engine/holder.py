@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from skate._engine.protocol import Engine
 
 _engine: Any = None
-_starter: Callable[[], None] | None = None
 _lock = threading.RLock()
 
 
@@ -19,8 +18,8 @@ def current() -> Any:
     if _engine is None:
         with _lock:
             if _engine is None:
-                assert _starter is not None, "skate's package sets the starter"
-                _starter()
+                # The package loads what starts an engine when it is asked for it.
+                sys.modules[__name__.partition(".")[0]].init()
     return _engine
 
 
@@ -39,9 +38,3 @@ def leave() -> None:
     """Forget the running engine."""
     global _engine
     _engine = None
-
-
-def set_starter(starter: Callable[[], None]) -> None:
-    """Set what starts the default engine."""
-    global _starter
-    _starter = starter

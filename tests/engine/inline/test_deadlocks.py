@@ -115,6 +115,22 @@ def test_a_coroutine_that_blocks_its_own_loop_is_told() -> None:
     assert skate.get(actor.inner.remote()) == 1
 
 
+def test_a_call_that_waited_in_vain_for_its_argument_runs_when_it_comes() -> None:
+    @skate.remote
+    class Actor:
+        def shout(self, text: str) -> str:
+            return text.upper()
+
+    gate, actor = Gate.remote(), Actor.remote()
+    ref = actor.shout.remote(gate.passed.remote())
+    with pytest.raises(
+        DeadlockError, match=r"(?s)call Actor.shout waits for its arguments.*Gate.passed waits"
+    ):
+        skate.get(ref)
+    gate.open.remote()
+    assert skate.get(ref) == "PASSED"
+
+
 def test_a_task_that_waits_for_resources_names_their_holder() -> None:
     @skate.remote
     class Holder:

@@ -105,7 +105,7 @@ def test_packages_cannot_be_installed_and_the_error_says_what_to_do(field: str) 
 
 
 def test_surroundings_nest() -> None:
-    environments = Environments({})
+    environments = Environments({}, "")
     outer, inner = Home({"INLINE_A": "outer"}), Home({"INLINE_B": "inner"})
     with environments.inside(outer):
         with environments.inside(inner):

@@ -123,3 +123,25 @@ def test_a_held_back_message_is_sent_though_nobody_waits(end: End) -> None:
 def test_a_closed_peer_is_told(end: End) -> None:
     end.peer.close()
     assert end.hub.attend(end.closed.is_set, 10)
+
+
+def test_what_comes_just_before_a_thread_waits_is_not_missed(end: End) -> None:
+    leading, over = threading.Event(), threading.Event()
+
+    def lead() -> None:
+        end.hub.attend(lambda: leading.set() or over.is_set())
+
+    leader = threading.Thread(target=lead)
+    leader.start()
+    leading.wait()
+    looks = iter([False])  # the second time, it is there: the leader has read it in between, and woke nobody
+    waiter = threading.Thread(target=lambda: end.hub.attend(lambda: next(looks, True)), daemon=True)
+    while end.hub._leader is None:  # nobody tells when a thread has taken the lead
+        pass
+    waiter.start()
+    waiter.join(10)
+    missed = waiter.is_alive()
+    over.set()
+    end.peer.send(m.Recall())  # wakes the leader
+    leader.join()
+    assert not missed

@@ -182,7 +182,7 @@ def test_an_address_without_a_node_is_explained(root: Path, address: str, words:
 
 
 def test_another_python_is_refused(node: long_lived.NodeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.python_version", lambda: "3.99.1")
+    monkeypatch.setattr(session, "python_version", lambda: "3.99.1")
     with pytest.raises(ConnectionError, match=r"Python 3\.99"):
         long_lived.find("auto")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import traceback
 
 # The directory of the package: frames of files in it are ours.
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
@@ -21,6 +24,8 @@ def render_exception(exc: BaseException, *, skip_frames: int = 0) -> str:
         exc: The exception.
         skip_frames: How many of its outermost frames to leave out.
     """
+    import traceback  # takes a while to load, and is needed when something fails
+
     summary: traceback.TracebackException | None = traceback.TracebackException.from_exception(exc)
     assert summary is not None
     if skip_frames:

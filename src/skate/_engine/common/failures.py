@@ -43,6 +43,12 @@ def crashed(name: str, pid: int, code: int | None, lines: Sequence[str], why: st
     )
 
 
+def no_worker(code: int | None, lines: Sequence[str]) -> bytes:
+    """Workers end before they are ready, one after the other."""
+    log = "".join(f"\n  {line}" for line in lines)
+    return as_error(f"Failed to startup worker: {exit_text(code)} The last lines of its log:{log or ' none'}")
+
+
 def actor_died(
     actor: bytes,
     class_name: str,
@@ -99,6 +105,23 @@ def no_such_actor(name: str, namespace: str) -> str:
     )
 
 
+def foreign_reference(reference: object, *, several: bool = False) -> str:
+    """A reference is used in another session than its own."""
+    what = "Ray objects" if several else "a Ray object"
+    return (
+        f"An application is trying to access {what} whose owner is unknown: {reference!r} belongs to another session, "
+        "which has ended, and its object with it. References can only be used in the session that made them."
+    )
+
+
+def foreign_handle(actor: bytes) -> str:
+    """A handle is used in another session than its own."""
+    return (
+        f"ActorHandle objects are not valid across Ray sessions: the actor {actor.hex()} is not of this session, and "
+        "the session that made the handle has ended."
+    )
+
+
 def too_large(size: int, budget: int) -> str:
     """An object is larger than the whole object store."""
     return (
@@ -129,9 +152,9 @@ def cannot_fit(asked: Mapping[str, float], exist: Mapping[str, float]) -> str:
 
 def exit_text(code: int | None) -> str:
     """Say how a process ended, from its exit code."""
-    if code is None or code == 0:
+    if code is None:
         return ""
-    if code > 0:
+    if code >= 0:
         return f"The process ended with exit code {code}."
     return f"The process was ended by {signal_name(-code)} (signal {-code})."
 

@@ -424,7 +424,7 @@ class Actors:
         error = Value.failure(failures.group_removed(actor=True))
         for actor in list(self.table.values()):
             if actor.spec.group == group and actor.state is not DEAD:
-                self.die(actor, error, "placement group removed")
+                self.die(actor, error, "its placement group was removed")
 
     def close(self) -> None:
         """End all actors."""

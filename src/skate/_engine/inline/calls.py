@@ -13,6 +13,7 @@ from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._base.serialization import loads
 from skate._engine.common import failures
 from skate._engine.common.calls import DYNAMIC, Dependencies, pack_arguments, split_arguments
+from skate._engine.common.outcomes import task_error
 from skate._engine.common.states import FAILED, FINISHED, WAITING
 from skate._engine.inline.context import Running, Spec
 from skate._engine.inline.objects import Objects, Value
@@ -178,9 +179,12 @@ class Call:
         if not self.done:
             self._finish(FINISHED)
 
-    def cancellation(self) -> Value:
-        """Return the error of a call that was cancelled."""
-        return Value.failure(failures.cancelled(self.id))
+    def cancellation(self, at: BaseException | None = None) -> Value:
+        """Return the error of a call that was cancelled; of one that was running, it shows where it was."""
+        if at is None:
+            return Value.failure(failures.cancelled(self.id))
+        error = exceptions.TaskCancelledError(self.id.hex()).with_traceback(at.__traceback__)
+        return Value.error(task_error(error, self.name))
 
     def _finish(self, state: str) -> None:
         self.done = True

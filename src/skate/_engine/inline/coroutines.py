@@ -82,9 +82,9 @@ class Coroutines:
         try:
             async with actor.semaphores[call.group]:
                 await self._run(call, host, running)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if host.is_current:  # else the call runs again in the new instance
-                call.fail(call.cancellation())
+                call.fail(call.cancellation(error))
         except passing() as error:
             call.fail(Value.error(ended_by(error)))
             loop.interrupt(error)

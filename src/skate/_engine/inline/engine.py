@@ -26,7 +26,7 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
-from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.serialization import serialize
 from skate._engine.common import failures
@@ -36,7 +36,6 @@ from skate._engine.common.tables import group_table, node_row
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.calls import WORKER, Arguments, Call
 from skate._engine.inline.context import current
-from skate._engine.inline.deadlock import would_wait_forever
 from skate._engine.inline.environments import Environments
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.groups import Group
@@ -48,6 +47,7 @@ from skate._engine.inline.scheduler import Scheduler
 from skate._engine.inline.streams import Stream
 from skate._engine.inline.tasks import Tasks
 from skate._engine.inline.views import Views
+from skate._engine.inline.waiting import Waiting
 
 
 class InlineEngine:
@@ -69,11 +69,13 @@ class InlineEngine:
         self.namespace = namespace
         self.metadata = metadata
         base = os.environ.get("SKATE_TMPDIR") or tempfile.gettempdir()
-        folder = f"session-inline-{os.getpid()}-{secrets.token_hex(3)}"
-        self.session = os.path.join(base, f"skate-{os.getuid()}", folder)  # a name: nothing is kept there
+        folder = f"inline-{os.getpid()}-{secrets.token_hex(3)}"
+        self.session = os.path.join(
+            base, f"skate-{os.getuid()}", folder
+        )  # made when there is something to keep
         factory = ids.IdFactory(WORKER, self.job, self.node)
         self._ids = factory
-        self.environments = Environments(environment)
+        self.environments = Environments(environment, self.session)
         self.progress = Progress()
         self.guests = Guests(self.progress)
         self.objects = Objects(self.progress, factory, int(total["object_store_memory"]))
@@ -90,6 +92,9 @@ class InlineEngine:
         self.actors.methods = self.methods
         self.actors.record = lambda call: self.tasks.history.append(call.row())
         self.views = Views(self)
+        self._waiting = Waiting(
+            self.objects, self.progress, self.scheduler, self.methods, self.views, self._maker
+        )
         self.objects.get = self.get
         self.objects.on_awaited = self._awaited
         self.objects.install()
@@ -122,77 +127,13 @@ class InlineEngine:
 
     def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
         """Return the values of references; raise the first error."""
-        self.objects.check(references)
-        self._check_cancelled()
-
-        def all_there() -> bool:
-            return any(r._state == ERROR for r in references) or all(r._state != PENDING for r in references)
-
-        if not all_there():
-            with self.scheduler.lending():
-                self.scheduler.retry()
-                self.progress.until(all_there, timeout, lambda: self._in_vain("get", references))
-        self.objects.check_open()
-        for reference in references:
-            if reference._state == ERROR:
-                self.objects.value_of(reference)
-        pending = sum(reference._state == PENDING for reference in references)
-        if pending:
-            raise exceptions.GetTimeoutError(
-                f"Get timed out: {pending} of {len(references)} objects are not ready after {timeout} s. "
-                "skate.util.state.why(ref) says what they wait for."
-            )
-        return [self.objects.value_of(reference) for reference in references]
-
-    def _in_vain(self, what: str, waitables: Sequence[Any]) -> BaseException:
-        references = [w for w in waitables if isinstance(w, ObjectRef) and w._state == PENDING]
-        names = ", ".join(map(repr, references[:3])) + (", …" if len(references) > 3 else "")
-        error = would_wait_forever(f"{what}({names})", self.views.why(references))
-        for reference in references:
-            # Else it would run once this error has made the actor free: for nobody, and perhaps round and round.
-            actor, call = self._maker(ids.task_of(reference._id))
-            if actor is not None and isinstance(call, MethodCall) and not call.claimed:
-                self.methods.fail(actor, call, Value.error(error))
-        return error
-
-    def _maker(self, task: bytes) -> tuple[Actor | None, Call | None]:
-        """Return who runs a task or call that is not done, and what it is."""
-        id = ids.actor_of(task)
-        if id is None:
-            return None, self.tasks.table.get(task)
-        actor = self.actors.table.get(id)
-        return actor, None if actor is None else actor.calls.get(task)
-
-    @staticmethod
-    def _check_cancelled() -> None:
-        running = current.get()
-        if running is not None and running.cancelled:
-            raise exceptions.TaskCancelledError(running.task.hex())
+        return self._waiting.get(references, timeout)
 
     def wait(
         self, references: list[Any], num_returns: int, timeout: float | None
     ) -> tuple[list[Any], list[Any]]:
         """Split references into those that are ready, at most `num_returns`, and the rest."""
-        self.objects.check([waitable for waitable in references if isinstance(waitable, ObjectRef)])
-        self._check_cancelled()
-
-        def enough() -> bool:
-            found = 0
-            for waitable in references:
-                found += _is_ready(waitable)
-                if found >= num_returns:
-                    return True
-            return False
-
-        with self.scheduler.lending():
-            self.scheduler.retry()
-            self.progress.until(enough, timeout, lambda: self._in_vain("wait", references))
-        self.objects.check_open()
-        ready: list[Any] = []
-        rest: list[Any] = []
-        for waitable in references:
-            (ready if len(ready) < num_returns and _is_ready(waitable) else rest).append(waitable)
-        return ready, rest
+        return self._waiting.wait(references, num_returns, timeout)
 
     def free(self, references: Sequence[ObjectRef[Any]]) -> None:
         """Drop the values of these references now."""
@@ -230,6 +171,14 @@ class InlineEngine:
             self.cancel_task(child, force=False, recursive=True)
         self._settle_down()
 
+    def _maker(self, task: bytes) -> tuple[Actor | None, Call | None]:
+        """Return who runs a task or call that is not done, and what it is."""
+        id = ids.actor_of(task)
+        if id is None:
+            return None, self.tasks.table.get(task)
+        actor = self.actors.table.get(id)
+        return actor, None if actor is None else actor.calls.get(task)
+
     # ------------------------------------------------------------ actors
 
     def create_actor(
@@ -262,9 +211,7 @@ class InlineEngine:
         self.objects.check_open()
         found = self.actors.table.get(actor)
         if found is None:
-            raise exceptions.ActorHandleNotFoundError(
-                f"The actor {actor.hex()} is not of this session: the session that made the handle has ended."
-            )
+            raise exceptions.ActorHandleNotFoundError(failures.foreign_handle(actor))
         if 0 < limit <= len(found.calls):
             raise exceptions.PendingCallsLimitExceeded(
                 f"The actor has {len(found.calls)} calls pending, and max_pending_calls is {limit}: get some of the "
@@ -278,6 +225,8 @@ class InlineEngine:
     def kill(self, actor: bytes, *, no_restart: bool) -> None:
         """Kill an actor."""
         self.objects.check_open()
+        if actor not in self.actors.table:
+            raise exceptions.ActorHandleNotFoundError(failures.foreign_handle(actor))
         self.actors.kill(actor, no_restart=no_restart)
         self._settle_down()
 
@@ -463,12 +412,7 @@ class InlineEngine:
         self.objects.close("shutdown() was called")
         self.guests.close()
         self.progress.close()
-
-
-def _is_ready(waitable: Any) -> bool:
-    if type(waitable) is ObjectRef:
-        return waitable._state != PENDING
-    return bool(waitable._stream.ready())
+        self.environments.close()
 
 
 def start(

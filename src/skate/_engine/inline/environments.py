@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from skate._base.errors import RuntimeEnvSetupError
@@ -57,8 +58,9 @@ class Home:
 class Environments:
     """Makes runtime environments, and lets code run in them."""
 
-    def __init__(self, job: dict[str, Any]) -> None:
+    def __init__(self, job: dict[str, Any], session: str) -> None:
         self.job = job
+        self._session = session
         self._made: dict[str, Home] = {}
         self._outside: Surroundings | None = None  # the driver's, while something else runs
         self._thread = 0  # which thread's code has its surroundings; they are the whole process' in truth
@@ -96,12 +98,18 @@ class Environments:
         from skate._engine.common.environments import default_cache_dir, prepare, run_setup_hook
 
         refuse(environment)
-        prepared = prepare(environment, default_cache_dir())
+        prepared = prepare(environment, default_cache_dir(), session_dir=Path(self._session))
         made = Home(prepared.env_vars, prepared.cwd, prepared.sys_path)
         if prepared.setup_hook is not None:
             with self.inside(made):  # what the hook changes is there for all
                 run_setup_hook(prepared.setup_hook)
         return made
+
+    def close(self) -> None:
+        """Remove the files that were made for this session."""
+        import shutil
+
+        shutil.rmtree(self._session, ignore_errors=True)
 
     @contextmanager
     def inside(self, home: Home) -> Iterator[None]:

@@ -277,7 +277,7 @@ class Host:
         if isinstance(error, KilledHere):
             pass  # all has been said when it was killed
         elif call.cancelled:
-            call.fail(call.cancellation())
+            call.fail(call.cancellation(error))
         elif isinstance(error, ExitRequest):
             call.fail(self._actors.died(actor, EXITED))
             self._actors.leave(actor, EXITED)

@@ -198,14 +198,12 @@ class Objects:
 
     # ------------------------------------------------------------ values
 
-    def check(self, references: Sequence[ObjectRef[Any]]) -> None:
+    def check(self, references: Sequence[ObjectRef[Any]], *, several: bool = False) -> None:
         """Raise if a reference is not of this session, or the session is over."""
         for reference in references:
             if reference._engine is not self:
                 reference._need_engine()
-                raise ValueError(
-                    f"{reference!r} belongs to another session, which has ended: its object ended with it."
-                )
+                raise ValueError(failures.foreign_reference(reference, several=several))
         self.check_open()
 
     def check_open(self) -> None:

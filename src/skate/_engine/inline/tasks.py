@@ -161,7 +161,7 @@ class Tasks:
     def judge(self, call: Call, error: BaseException) -> bool:
         """Tell the callers of a task that raised, or return True to have it run again."""
         if call.cancelled:
-            call.fail(call.cancellation())
+            call.fail(call.cancellation(error))
         elif isinstance(error, SystemExit):
             # In a process of its own it would have ended that process.
             if call.spend_retry():

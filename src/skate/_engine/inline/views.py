@@ -70,9 +70,9 @@ class Views:
                 "state": "IDLE",
                 "job_id": self._engine.job,
                 "blocked": False,
+                "exit_type": None,
                 "exit_detail": "",
                 "exit_code": None,
-                "killed": False,
                 "end_time": 0.0,
                 "start_time": self._began,
             }

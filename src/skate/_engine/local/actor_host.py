@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import os
 import signal
@@ -12,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
 from skate._base.exports import is_async
-from skate._base.object_ref import ERROR, SHARED
+from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.local import messages as m
 from skate._engine.local.execution import Prepared, exit_process, matches
 from skate._engine.local.incoming import Incoming
 from skate._engine.local.lanes import Lane, LoopLane, MainLane, ThreadLane
+from skate._engine.local.replies import Replies
+from skate._engine.local.state.actors import CREATION
 from skate._engine.local.task_context import TaskContext, current_task
 from skate._engine.local.wire import Connection
 
@@ -52,7 +53,7 @@ class ActorHost:
         self._leaving = False  # ends after what it was sent
         self._exiting = False  # ends after what it is running
         self._terminated = False  # by SIGTERM: ends that way
-        self._parked: list[tuple[Any, Any]] = []  # loops and futures of generators that wait for readers
+        self._replies = Replies(self._client, self._executor)
         self._executor.gate.cap = message.options.generator_cap
 
     # ------------------------------------------------------------ life
@@ -64,6 +65,7 @@ class ActorHost:
         client.handlers[m.CancelCall] = self._cancel
         client.on_other = self._on_call
         self._engine.actor_handle = (self._message.actor, self.class_name)
+        self._engine.stray_parent = self._stray_parent
         self._engine.restarts = self._message.restarts
         self._engine.is_async_actor = self.options.is_async
         if self.options.is_async:
@@ -82,6 +84,12 @@ class ActorHost:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         return 0
+
+    def _stray_parent(self) -> bytes:
+        """Return the task that a thread belongs to which the user has started: the call, if there is but one."""
+        creation = CREATION + self._message.actor
+        alone = isinstance(self._lanes.get(DEFAULT), MainLane)
+        return next(iter(self._by_task), creation) if alone else creation
 
     def _create(self) -> bool:
         """Run the constructor; tell the node how it went."""
@@ -102,6 +110,8 @@ class ActorHost:
             self.instance.__init__(*args, **kwargs)
         except BaseException as error:
             if not context.exiting:
+                if isinstance(error, SystemExit):
+                    exit_process(error)
                 done.failed = type(error).__name__
                 done.results = [m.Result(ERROR, self._creation_error(error, name))]
         finally:
@@ -144,6 +154,10 @@ class ActorHost:
             if isinstance(lane, LoopLane) and self._is_done():
                 lane.finish()
             self._client.hub.wake()
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._leaving or self._exiting
 
     def _is_done(self) -> bool:
         return self._leaving and not any(lane.busy() for lane in self._lanes.values())
@@ -205,14 +219,16 @@ class ActorHost:
         return LoopLane(self.run_async, size, self._maybe_finish, self._never_ran)
 
     def _never_ran(self, incoming: Incoming) -> None:
-        """A call was cancelled before its turn came."""
+        """A call was cancelled before its turn came, or the actor ends: then that is what its caller learns."""
+        if not incoming.cancelled:
+            return
         self._by_task.pop(incoming.call.task, None)
         cancelled = incoming.fill(self._executor.cancelled(incoming.call.task))
         self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
     def _serve_async(self) -> bool:
         """Serve with event loops: one in the main thread, or one for each concurrency group."""
-        self._executor.gate.on_moved = self._reader_moved
+        self._executor.gate.on_moved = self._replies.reader_moved
         default = self._loop_lane(self.options.max_concurrency)
         self._lanes[DEFAULT] = default
         if not self.options.groups:
@@ -343,14 +359,16 @@ class ActorHost:
             args, kwargs = self._executor.arguments(call.args, call.arguments, call.args_object)
             value = self._method(call.method)(*args, **kwargs)
             if hasattr(value, "__anext__"):
-                reply.count = await self._stream_async(incoming, value)
+                reply.count = await self._replies.stream(incoming, value)
             else:
                 value = await value
                 self._collect(incoming, reply, value)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            if self._is_ending and not incoming.cancelled:
+                return  # it came when the actor had nothing left to do but to end
             failed = "TaskCancelledError"
             reply.count = self._executor.gate.made(call.task)
-            reply.results = incoming.fill(self._executor.cancelled(call.task))
+            reply.results = incoming.fill(self._executor.cancelled(call.task, incoming.name, error))
         except BaseException as error:
             failed = self._call_failed(incoming, reply, error)
         self._end(incoming, reply, context, failed)
@@ -370,7 +388,7 @@ class ActorHost:
                 incoming.name,
                 incoming.options["window"],
                 incoming.options["per_yield"],
-                lambda index, result: self._send_item(incoming, index, result),
+                lambda index, result: self._replies.item(incoming, index, result),
             )
         else:
             reply.results = self._executor.results(
@@ -388,7 +406,7 @@ class ActorHost:
         if isinstance(error, SystemExit) and not (context is not None and context.exiting):
             exit_process(error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
-            reply.results = incoming.fill(self._executor.cancelled(call.task))
+            reply.results = incoming.fill(self._executor.cancelled(call.task, incoming.name, error))
         else:
             result = self._executor.failure(error, incoming.name, self.instance, self._message.actor)
             reply.retry = matches(error, incoming.options["retry"])
@@ -403,14 +421,15 @@ class ActorHost:
         self._by_task.pop(call.task, None)
         self._executor.gate.ended(call.task)
         leaving = context.exiting
-        if incoming.cancelled:  # whatever the method made of it
+        if incoming.cancelled:
             reply.retry = False
+        if incoming.cancelled and failed != "TaskCancelledError":  # whatever the method made of it
             reply.results = incoming.fill(self._executor.cancelled(call.task))
         if leaving:  # also when the user's code caught the exception of exit_actor()
             reply.retry = False
             reply.results = incoming.fill(self._exited())
         self._worker.events.add(call.task, incoming.name, incoming.started, time.time(), failed)
-        self._reply(incoming, reply, context)
+        self._replies.reply(incoming, reply, context)
         if leaving:
             self._exit_by_user()
 
@@ -441,58 +460,3 @@ class ActorHost:
 
     def _terminate(self) -> None:
         self._engine.exit_actor()
-
-    # ------------------------------------------------------------ replying
-
-    def _reply(self, incoming: Incoming, reply: m.Reply, context: TaskContext) -> None:
-        """Answer directly, or by way of the node when the node must know something first."""
-        client = self._client
-        if context.borrowed or any(r.state == SHARED or r.contains for r in reply.results):
-            client.send(m.ReplyVia(incoming.call.caller, reply))
-        else:
-            client.hub.send(incoming.connection, reply)
-
-    def _send_item(self, incoming: Incoming, index: int, result: m.Result) -> None:
-        call = incoming.call
-        limited = self._executor.gate.limited(call.task)
-        if result.state == SHARED or result.contains:
-            self._client.send(m.ReplyVia(call.caller, m.Reply(call.task, [result]), index, limited))
-        else:
-            self._client.hub.send(incoming.connection, m.CallItem(call.task, index, result, limited))
-
-    async def _stream_async(self, incoming: Incoming, generator: Any) -> int:
-        import asyncio
-
-        task = incoming.call.task
-        executor = self._executor
-        gate = executor.gate
-        gate.open(task, incoming.options["window"])
-        loop = asyncio.get_running_loop()
-        while True:
-            while not gate.may_go_on(task):
-                parked: asyncio.Future[None] = loop.create_future()
-                self._parked.append((loop, parked))
-                await parked
-            if gate.is_closed(task):
-                await generator.aclose()
-                break
-            gate.begin(task)
-            try:
-                value = await anext(generator)
-            except StopAsyncIteration:
-                break
-            for item in executor.split_yield(value, incoming.options["per_yield"], incoming.name):
-                result = executor.result(item, incoming.name)
-                gate.add(task)
-                self._send_item(incoming, gate.made(task), result)
-        return gate.made(task)
-
-    def _reader_moved(self) -> None:
-        parked, self._parked = self._parked, []
-        for loop, future in parked:
-            self._client.call_in_loop(loop, functools.partial(_wake, future))
-
-
-def _wake(future: Any) -> None:
-    if not future.done():
-        future.set_result(None)

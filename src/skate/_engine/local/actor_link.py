@@ -178,15 +178,8 @@ class ActorLink:
 
     def _drain(self) -> None:
         """Read the replies that the actor sent before it ended."""
-        connection = self._connection
-        while connection is not None:
-            try:
-                messages = connection.receive()
-            except ConnectionError:
-                return
-            if not messages:
-                return
-            for message in messages:
+        if self._connection is not None:
+            for message in self._connection.receive_rest():
                 self.arrived(message)
 
     def _disconnect(self, *, final: bool = False) -> None:
@@ -228,6 +221,8 @@ class ActorLink:
             pending = self._sent.get(message.task)
             if pending is not None and pending.stream is not None:
                 pending.stream.item(message.index, message.result, limited=message.limited)
+                if pending.stream.ending is not None:
+                    self.replied(pending.stream.ending)
 
     def replied(self, reply: m.Reply) -> None:
         """A call has been answered."""
@@ -245,6 +240,11 @@ class ActorLink:
                     self._waiting.append(pending)
             return
         if pending.stream is not None:
+            if pending.stream.lacks(reply.count):
+                # Small items come directly, large ones by way of the node: some have been overtaken.
+                pending.stream.ending = reply
+                self._sent[reply.task] = pending
+                return
             for result in reply.results:
                 reply.count += 1
                 pending.stream.item(reply.count, result)

@@ -18,9 +18,11 @@ from skate._base import ids, object_ref
 from skate._base.exports import explain
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
 from skate._base.serialization import Serialized, loads, serialize
+from skate._engine.common import failures
 from skate._engine.local import messages as m
+from skate._engine.local.mappings import Mappings
 from skate._engine.local.references import References
-from skate._engine.local.shared_memory import SegmentFiles
+from skate._engine.local.shared_memory import Mapping, SegmentFiles
 from skate._engine.local.task_context import current_task
 from skate._engine.local.wire import Connection
 
@@ -44,23 +46,40 @@ class Client(References):
         self.labels = welcome.labels
         self.ids = ids.IdFactory(welcome.number, welcome.job, welcome.node_id)
         self.files = SegmentFiles(shm)
-        self.handlers[m.Located] = self._located
+        self.mappings = Mappings(self, self.files)
+        self.handlers[m.Tidy] = self._tidy
         self.handlers[m.DropSegments] = lambda message: self.files.drop(message.segments)
         self.handlers[m.Deadlock] = lambda message: self._deadlocks.update({message.task: message.text})
         self.before_blocking: Callable[[list[ObjectRef[Any]], bool], Callable[[], None] | None] | None = None
-        self._mappings: dict[bytes, weakref.ref[Any]] = {}
-        self._locations: dict[bytes, m.Located] = {}
         self._deadlocks: dict[bytes, str] = {}  # task -> why what it waits for will never come
         self._exported: set[bytes] = set()
         self._templates: dict[Any, int] = {}
         self._definition_lock = threading.Lock()
         _clients.add(self)
 
+    def _tidy(self, message: m.Tidy) -> None:
+        """Memory is short: let go of what is not needed."""
+        self.mappings.let_go_of_idle()
+        self.flush_garbage()
+        if message.collect:  # in a thread of its own: it takes time, and may run code of the user's
+            threading.Thread(target=self._collect, name="skate-collect", daemon=True).start()
+
+    def _collect(self) -> None:
+        import gc
+
+        gc.collect()
+        self.hub.wake()
+
+    def flush_garbage(self) -> None:
+        """Tell the node what this process has let go of."""
+        self.mappings.let_go_of_dropped()
+        super().flush_garbage()
+
     # ------------------------------------------------------------ get and wait
 
     def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
         """Return the values of these references; raise the first error."""
-        self.check(references)
+        self.check(references, several=True)
         pending = [reference for reference in references if reference._state == PENDING]
         if pending:
             self.subscribe(pending)
@@ -77,23 +96,21 @@ class Client(References):
         self._raise_error_among(references)
         shared = [r for r in references if r._state == SHARED]
         if len(shared) > 1:
-            self._locate(shared)
+            self.mappings.locate(shared)
         return [self.value_of(reference) for reference in references]
 
-    def check(self, references: Sequence[ObjectRef[Any]]) -> None:
+    def check(self, references: Sequence[ObjectRef[Any]], *, several: bool = False) -> None:
         """Raise if a reference is not of this session."""
         for reference in references:
             if reference._engine is not self:
-                self._foreign(reference)
+                self._foreign(reference, several=several)
         if self.closed:
             raise self.closed_error()
 
-    def _foreign(self, reference: ObjectRef[Any]) -> None:
+    def _foreign(self, reference: ObjectRef[Any], *, several: bool = False) -> None:
         if reference._engine is None:
             reference._need_engine()
-        raise ValueError(
-            f"{reference!r} belongs to another session, which has ended: its object ended with it."
-        )
+        raise ValueError(failures.foreign_reference(reference, several=several))
 
     def _attend_all(self, pending: list[ObjectRef[Any]], timeout: float | None) -> bool:
         remaining = pending[::-1]
@@ -157,21 +174,29 @@ class Client(References):
     ) -> tuple[list[Any], list[Any]]:
         """Split references into those that are ready, at most `num_returns`, and the rest."""
         ready = _first_ready(references, num_returns)
+        for index in ready:
+            if not self._is_own(references[index]):
+                return self._wait_for_own(references, num_returns, timeout)
         if len(ready) < num_returns:
-            pending = [r for r in references if not _is_ready(r)]
-            only = [r for r in pending if type(r) is ObjectRef]
-            self.check(only)
-            self.subscribe(only)
-            need = num_returns - len(ready)
+            seen = self._settled
+            pending = [r for r in references if type(r) is ObjectRef and not r._state]
+            streams = [r for r in references if type(r) is not ObjectRef]
+            need = num_returns - (len(references) - len(pending) - len(streams))
+            if not all(map(self._is_own, pending)):
+                return self._wait_for_own(references, num_returns, timeout)
+            self.check([])
+            self.subscribe(pending)
 
             def enough() -> bool:
-                nonlocal pending, need
-                before = len(pending)
-                pending = [r for r in pending if not _is_ready(r)]
-                need -= before - len(pending)
-                return need <= 0 or bool(self.closed)
+                nonlocal pending, need, seen
+                if self._settled != seen:  # else there is no need to look at all of them again
+                    seen = self._settled
+                    before = len(pending)
+                    pending = [r for r in pending if not r._state]
+                    need -= before - len(pending)
+                return need <= sum(r._stream.ready() for r in streams) or bool(self.closed)
 
-            self._blocking(only, enough, timeout)
+            self._blocking(pending, enough, timeout)
             if self.closed:
                 raise self.closed_error()
             ready = _first_ready(references, num_returns)
@@ -183,6 +208,21 @@ class Client(References):
             [references[index] for index in ready],
             [reference for index, reference in enumerate(references) if index not in chosen],
         )
+
+    def _is_own(self, waitable: Any) -> bool:
+        """Tell whether a reference is of this session; generators are not looked at."""
+        return type(waitable) is not ObjectRef or waitable._engine is self
+
+    def _wait_for_own(
+        self, references: list[Any], num_returns: int, timeout: float | None
+    ) -> tuple[list[Any], list[Any]]:
+        """Wait where some references are of another session: those never get ready, as in Ray."""
+        own = [r for r in references if self._is_own(r)]
+        if not own:
+            self.check(references)
+        ready, _ = self.wait(own, min(num_returns, len(own)), timeout)
+        chosen = set(map(id, ready))  # ids of objects are unique in a session only
+        return ready, [r for r in references if id(r) not in chosen]
 
     def value_of(self, reference: ObjectRef[Any]) -> Any:
         """Return the value of a reference that is ready."""
@@ -205,45 +245,15 @@ class Client(References):
         mapping = self.map(reference)
         return loads(memoryview(mapping)[: mapping.size_used])
 
-    def map(self, reference: ObjectRef[Any]) -> Any:
+    def map(self, reference: ObjectRef[Any]) -> Mapping:
         """Return the mapped memory of a shared object."""
-        id = reference._id
-        held = self._mappings.get(id)
-        mapping = held() if held is not None else None
-        if mapping is not None:
-            return mapping
-        self._locate([reference])
-        located = self._locations.pop(id)
-        if located.error:
-            raise as_raised(loads(located.error))
-        mapping = self.files.map(located.segment, located.size)
-        mapping.object_id = id
-        mapping.size_used = located.size
-        mapping.reference = reference
-        mapping.on_gone = self.unmapped
-        self._mappings[id] = weakref.ref(mapping)
-        return mapping
-
-    def _locate(self, references: list[ObjectRef[Any]]) -> None:
-        """Have the node bring shared objects to memory, unless it told us of them already."""
-        wanted = [r._id for r in references if r._id not in self._locations and not self._is_mapped(r._id)]
-        if not wanted:
-            return
-        self.send(m.Pin(wanted))
-        locations = self._locations
-        self.hub.attend(lambda: all(id in locations for id in wanted) or bool(self.closed))
-        if self.closed:
-            raise self.closed_error()
-
-    def _is_mapped(self, id: bytes) -> bool:
-        held = self._mappings.get(id)
-        return held is not None and held() is not None
-
-    def _located(self, message: m.Located) -> None:
-        if message.id in self._locations or self._is_mapped(message.id):
-            self._unpinned.append(message.id)  # pinned twice: once is enough
-        else:
-            self._locations[message.id] = message
+        while True:  # what one thread was told of, another one may have mapped, and let go of
+            found = self.mappings.take(reference)
+            if isinstance(found, Mapping):
+                return found
+            if found is not None:
+                raise as_raised(loads(found))
+            self.mappings.locate([reference])
 
     def expect(self, id: bytes) -> ObjectRef[Any]:
         """Return a reference to a shared argument that the node holds for this process."""
@@ -293,16 +303,25 @@ class Client(References):
     def put_serialized(self, id: bytes, payload: Serialized) -> ObjectRef[Any]:
         """Store a serialized value with the node."""
         result = self.result_of(payload)
-        reference = self.new_reference(id)
+        reference = self._reference_to_made(id)
         self.settle(reference, result.state, result.data)
         self.send(m.Register(id, result.state, result.data, result.segment, result.size, result.contains))
         return reference
 
     def put_error(self, id: bytes, error: bytes) -> ObjectRef[Any]:
         """Store a serialized exception in place of a value."""
-        reference = self.new_reference(id)
+        reference = self._reference_to_made(id)
         self.settle(reference, ERROR, error)
         self.send(m.Register(id, ERROR, error))
+        return reference
+
+    def _reference_to_made(self, id: bytes) -> ObjectRef[Any]:
+        """Return the reference to an object that is made here, perhaps by the second attempt of a task."""
+        known = self._refs.get(id)
+        reference = known() if known is not None else None
+        if reference is None:
+            reference = self.new_reference(id)
+            self._dropped.pop(id, None)  # else the node would be told that we let go of it
         return reference
 
     def result_of(self, payload: Serialized) -> m.Result:
@@ -382,20 +401,16 @@ def _first_ready(references: list[Any], count: int) -> list[int]:
     return found
 
 
-def _is_ready(reference: Any) -> bool:
-    if type(reference) is ObjectRef:
-        return reference._state != PENDING
-    return bool(reference._stream.ready())
-
-
 def install(client: Client) -> None:
     """Let references that are unpickled in this process belong to `client`."""
     object_ref.reviver = client.revive
+    object_ref.reviver_of_many = client.revive_many
 
 
 def uninstall() -> None:
     """Let references that are unpickled belong to nobody."""
     object_ref.reviver = None
+    object_ref.reviver_of_many = None
 
 
 def _after_fork() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import secrets
 import signal
 import socket
 from typing import Any
@@ -16,11 +15,9 @@ from skate._engine.local.client import Client
 from skate._engine.local.engine import LocalEngine
 from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.job import environment_resolver, job_info
-from skate._engine.local.launcher import NodeProcess, node_config, start_node
+from skate._engine.local.launcher import GOODBYE_SECONDS, NodeProcess
 from skate._engine.local.printing import OutputPrinter
 from skate._engine.local.wire import Connection, pack
-
-GOODBYE_SECONDS = 10.0
 
 
 class LocalDriver(LocalEngine):
@@ -86,39 +83,11 @@ class LocalDriver(LocalEngine):
             atexit.unregister(self._at_exit)
 
 
-def start(
-    *,
-    num_cpus: float | None,
-    num_gpus: float | None,
-    custom: dict[str, float] | None,
-    memory: float | None,
-    labels: dict[str, str] | None,
-    object_store_memory: int | None,
-    namespace: str | None,
-    runtime_env: dict[str, Any],
-    log_to_driver: bool,
-    preload: list[str],
-    metadata: dict[str, Any],
+def attach(
+    node: NodeProcess, namespace: str | None, runtime_env: dict[str, Any], extra: dict[str, Any]
 ) -> LocalDriver:
-    """Start a node of our own and attach to it."""
-    node = start_node(
-        node_config(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            custom=custom,
-            memory=memory,
-            labels=labels,
-            object_store_memory=object_store_memory,
-            preload=preload,
-        )
-    )
-    extra = {"log_to_driver": log_to_driver, "metadata": metadata}
-    try:
-        return _attach(node.sock, node, namespace, runtime_env, extra)
-    except BaseException:
-        node.sock.close()
-        node.wait(GOODBYE_SECONDS)
-        raise
+    """Attach to a node that this process has started."""
+    return _attach(node.sock, node, namespace, runtime_env, extra)
 
 
 def connect(
@@ -161,10 +130,9 @@ def _attach(
     extra: dict[str, Any],
 ) -> LocalDriver:
     # Without a name, a driver's named actors are its own: nobody else can guess the namespace.
-    info = job_info(namespace or secrets.token_hex(16), runtime_env, extra)
+    info = job_info(namespace or os.urandom(16).hex(), runtime_env, extra)
     connection = Connection(sock)
     connection.post(m.Hello("driver", os.getpid(), job=pack(info)))
-    connection.flush()
     welcome = _welcome(connection, node)
     shm = node.session.shm if node is not None else sessions.at(welcome.session).shm
     return LocalDriver(Client(connection, welcome, shm), node, info)
@@ -173,6 +141,7 @@ def _attach(
 def _welcome(connection: Connection, node: NodeProcess | None) -> m.Welcome:
     connection.sock.setblocking(True)
     try:
+        connection.flush()
         while True:
             for message in connection.receive():
                 if isinstance(message, m.Welcome):

@@ -12,6 +12,7 @@ from skate._base.generator import ObjectRefGenerator
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.serialization import dumps, loads
+from skate._engine.common import failures
 from skate._engine.common.calls import count_of, pack_arguments, split_arguments
 from skate._engine.common.outcomes import ExitRequest
 from skate._engine.common.tables import group_table, node_row
@@ -41,6 +42,7 @@ class LocalEngine:
         self.actor_handle: tuple[bytes, str] | None = None  # of the actor that this process is
         self.is_async_actor = False
         self.default_lifetime = ""  # of actors that do not say
+        self.stray_parent: Callable[[], bytes] | None = None  # the task of threads that the user has started
         self.restarts = 0  # of that actor
         self.instance: Any = None
         self.accelerators: dict[str, list[str]] = {}  # that the actor may use
@@ -71,6 +73,7 @@ class LocalEngine:
         """Drop the values of these references now."""
         for reference in references:
             self.client.promote(reference)
+        self.client.mappings.let_go_of_idle()
         self.client.send(m.Free([reference._id for reference in references]))
 
     # ------------------------------------------------------------ tasks
@@ -94,6 +97,8 @@ class LocalEngine:
         if running is not None:
             parent, depth = running.task, running.depth + 1
             running.children.append(task)
+        elif self.stray_parent is not None:
+            parent = self.stray_parent()
         refs: Any
         if count == 1 or count == m.DYNAMIC:
             refs = client.new_reference(task + b"\x01\0\0\0")
@@ -170,6 +175,8 @@ class LocalEngine:
         options = actor_options(template, client.namespace, metadata, self.default_lifetime)
         running = current_task.get()
         parent = running.task if running is not None else b""
+        if not parent and self.stray_parent is not None:
+            parent = self.stray_parent()
 
         def message(request: int) -> m.CreateActor:
             return m.CreateActor(
@@ -271,6 +278,8 @@ class LocalEngine:
 
     def kill(self, actor: bytes, *, no_restart: bool) -> None:
         """Kill an actor's process; calls made here from now on fail at once."""
+        if not self.client.ids.is_of_session(actor):
+            raise exceptions.ActorHandleNotFoundError(failures.foreign_handle(actor))
         self.client.send(m.KillActor(actor, no_restart))
         if no_restart:
             self.links[actor].killed()

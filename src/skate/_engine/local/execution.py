@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.generator import DynamicObjectRefGenerator
-from skate._base.object_ref import ERROR, SHARED
-from skate._base.serialization import dumps, loads, serialize
+from skate._base.object_ref import ERROR, INLINE, SHARED
+from skate._base.serialization import NO_ARGUMENTS, PLAIN, dumps, loads, serialize
 from skate._engine.common.outcomes import (
     ExitRequest,
     checked_generator,
@@ -27,7 +27,7 @@ from skate._engine.common.outcomes import (
 from skate._engine.common.resources import DEVICE_VARIABLES
 from skate._engine.local import messages as m
 from skate._engine.local.backpressure import Gate
-from skate._engine.local.client import Client
+from skate._engine.local.client import INLINE_LIMIT, Client
 from skate._engine.local.engine import LocalEngine
 from skate._engine.local.task_context import TaskContext, current_task
 
@@ -80,7 +80,7 @@ class Executor:
         if args_object:
             args, kwargs = client.value_of(client.expect(args_object))
         else:
-            args, kwargs = loads(data)
+            args, kwargs = ((), None) if data == NO_ARGUMENTS else loads(data)
         if not given:
             return args, kwargs or {}
         args = list(args)
@@ -140,7 +140,7 @@ class Executor:
         template = prepared.template
         cancelled = task.cancelled and isinstance(error, exceptions.TaskCancelledError)
         if cancelled or isinstance(error, KeyboardInterrupt):
-            done.results = [self.cancelled(done.task)] * max(1, template.num_returns)
+            done.results = [self.cancelled(done.task, template.name, error)] * max(1, template.num_returns)
             done.failed = "TaskCancelledError"
             return
         if isinstance(error, SystemExit):
@@ -155,14 +155,21 @@ class Executor:
         count = self.gate.missing(done.task) if template.num_returns == m.STREAMING else template.num_returns
         done.results = [self.failure(error, template.name)] * max(1, count)
 
-    def cancelled(self, task: bytes) -> m.Result:
-        """Return the result of a cancelled task."""
-        return m.Result(ERROR, dumps(exceptions.TaskCancelledError(task.hex())))
+    def cancelled(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
+        """Return the result of a cancelled task; of one that was running, it shows where it was."""
+        error = exceptions.TaskCancelledError(task.hex())
+        if at is None:
+            return m.Result(ERROR, dumps(error))
+        return self.failure(error.with_traceback(at.__traceback__), name)
 
     # ------------------------------------------------------------ results
 
     def result(self, value: Any, name: str) -> m.Result:
         """Return a value as a message part."""
+        if type(value) in PLAIN:
+            data = dumps(value)
+            if len(data) <= INLINE_LIMIT:
+                return m.Result(INLINE, data)
         return self._client.result_of(serialize_result(value, name))
 
     def results(

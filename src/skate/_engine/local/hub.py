@@ -21,8 +21,14 @@ from skate._engine.local.wire import Closed, Connection
 _IN = select.EPOLLIN
 _OUT = select.EPOLLOUT
 BURST = 0.0002  # seconds between messages that make a burst
-LINGER = 0.0005  # seconds that the first message of a burst waits at most for the others
+LINGER = 0.001  # seconds that the first message of a burst waits at most for the others
+QUIET = 3  # so often nothing was held back: the bursts are over
+ROUNDS = 10  # so often the background thread looks after bursts, before it looks at the sockets again
 BATCH = 32  # messages of a burst that travel together
+FIRST_PAUSE = (
+    0.001  # seconds that a thread gives an event loop to read what it waits for, before it reads itself
+)
+LAST_PAUSE = 0.05  # seconds that it gives the loop after a while
 BACKLOG = 32 << 20  # bytes that may wait for a slow receiver before the sender waits too
 
 
@@ -75,9 +81,12 @@ class Hub:
         self._followers: list[_Follower] = []
         self._send_lock = threading.Lock()
         self._held_back: list[Connection] = []
+        self._lingering = False
+        self._turn = 0  # how often somebody has waited
         self._thread: threading.Thread | None = None
         self._armed = False
         self._in_loop = False
+        self._reading = threading.RLock()  # held by who reads, where an event loop leads
         self.closed = False
         self.on_fault: Callable[[], None] = _die
 
@@ -103,18 +112,26 @@ class Hub:
     def send(self, connection: Connection, message: Any) -> None:
         """Send a message; never waits.
 
-        In a burst, messages travel together: a system call for each would cost more than they do. Whoever
-        waits next flushes them, or the background thread, which the first held back message wakes.
+        In a burst, which is when this process sends again before it has waited for anything, messages travel
+        together: a system call for each would cost more than they do. Whoever waits next flushes them, or the
+        background thread, which the first held back message wakes.
         """
         with self._send_lock:
             queue = connection.post(message)
             now = time.monotonic()
-            if now - connection.sent_at < BURST and len(queue) < BATCH and self._thread is not None:
+            since, connection.sent_at = now - connection.sent_at, now
+            if (
+                since < BURST
+                and connection.turn == self._turn  # else it is an answer to what came since
+                and len(queue) < BATCH
+                and self._thread is not None
+            ):
                 if connection not in self._held_back:
                     self._held_back.append(connection)
-                    self.wake()
+                    if not self._lingering:
+                        self.wake()
                 return
-            connection.sent_at = now
+            connection.turn = self._turn
             self._flush(connection)
 
     def send_held_back(self) -> None:
@@ -154,11 +171,15 @@ class Hub:
         """Handle what arrives until `until()` holds; return whether it does."""
         if until():
             return True
+        self._turn += 1
         if self._held_back:
             self.send_held_back()
         me = threading.get_ident()
         deadline = None if timeout is None else time.monotonic() + timeout
         if self._leader == me:  # called from a handler, or from the event loop that leads
+            if self._in_loop:
+                with self._reading:
+                    return self._lead(until, deadline)
             return self._lead(until, deadline)
         while not self.closed:
             if self._role.acquire(blocking=False):
@@ -172,6 +193,10 @@ class Hub:
                     self._resign()
             follower = _Follower(until)
             self._followers.append(follower)
+            # What we wait for may have come before the leader could see that we wait.
+            if until():
+                self._drop(follower)
+                return True
             # The leader may have gone between the two lines above; then nobody would wake us.
             if self._role.acquire(blocking=False):
                 self._role.release()
@@ -188,8 +213,22 @@ class Hub:
         return until()
 
     def _follow(self, follower: _Follower, deadline: float | None) -> None:
-        if not self.closed:  # else nobody would wake us
-            follower.lock.acquire(timeout=-1.0 if deadline is None else max(0.0, deadline - time.monotonic()))
+        if self.closed:  # nobody would wake us
+            return
+        if self._in_loop:
+            self._follow_loop(follower, deadline)
+            return
+        follower.lock.acquire(timeout=-1.0 if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def _follow_loop(self, follower: _Follower, deadline: float | None) -> None:
+        """Wait for an event loop to read, but read ourselves if it does not: it may be waiting for this thread."""
+        pause = FIRST_PAUSE
+        while not self.closed:
+            left = pause if deadline is None else min(pause, deadline - time.monotonic())
+            if left <= 0 or follower.lock.acquire(timeout=left):
+                return
+            self.read_some()
+            pause = min(2 * pause, LAST_PAUSE)
 
     def _drop(self, follower: _Follower) -> None:
         try:
@@ -298,8 +337,7 @@ class Hub:
             if self._is_closed():
                 return
             if self._held_back:
-                # A burst is under way: let it grow, as long as nobody can notice.
-                time.sleep(LINGER)
+                self._linger()
             if not self._role.acquire(blocking=False):
                 continue
             self._leader = threading.get_ident()
@@ -312,6 +350,24 @@ class Hub:
                 self.on_fault()
             finally:
                 self._resign()
+
+    def _linger(self) -> None:
+        """While there are bursts, let each grow as long as nobody can notice; for a while, then read again.
+
+        To be woken for each, and to take the lead, would take the interpreter from whoever makes them.
+        """
+        self._lingering = True
+        quiet = 0
+        for _ in range(ROUNDS):
+            time.sleep(LINGER)
+            quiet = 0 if self._held_back else quiet + 1
+            if self._held_back:
+                self.send_held_back()
+            elif quiet == QUIET or self.closed:
+                break
+        self._lingering = False
+        if self._held_back:  # since we looked, by somebody who thought that we would look again
+            self.send_held_back()
 
     def wake(self) -> None:
         """Make the reading thread look after the process' own affairs soon."""
@@ -335,8 +391,13 @@ class Hub:
         loop.add_reader(self._front.fileno(), self.read_some)
 
     def read_some(self) -> None:
-        """Handle what has arrived, without waiting."""
-        self._handle(self._front.poll(0, 64))
+        """Handle what has arrived, without waiting; nothing if another thread is doing that."""
+        if self._reading.acquire(blocking=False):
+            try:
+                self._turn += 1
+                self._handle(self._front.poll(0, 64))
+            finally:
+                self._reading.release()
 
     def close(self) -> None:
         """Close everything; waiting threads return."""
@@ -378,6 +439,7 @@ class Hub:
         self._followers = []
         self._held_back = []
         self._role = threading.Lock()
+        self._reading = threading.RLock()
         self._send_lock = threading.Lock()
         for connection in list(self._connections.values()):
             connection.close()

@@ -12,7 +12,8 @@ import _thread
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
@@ -81,3 +82,22 @@ class Interrupts:
 def _send_again(number: int) -> None:
     time.sleep(AGAIN)
     signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let an interrupt wait until this is over: for C code that cannot bear one."""
+    arrived: list[int] = []
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if is_ours:
+        signal.signal(signal.SIGINT, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if arrived:
+        raise KeyboardInterrupt

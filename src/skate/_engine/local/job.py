@@ -17,12 +17,15 @@ def job_info(namespace: str, runtime_env: dict[str, Any], extra: dict[str, Any])
     paths = [os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path]
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None)
-    if script:
+    if (
+        script and getattr(main, "__spec__", None) is None
+    ):  # else run by `python -m`, which does not add the folder
         folder = os.path.dirname(os.path.abspath(script))
         if folder not in paths:
             paths.insert(0, folder)
     return {
         "sys_path": paths,
+        "own_path": _interpreter_path(paths),
         "cwd": os.getcwd(),
         "namespace": namespace,
         "runtime_env": runtime_env,
@@ -30,6 +33,15 @@ def job_info(namespace: str, runtime_env: dict[str, Any], extra: dict[str, Any])
         "argv": list(sys.argv),
         **extra,
     }
+
+
+def _interpreter_path(paths: list[str]) -> list[str]:
+    """Return the entries that belong to this interpreter: its library and its packages."""
+    library = os.path.dirname(os.__file__)
+    own = {library, os.path.join(library, "lib-dynload")}
+    return [
+        path for path in paths if path in own or path.endswith((".zip", "site-packages", "dist-packages"))
+    ]
 
 
 def environment_resolver(

@@ -107,7 +107,8 @@ class LoopLane:
         self._run = run
         self._on_cancelled = on_cancelled
         self._on_idle = on_idle
-        self._unfinished = 0
+        self._begun = 0  # counted by who reads
+        self._over = 0  # counted in the loop
         self._size = size
         self._in_thread = False
         self.loop = asyncio.new_event_loop()
@@ -116,11 +117,11 @@ class LoopLane:
 
     def put(self, incoming: Any) -> None:
         """Start a call."""
-        self._unfinished += 1
-        if self._in_thread:
-            self.loop.call_soon_threadsafe(self._spawn, incoming)
-        else:
+        self._begun += 1
+        if getattr(self.loop, "_thread_id", None) == threading.get_ident():
             self._spawn(incoming)
+        else:
+            self.loop.call_soon_threadsafe(self._spawn, incoming)
 
     def _spawn(self, incoming: Any) -> None:
         incoming.task = self.loop.create_task(self._limited(incoming))
@@ -132,7 +133,7 @@ class LoopLane:
             await self._run(incoming)
 
     def _ended(self, incoming: Any, task: Any) -> None:
-        self._unfinished -= 1
+        self._over += 1
         if task.cancelled():  # before its turn came: a running call answers by itself
             self._on_cancelled(incoming)
         elif task.exception() is not None:
@@ -143,7 +144,7 @@ class LoopLane:
 
     def busy(self) -> bool:
         """Tell whether calls are waiting or running."""
-        return self._unfinished > 0
+        return self._begun > self._over
 
     # ------------------------------------------------------------ in the main thread
 

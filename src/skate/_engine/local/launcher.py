@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -15,9 +14,11 @@ from skate._engine.common.machine_facts import resources, store_budget
 from skate._engine.local import session as sessions
 from skate._engine.local.descendants import PATIENCE, SESSION, end_members
 
+GOODBYE_SECONDS = 10.0
+
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
-    "from skate._engine.local.node_main import main; main(sys.argv[2])"
+    "from skate._engine.local.node_boot import main; main(sys.argv[2])"
 )
 
 
@@ -64,6 +65,11 @@ class NodeProcess:
         if os.path.exists(self.session.folder) or os.path.exists(self.session.shm):
             self.session.remove()
 
+    def abandon(self) -> None:
+        """End a node that nobody came to use."""
+        self.sock.close()
+        self.wait(GOODBYE_SECONDS)
+
     def _wait_for_others(self) -> None:
         """A killed node leaves the end of the others to its template, and to us if that is dead too."""
         if not _wait_readable(self._life, PATIENCE) or os.path.exists(self.session.folder):
@@ -100,7 +106,7 @@ def node_config(
         "resources": total,
         "devices": devices,
         "labels": labels or {},
-        "node_id": secrets.token_hex(28),
+        "node_id": os.urandom(28).hex(),
         "budget": budget,
         "preload": preload,
     }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,7 +201,7 @@ def _only_private() -> NodeRecord | None:
 
 
 def _check_python(node: NodeRecord) -> None:
-    mine = platform.python_version()
+    mine = sessions.python_version()
     if mine.split(".")[:2] != node.python.split(".")[:2]:
         raise ConnectionError(
             f"The node in {node.folder} runs Python {node.python}, and this is Python {mine}: they cannot "

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import platform
-import resource
 import select
 import signal
 import socket
@@ -14,12 +11,11 @@ import threading
 import time
 from typing import Any
 
-from skate._engine.local import long_lived
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
-from skate._engine.local.descendants import adopt_orphans
 from skate._engine.local.output import OutputPipes
 from skate._engine.local.processes import Processes
+from skate._engine.local.progress import last_begun
 from skate._engine.local.spilling import SpillThread
 from skate._engine.local.state.machine import Machine
 from skate._engine.local.wire import Closed, Connection, unpack
@@ -31,14 +27,14 @@ _OUT = select.EPOLLOUT
 class Node:
     """Owns the sockets, processes and files of a session."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], template: tuple[socket.socket, int] | None) -> None:
         self.session = sessions.Session(config["folder"], config["shm"], config["claim"])
         self._lock = sessions.lock(
             self.session,
             {
                 "pid": os.getpid(),
                 "private": config["private"],
-                "python": platform.python_version(),
+                "python": sessions.python_version(),
                 "started": time.time(),
             },
         )
@@ -63,7 +59,7 @@ class Node:
         self.listener.bind(self.session.socket)
         self.listener.listen(512)
         self.listener.setblocking(False)
-        self.processes = Processes(self, config)
+        self.processes = Processes(self, config, template)
         self.output = OutputPipes(self)
         self.spill = SpillThread(self.session, self._inject)
         self.watch(self.listener.fileno(), self._accept)
@@ -251,19 +247,12 @@ class Node:
         connection = self.connections.get(number)
         if connection is not None:
             now = time.time()
-            try:
-                while True:
-                    messages = connection.receive()
-                    if not messages:
-                        break
-                    for message in messages:
-                        self.machine.handle(number, message, now)
-            except Closed:
-                pass
+            for message in connection.receive_rest():
+                self.machine.handle(number, message, now)
             self.connections.pop(number, None)
             self._close(connection)
         lines = self.output.close(number)
-        self.handle_now(0, m.WorkerGone(number, code, lines))
+        self.handle_now(0, m.WorkerGone(number, code, lines, last_begun(self.session.shm, number)))
 
     # ------------------------------------------------------------ effects
 
@@ -301,37 +290,22 @@ class Node:
             except Closed:
                 continue
         if not self.config["private"]:
+            from skate._engine.local import long_lived
+
             long_lived.forget(self.session.folder)
         self.session.remove()
         self.processes.close()
 
 
-def main(text: str) -> None:
-    """Run a node with a configuration given as JSON."""
-    config = json.loads(text)
-    if config.get("detach"):
-        if os.fork():
-            os._exit(0)  # whoever started us has no child to wait for
-        os.setsid()
-        os.chdir("/")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 20) if hard > 0 else 1 << 16, hard))
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    for role in ("driver_fd", "life_fd", "ready_fd"):
-        if role in config:
-            os.set_inheritable(config[role], False)
-    adopt_orphans()
-    node = Node(config)
+def serve(config: dict[str, Any], template: tuple[socket.socket, int] | None) -> None:
+    """Be the node of a session until it ends."""
+    node = Node(config, template)
     descriptor = config.get("driver_fd", -1)
     if descriptor >= 0:
         node.owner = node.attach(socket.socket(fileno=descriptor), None)
     if config.get("ready_fd", -1) >= 0:
         os.write(config["ready_fd"], b"ready")
         os.close(config["ready_fd"])
-    # In a thread, because a dead session may have left gigabytes; after the template was forked.
+    # In a thread, because a dead session may have left gigabytes.
     threading.Thread(target=sessions.sweep, name="skate-sweep", daemon=True).start()
     node.run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -13,24 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 from skate._engine.local import messages as m
 from skate._engine.local.descendants import PATIENCE, end_descendants
-from skate._engine.local.template import END, MESSAGE, spawn_template, start_template
+from skate._engine.local.template import END, MESSAGE, spawn_template
 from skate._engine.local.wire import pack, unpack
 
 if TYPE_CHECKING:
     from skate._engine.local.node_main import Node
 
+# What a worker learns of its job.
+JOB_FACTS = ("sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
+
 
 class Processes:
     """The worker processes of a node: forked from a template, or spawned where that cannot be."""
 
-    def __init__(self, node: Node, config: dict[str, Any]) -> None:
+    def __init__(
+        self, node: Node, config: dict[str, Any], template: tuple[socket.socket, int] | None
+    ) -> None:
         self._node = node
         self._config = config
         self._pid_of: dict[int, int] = {}
         self._number_of: dict[int, int] = {}
         self._starting: set[int] = set()
         self._doomed: set[int] = set()
-        self._spawned: dict[int, subprocess.Popen[bytes]] = {}
+        self._spawned: dict[int, Any] = {}  # Popen
         self._template: socket.socket | None = None
         self._template_pid = 0
         self._prepared: dict[str, dict[str, Any]] = {}
@@ -38,8 +42,8 @@ class Processes:
         self._results: list[Callable[[], None]] = []
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         node.watch(self._wake_read, self._collect)
-        if config.get("fork", sys.platform == "linux"):
-            self._use_template(*start_template(config))
+        if template is not None:
+            self._use_template(*template)
 
     def knows(self, number: int) -> bool:
         """Tell whether a worker's end will be reported here."""
@@ -74,7 +78,7 @@ class Processes:
 
         try:
             original = environment_of(environment)
-            made = prepare(original, Path(default_cache_dir()))
+            made = prepare(original, default_cache_dir(), session_dir=Path(self._node.session.folder))
             ready = {
                 "env_vars": dict(made.env_vars),
                 "python": list(made.python) if made.python else None,
@@ -117,7 +121,7 @@ class Processes:
             "node_id": machine.node_id,
             "namespace": info.get("namespace") or "",
             "labels": machine.labels,
-            "info": {key: info.get(key) for key in ("sys_path", "cwd", "runtime_env", "argv", "environ")},
+            "info": {key: info.get(key) for key in JOB_FACTS},
             "environment": environment,
             "setup_hook": environment.get("setup_hook"),
         }
@@ -136,18 +140,24 @@ class Processes:
 
     def _spawn(self, number: int, data: bytes, environment: dict[str, Any], descriptors: list[int]) -> None:
         """Start a worker with another interpreter, or where fork is unsafe."""
+        import subprocess  # few sessions need it, and all would load it
+
         home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
         path = os.path.join(self._node.session.folder, f"start-{number}")
         with open(path, "wb") as file:
             file.write(data)
         program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "spawned.py")
         command = [*(environment.get("python") or [sys.executable]), program, home, path]
+        variables = {**os.environ, **environment.get("env_vars", {})}
+        if environment.get("cwd") and any(os.path.basename(word) == "uv" for word in command):
+            # uv would look for a project where our program lies, and not where it runs.
+            variables.setdefault("UV_PROJECT", environment["cwd"])
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=descriptors[0],
             stderr=descriptors[1],
-            env={**os.environ, **environment.get("env_vars", {})},
+            env=variables,
             cwd=environment.get("cwd") or None,
         )
         self._spawned[process.pid] = process

@@ -11,14 +11,19 @@ from typing import Any
 from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
 from skate._base.serialization import context
+from skate._engine.common import failures
 from skate._engine.local import messages as m
 from skate._engine.local.correspondence import Correspondence
 from skate._engine.local.interrupts import critical
 from skate._engine.local.task_context import current_task
 from skate._engine.local.wire import Connection
 
+PILE = 32  # dropped references that go along with the next message: for each alone it would cost too much
 GARBAGE = 1000  # dropped references that may wait for the next message to the node
 
+_ACTOR = b"\xff" * 8  # begins the id that stands for an actor's handle
+_new = ObjectRef.__new__
+_weak = weakref.ref
 _UNSUBSCRIBED = object()  # data of a pending reference that the node was not asked about yet
 
 
@@ -33,9 +38,10 @@ class References(Correspondence):
         self._refs: dict[bytes, weakref.ref[ObjectRef[Any]]] = {}
         self._awaited: dict[bytes, ObjectRef[Any]] = {}  # somebody wants to be told: not to be dropped before
         self._dropped: dict[bytes, None] = {}
-        self._holds: list[bytes] = []  # taken over, and not told yet: goes out before anything else
+        self._holds: dict[bytes, None] = {}  # taken over, and not told yet: goes out before anything else
         self._garbage_lock = threading.Lock()
         self._unpinned: deque[bytes] = deque()
+        self._settled = 0  # how many references have got their values: tells a waiting wait to look
         self._errors = 0  # how many errors have arrived: tells a waiting get to look for one
 
     def send(self, message: Any) -> None:
@@ -44,7 +50,7 @@ class References(Correspondence):
             raise self.closed_error()
         if self._holds:
             self._post_holds()
-        if self._dropped or self._unpinned:
+        if len(self._dropped) >= PILE or self._unpinned:
             # After the message: it may be what keeps the object that we let go of.
             self.hub.post(self.node, message)
             self._post_garbage()
@@ -53,6 +59,12 @@ class References(Correspondence):
             self.hub.send(self.node, message)
         if self.node.backlog:
             self.hub.throttle(self.node)
+
+    def post(self, message: Any) -> None:
+        """Queue a message for the node, which goes out with the next one sent."""
+        if self._holds:
+            self._post_holds()  # the message may let go of what they keep: the arguments of a task
+        self.hub.post(self.node, message)
 
     def new_reference(self, id: bytes) -> ObjectRef[Any]:
         """Return a reference to an object that a message in flight tells the node about."""
@@ -89,17 +101,60 @@ class References(Correspondence):
             reference = known()
             if reference is not None:
                 return reference
+        # As in `new_reference`, but without a call: a list may hold many thousands.
+        reference = _new(ObjectRef)
+        reference._id = id
+        reference._state = PENDING
+        reference._data = _UNSUBSCRIBED
+        reference._engine = self
+        reference._known = True
+        reference._waiters = None
         with self._garbage_lock:
+            known = self._refs.get(id)
+            if known is not None:  # another thread may have met it at the same time
+                other = known()
+                if other is not None:
+                    reference._known = False
+                    return other
             # Dropped, but the node was not told: then it still counts us as a holder.
-            held = self._dropped.pop(id, 0) is None
-            reference = self.new_reference(id)
-            reference._data = _UNSUBSCRIBED
-            if not held:
-                self._holds.append(id)
+            if self._dropped.pop(id, 0) is not None:
+                self._holds[id] = None
+            self._refs[id] = _weak(reference)
         running = current_task.get()
         if running is not None:
             running.borrowed = True
         return reference
+
+    def revive_many(self, wanted: list[bytes]) -> list[ObjectRef[Any]]:
+        """Return the references with these ids, which a value lists: all at once, because it may be thousands."""
+        held = dict.fromkeys(wanted)
+        if len(held) < len(wanted):
+            return list(map(self.revive, wanted))
+        made: list[ObjectRef[Any]] = []
+        for id in wanted:
+            reference: ObjectRef[Any] = _new(ObjectRef)
+            reference._id = id
+            reference._state = PENDING
+            reference._data = _UNSUBSCRIBED
+            reference._engine = self
+            reference._known = True
+            reference._waiters = None
+            made.append(reference)
+        with self._garbage_lock:
+            met = not self._refs.keys().isdisjoint(wanted)
+            if not met:
+                if not self._dropped.keys().isdisjoint(wanted):
+                    held = {id: None for id in wanted if self._dropped.pop(id, 0) is not None}
+                self._holds.update(held)
+                self._refs.update(zip(wanted, map(_weak, made), strict=True))
+        if met:  # some are here already
+            for reference in made:
+                reference._known = False
+            return list(map(self.revive, wanted))
+        running = current_task.get()
+        if running is not None:
+            running.borrowed = True
+        return made
 
     def reference_pickled(self, reference: ObjectRef[Any]) -> None:
         """A reference is being pickled: by Skate, which tracks it, or by somebody else."""
@@ -112,26 +167,38 @@ class References(Correspondence):
     def reference_dropped(self, reference: ObjectRef[Any]) -> None:
         """The process has let go of a reference. Called by the garbage collector, anywhere."""
         # No lock and nothing that lets another thread run until both tables agree.
-        self._refs.pop(reference._id, None)
-        self._dropped[reference._id] = None
-        if reference._state == SHARED or len(self._dropped) > GARBAGE or reference._id[:8] == b"\xff" * 8:
+        id = reference._id
+        self._refs.pop(id, None)
+        holds = self._holds
+        if holds and holds.pop(id, 0) is None:
+            return  # the node was not told that we took it
+        dropped = self._dropped
+        dropped[id] = None
+        if reference._state == SHARED or len(dropped) == GARBAGE or id[:8] == _ACTOR:
             self.hub.wake()
 
-    def unmapped(self, id: bytes) -> None:
-        """The last array on an object's shared memory is gone."""
-        self._unpinned.append(id)
-        self.hub.wake()
+    def has(self, id: bytes) -> bool:
+        """Tell whether this process has a reference to an object."""
+        known = self._refs.get(id)
+        return known is not None and known() is not None
+
+    def unneeded(self, id: bytes) -> None:
+        """The node has pinned an object for this process, and made it a holder, but nobody wants it."""
+        with self._garbage_lock:
+            self._unpinned.append(id)
+            if id not in self._refs:
+                self._dropped[id] = None
 
     def _post_holds(self) -> None:
         with self._garbage_lock:
-            holds, self._holds = self._holds, []
+            holds = _take_keys(self._holds)
             if holds:
                 self.hub.post(self.node, m.Hold(holds))
 
     def _post_garbage(self) -> None:
         with self._garbage_lock:
-            if self._holds:
-                holds, self._holds = self._holds, []
+            holds = _take_keys(self._holds)
+            if holds:
                 self.hub.post(self.node, m.Hold(holds))
             gone = _take_all(self._unpinned)
             if gone:
@@ -149,13 +216,10 @@ class References(Correspondence):
 
     def promote(self, reference: ObjectRef[Any], *, pinned: bool = False) -> None:
         """Make an object known to the node before its reference leaves this process."""
+        if reference._engine is not self:
+            raise ValueError(failures.foreign_reference(reference))
         if reference._known and not pinned:
             return
-        if reference._engine is not self:
-            raise ValueError(
-                f"{reference!r} belongs to another session: its object ended with it. References can only be "
-                "used in the session that made them."
-            )
         if not reference._known:
             reference._known = True
             self._refs[reference._id] = weakref.ref(reference)
@@ -193,6 +257,7 @@ class References(Correspondence):
             return
         reference._data = data
         reference._state = state
+        self._settled += 1
         if state == ERROR:
             self._errors += 1
         waiters = reference._waiters
@@ -241,21 +306,23 @@ class References(Correspondence):
 def _take_all(queue: deque[bytes]) -> list[bytes]:
     """Empty a queue that other threads may be filling or emptying too."""
     taken = []
-    try:
-        while True:
+    while queue:
+        try:
             taken.append(queue.popleft())
-    except IndexError:
-        return taken
+        except IndexError:  # another thread was faster
+            break
+    return taken
 
 
 def _take_keys(table: dict[bytes, None]) -> list[bytes]:
     """Empty a table that the garbage collector may be filling."""
     taken = []
-    try:
-        while True:
+    while table:
+        try:
             taken.append(table.popitem()[0])
-    except KeyError:
-        return taken
+        except KeyError:  # another thread was faster
+            break
+    return taken
 
 
 # What __del__ raises is printed and forgotten, and so would be the interrupt.

@@ -5,22 +5,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
-import shutil
-import tempfile
+import sys
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 SHM = "/dev/shm"
 LOCK = "lock"
 DRAFT = "new-"  # in front of the name of a folder that is being made
 DRAFT_SECONDS = 60.0
+INLINE = "inline-"  # begins the folder of a session that is one process, whose number comes next
 HOME = ".session"  # in a session's folder for shared memory: leads to its other folder
 
 
-@dataclass(frozen=True)
-class Session:
+class Session(NamedTuple):
     """The folders of one node."""
 
     folder: str
@@ -44,13 +41,24 @@ class Session:
 
     def remove(self) -> None:
         """Remove everything of the session."""
+        import shutil  # it takes a while to load, and is needed at the end only
+
         shutil.rmtree(self.shm, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def python_version() -> str:
+    """Return the version of this interpreter, as `platform` does, which takes long to load."""
+    return "{}.{}.{}".format(*sys.version_info[:3])
+
+
 def root() -> str:
     """Return the folder of this user's sessions, made if need be."""
-    base = os.environ.get("SKATE_TMPDIR") or tempfile.gettempdir()
+    base = os.environ.get("SKATE_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
+    if not os.access(base, os.W_OK | os.X_OK) and "SKATE_TMPDIR" not in os.environ:
+        import tempfile  # knows where else to look, but takes a while to load
+
+        base = tempfile.gettempdir()
     return _private(os.path.join(base, f"skate-{os.getuid()}"))
 
 
@@ -72,7 +80,7 @@ def _private(path: str) -> str:
 
 def create() -> Session:
     """Make the folders of a new session, locked until this process or its node lets go of `claim`."""
-    name = f"session-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
+    name = f"session-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
     folder = os.path.join(root(), name)
     shm = os.path.join(shm_root(), name)
     if shm == folder:
@@ -122,6 +130,8 @@ def about(folder: str) -> dict[str, Any] | None:
 
 def sweep() -> None:
     """Remove sessions whose node is gone: kill -9 of everything leaves their folders behind."""
+    import shutil
+
     from skate._engine.local.descendants import end_members
 
     for base in (shm_root(), root()):
@@ -132,7 +142,10 @@ def sweep() -> None:
                 if is_alive(home):
                     continue
                 end_members(home)
-            elif not name.startswith(DRAFT) or _is_young(path):
+            elif name.startswith(DRAFT):
+                if _is_young(path):
+                    continue
+            elif not name.startswith(INLINE) or _is_running(name.split("-")[1]):
                 continue
             shutil.rmtree(path, ignore_errors=True)
 
@@ -158,6 +171,16 @@ def is_alive(folder: str) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _is_running(pid: str) -> bool:
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's process has the number now
+        return True
+    return True
 
 
 def _is_young(path: str) -> bool:

@@ -14,14 +14,14 @@ from skate._engine.local.interrupts import critical
 class Mapping(mmap.mmap):
     """A view of an object's segment; says when the last array on it is gone."""
 
-    object_id: bytes
     size_used: int
+    located: Any  # where the node said it lies
     reference: Any  # keeps the object held while arrays lie on it
-    on_gone: Callable[[bytes], None] | None = None
+    on_gone: Callable[[Any], None] | None = None
 
     def __del__(self) -> None:
         if self.on_gone is not None:
-            self.on_gone(self.object_id)
+            self.on_gone(self.located)
 
 
 class SegmentFiles:

@@ -28,6 +28,8 @@ class TaskStream:
         self._report = report  # tells the generator how far we have come
         self._items: dict[int, ObjectRef[Any]] = {}
         self._taken = 0
+        self._arrived = 0  # counted by the reading thread alone
+        self.ending: m.Reply | None = None  # of an actor's generator: the end, which has overtaken items
         self._total: int | None = None
         self._waiting: list[Any] = []
         self._completed: ObjectRef[Any] | None = None
@@ -62,12 +64,17 @@ class TaskStream:
 
     def add(self, index: int, reference: ObjectRef[Any]) -> None:
         """Keep an item until it is taken."""
+        self._arrived += 1
         if self._closed:
             return
         if reference._state == ERROR:
             self._last_error = reference
         self._items[index] = reference
         self._wake()
+
+    def lacks(self, count: int) -> bool:
+        """Tell whether some of the first `count` items have not arrived."""
+        return self._arrived < count and not self._closed
 
     def ended(self, total: int) -> None:
         """The generator has made its last item."""

@@ -88,6 +88,7 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
     adopt_orphans()
     from skate._engine.local import worker_main
 
+    _load_api()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -109,6 +110,13 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
         traceback.print_exc()
     finally:
         os._exit(1)
+
+
+def _load_api() -> None:
+    """Load what the package offers: what is loaded here, no worker has to load."""
+    package = sys.modules[__name__.partition(".")[0]]
+    for name in package.__all__:
+        getattr(package, name)
 
 
 def _fork_on_request(sock: socket.socket, wake: int, worker_main: Any) -> NoReturn:

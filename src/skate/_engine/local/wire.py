@@ -16,6 +16,9 @@ _RECEIVE = 1 << 18
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[WIRE])
+_spare: list[
+    bytearray
+] = []  # buffers to receive into: a new one for each message would cost more than the message
 
 
 class Closed(ConnectionError):
@@ -30,14 +33,15 @@ class Connection:
     the socket for writing calls `flush` again.
     """
 
-    __slots__ = ("_buffer", "_outgoing", "_queue", "backlog", "label", "sent_at", "sock", "writing")
+    __slots__ = ("_buffer", "_outgoing", "_queue", "backlog", "label", "sent_at", "sock", "turn", "writing")
 
     def __init__(self, sock: socket.socket, label: Any = None) -> None:
         sock.setblocking(False)
         self.sock = sock
         self.label = label
         self.backlog = 0
-        self.sent_at = 0.0  # when the last message was written, for those who gather bursts
+        self.sent_at = 0.0  # when the last message was to be sent, for those who gather bursts
+        self.turn = -1  # and in which turn of the sender
         self.writing = False  # whether the owner polls for writability
         self._queue: list[Any] = []
         self._outgoing: deque[bytes | memoryview] = deque()
@@ -97,21 +101,33 @@ class Connection:
 
     def receive(self) -> list[Any]:
         """Return the messages that have arrived in full; raise Closed at the end of the stream, or of sense."""
+        scratch = _spare.pop() if _spare else bytearray(_RECEIVE)
         try:
-            chunk = self.sock.recv(_RECEIVE)
+            size = self.sock.recv_into(scratch)
+            if not size:
+                raise Closed("end of stream")
+            return self._decode(memoryview(scratch)[:size])
         except BlockingIOError:
             return []
         except OSError as error:
             raise Closed(str(error)) from error
-        if not chunk:
-            raise Closed("end of stream")
-        try:
-            return self._decode(chunk)
         except msgspec.MsgspecError as error:
             # For example of a process that user code has forked, and that writes to its parent's sockets.
             raise Closed(f"not a message: {error}") from error
+        finally:
+            _spare.append(scratch)
 
-    def _decode(self, chunk: bytes) -> list[Any]:
+    def receive_rest(self) -> list[Any]:
+        """Return all messages that have arrived, from an end that is gone."""
+        messages: list[Any] = []
+        try:
+            while chunk := self.sock.recv(_RECEIVE):
+                messages += self._decode(memoryview(chunk))
+        except (OSError, msgspec.MsgspecError):  # nothing more has come, or nothing of sense
+            return messages
+        return messages
+
+    def _decode(self, chunk: memoryview) -> list[Any]:
         buffer = self._buffer
         if not buffer:
             # The common case: whole frames in one chunk, decoded without another copy.
@@ -119,7 +135,7 @@ class Connection:
             if size >= 4:
                 (need,) = _HEADER.unpack_from(chunk)
                 if size == need + 4:
-                    return _decoder.decode(memoryview(chunk)[4:])
+                    return _decoder.decode(chunk[4:])
         buffer += chunk
         messages: list[Any] = []
         position = 0
@@ -128,7 +144,8 @@ class Connection:
             (need,) = _HEADER.unpack_from(buffer, position)
             if end - position - 4 < need:
                 break
-            messages += _decoder.decode(bytes(buffer[position + 4 : position + 4 + need]))
+            with memoryview(buffer) as view:
+                messages += _decoder.decode(view[position + 4 : position + 4 + need])
             position += 4 + need
         if position:
             del buffer[:position]

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from typing import Any
 
+from skate._base import errors as exceptions
 from skate._engine.local import messages as m
 from skate._engine.local.client import Client
 from skate._engine.local.descendants import SESSION
@@ -19,6 +20,7 @@ from skate._engine.local.events import EventLog
 from skate._engine.local.execution import Executor, Prepared
 from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.line_writer import LineWriter, end_lines
+from skate._engine.local.progress import Progress
 from skate._engine.local.task_context import TaskContext, current_task
 from skate._engine.local.wire import Connection
 
@@ -28,7 +30,9 @@ COALESCE = 8  # results of short tasks that may travel together
 class Worker:
     """The main thread runs what the node or callers send; a second one reads while it is busy."""
 
-    def __init__(self, client: Client, engine: LocalEngine, listener: socket.socket) -> None:
+    def __init__(
+        self, client: Client, engine: LocalEngine, listener: socket.socket, progress: Progress
+    ) -> None:
         self.client = client
         self.engine = engine
         self.executor = Executor(client, engine)
@@ -39,11 +43,14 @@ class Worker:
         self.exit_code = 0
         self._listener = listener
         self._unsent = 0
+        self._progress = progress
         self._templates: dict[int, Prepared] = {}
         self._calls: dict[bytes, int] = {}  # function -> how often it ran, for max_calls
         self._interrupt: bytes | None = None
+        self._telling = threading.Lock()
         self._main = threading.main_thread().ident or 0
         self.actor: Any = None
+        engine.stray_parent = self._stray_parent
         client.before_blocking = self._before_blocking
         client.on_node_closed = self._node_gone
         client.handlers.update(
@@ -79,8 +86,7 @@ class Worker:
                 break
         if back:
             self.client.send(m.HandBack(back[::-1]))
-        else:
-            self.client.hub.flush(self.client.node)
+        self.client.hub.flush(self.client.node)  # what runs next may end this process
 
     def _cancel(self, message: m.CancelRunning) -> None:
         for run in list(self.queue):
@@ -101,6 +107,8 @@ class Worker:
                     self.engine.cancel_task(child, force=False, recursive=True)
             self._interrupt = message.task
             signal.pthread_kill(self._main, signal.SIGINT)
+        else:
+            self.client.hub.flush(self.client.node)  # its result may wait there for others to travel with
 
     def on_interrupt(self, *_: Any) -> None:
         """Raise KeyboardInterrupt in the task that is to be cancelled, and in no other."""
@@ -116,10 +124,25 @@ class Worker:
             self.actor.leave()
 
     def _send_events(self, message: m.SendEvents) -> None:
-        rows = self.events.take()
-        if self.actor is not None:
-            rows += self.actor.in_progress()
-        self.client.send(m.Events(rows, message.request))
+        with self._telling:  # the main thread may be about to end the process
+            rows = self.events.take()
+            if self.actor is not None:
+                rows += self.actor.in_progress()
+            self.client.send(m.Events(rows, message.request))
+
+    def tell_the_rest(self) -> None:
+        """Send what the node has yet to learn; the process ends after that."""
+        with self._telling:
+            rows = self.events.take()
+            if rows:
+                self.client.send(m.Events(rows))
+            self.client.flush_garbage()
+            self.client.hub.send_held_back()
+
+    def _stray_parent(self) -> bytes:
+        """Return the task that a thread belongs to which the user has started: the one that is running."""
+        running = self.running
+        return b"" if running is None else running.task
 
     def _node_gone(self) -> None:
         os._exit(1)
@@ -149,6 +172,7 @@ class Worker:
         hub.start_thread()
         while not self.leaving:
             if not queue:
+                self.client.mappings.tidy()
                 self.client.flush_garbage()
                 hub.attend(lambda: bool(queue) or bool(self.leaving))
                 continue
@@ -165,6 +189,7 @@ class Worker:
         task.template = prepared.template
         task.attempt = run.attempt
         self.running = task
+        self._progress.begin(run.task, run.attempt)
         token = current_task.set(task)
         try:
             done = self.executor.run_task(run, prepared, task)
@@ -190,12 +215,14 @@ class Worker:
             self.exit_code = self.executor.exit_code
             client.hub.flush(client.node)
             return
-        if self.queue and self._unsent < COALESCE:
+        last = self.leaving or run.attempt == prepared.template.max_retries
+        if self.queue and self._unsent < COALESCE and not last:
             self._unsent += 1
-            client.hub.post(client.node, done)
+            client.post(done)
         else:
             self._unsent = 0
             client.send(done)
+            client.hub.flush(client.node)  # what runs next may end this process
 
     def _become(self, message: m.Become) -> int:
         from skate._engine.local.actor_host import ActorHost
@@ -229,7 +256,7 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     )
     client = Client(connection, welcome, request["shm"])
     engine = LocalEngine(client)
-    worker = Worker(client, engine, listener)
+    worker = Worker(client, engine, listener, Progress(request["shm"], number))
     signal.signal(signal.SIGINT, Interrupts(worker.on_interrupt).arrived)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1)  # `skate stack`
@@ -241,7 +268,12 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     if hook:
         from skate._engine.common.environments import run_setup_hook
 
-        run_setup_hook(hook)
+        try:
+            run_setup_hook(hook)
+        except exceptions.RuntimeEnvSetupError as error:
+            connection.post(m.Hello("worker", os.getpid(), number, address, failed=error.error_message or ""))
+            client.hub.flush(connection)
+            return 1
     connection.post(m.Hello("worker", os.getpid(), number, address))
     client.hub.flush(connection)
     code = 1
@@ -284,10 +316,13 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
     if job.get("environ") is not None:
         os.environ.clear()
         os.environ.update({**job["environ"], SESSION: request["session"]})
-    for entry in reversed(job.get("sys_path", [])):
+    # Another interpreter has a library and packages of its own, which are to be found first.
+    foreign = set(job.get("own_path") or ()) if environment.get("python") else set()
+    for entry in reversed([entry for entry in job.get("sys_path", []) if entry not in foreign]):
         if entry in sys.path:
             sys.path.remove(entry)
         sys.path.insert(0, entry)
+    sys.path[:] = [entry for entry in sys.path if entry]  # "" is of the command that started this process
     for entry in reversed(environment.get("sys_path") or []):
         sys.path.insert(0, entry)
     os.environ.update(environment.get("env_vars") or {})
@@ -300,7 +335,12 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
     if environment.get("cwd"):
         sys.path.insert(0, environment["cwd"])
     engine.environment = environment.get("original") or {}
-    engine.default_lifetime = (job.get("metadata") or {}).get("default_actor_lifetime", "")
+    metadata = job.get("metadata") or {}
+    engine.default_lifetime = metadata.get("default_actor_lifetime", "")
+    if "logging_config" in metadata:
+        from skate._engine.common.log_context import log_as
+
+        log_as(metadata["logging_config"], engine.context)
     engine.environment_resolver = _resolver(engine, request)
     if job.get("argv"):
         sys.argv = list(job["argv"])
@@ -318,17 +358,11 @@ def _leave(worker: Worker) -> None:
     """End like a normal program: exit handlers run, what was printed and what was run is told."""
     import atexit
 
-    client = worker.client
-
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    if not client.closed:
-        rows = worker.events.take()
-        if rows:
-            client.send(m.Events(rows))
-        client.flush_garbage()
-        client.hub.send_held_back()
+    if not worker.client.closed:
+        worker.tell_the_rest()
 
 
 def main_of_spawned(path: str) -> None:

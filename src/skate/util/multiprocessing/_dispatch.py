@@ -144,10 +144,12 @@ class Dispatcher:
         watched: set[_Flight] = set()
         try:
             while True:
-                pause = self.advance()
+                self.advance()
                 with self._changed:
                     if (result := poll()) is not None:
                         return result
+                    # Together with the flights: another thread may have taken in one of them since.
+                    pause = self._slots.seconds_to_next(time.monotonic())
                     if deadline is not None:
                         left = deadline - time.monotonic()
                         if left <= 0:
@@ -157,9 +159,11 @@ class Dispatcher:
                     for flight in flights - watched:
                         flight.watchers += 1
                     watched |= flights
-                    if not (flights or self._landed):
+                    # One that another thread is about to send may be ours, and cannot be waited for yet.
+                    is_complete = len(flights) == len(self._flights)
+                    if not (flights and is_complete) and not self._landed:
                         self._changed.wait(pause)
-                if flights and not self._landed:
+                if flights and is_complete and not self._landed:
                     self._wait_for_any(flights, pause)
         finally:
             with self._changed:
@@ -273,6 +277,8 @@ class Dispatcher:
             ref = flight.actor.run.remote([_as_sent(chunk, slot) for chunk in flight.chunks])
         except Exception as error:  # an argument that cannot be sent is its chunk's failure, not the pool's
             self._land(flight, error.with_traceback(None))
+            with self._changed:
+                self._changed.notify_all()
             return
         # Noted only now: who sees it sends its own call behind this one.
         slot.known.extend({chunk.job.number for chunk in flight.chunks}.difference(slot.known))

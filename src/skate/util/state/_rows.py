@@ -200,7 +200,7 @@ def _workers(engine: Any) -> list[StateSchema]:
             worker_id=worker_id(row["worker_id"]),
             is_alive=row["is_alive"],
             worker_type=row["worker_type"],
-            exit_type=_exit_type(row),
+            exit_type=row["exit_type"],
             node_id=node,
             ip=LOOPBACK,
             pid=row["pid"],
@@ -213,14 +213,6 @@ def _workers(engine: Any) -> list[StateSchema]:
         )
         for row in found
     ]
-
-
-def _exit_type(row: dict[str, Any]) -> str | None:
-    if row["is_alive"]:
-        return None
-    if row.get("killed"):
-        return "INTENDED_SYSTEM_EXIT"  # by the node
-    return "SYSTEM_ERROR" if row.get("exit_code") else "INTENDED_USER_EXIT"
 
 
 def _jobs(engine: Any) -> list[StateSchema]:

@@ -127,6 +127,16 @@ def test_a_process_with_a_handle_does_not_become_the_actor(world: World) -> None
     assert other.told(m.Exit)
 
 
+def test_an_actor_that_no_idle_worker_may_become_holds_nothing_up_once_it_is_dead(world: World) -> None:
+    driver = world.driver()
+    creator = world.start_worker_for(driver)
+    actor = creator.create()
+    task = driver.submit(resources={})
+    assert creator.tasks == []
+    driver.say(m.KillActor(actor))
+    assert creator.tasks == [task]
+
+
 # ---------------------------------------------------------------- names
 
 

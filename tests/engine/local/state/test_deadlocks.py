@@ -69,6 +69,19 @@ def test_who_waits_for_a_limited_time_is_in_no_cycle(world: World) -> None:
     assert two.told(m.Deadlock) == []
 
 
+def test_a_task_that_waits_for_a_limited_time_is_in_no_cycle(world: World) -> None:
+    driver = world.driver()
+    template = driver.define()
+    first, second = driver.submit(template), driver.submit(template)
+    one, two = world.start_workers()
+    if one.tasks != [first]:
+        one, two = two, one
+    one.block(result(second), timed=True)
+    two.block(result(first))
+    world.pass_time(2 * DOUBT)
+    assert two.told(m.Deadlock) == []
+
+
 def test_an_actor_that_runs_several_calls_at_once_is_in_no_cycle(world: World) -> None:
     driver = world.driver()
     actor, worker = actor_of(driver, max_concurrency=2)

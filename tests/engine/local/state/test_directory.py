@@ -301,3 +301,45 @@ def test_a_freed_shared_object_cannot_be_mapped(world: World) -> None:
     located = driver.pin(value)
     assert located is not None
     assert isinstance(load_error(located.error), ObjectFreedError)
+
+
+# ---------------------------------------------------------------- readers that came too early
+
+
+def test_a_reader_that_is_gone_is_not_told_where_an_object_lies(world: World) -> None:
+    driver, reader = world.driver(), world.driver()
+    task = driver.submit()
+    worker = world.start_worker()
+    assert reader.pin(result(task)) is None
+    reader.leave()
+    driver.release(result(task))
+    assert world.knows(result(task))
+    worker.fail(task)
+    assert not world.knows(result(task))
+
+
+def test_all_readers_of_an_object_that_nobody_holds_learn_the_same_error(world: World) -> None:
+    driver, first, second = world.driver(), world.driver(), world.driver()
+    task = driver.submit()
+    worker = world.start_worker()
+    for reader in (first, second):
+        assert reader.pin(result(task)) is None
+    driver.release(result(task))
+    worker.fail(task, b"oops")
+    for reader in (first, second):
+        located = reader.location_of(result(task))
+        assert located is not None
+        assert located.error == b"oops"
+    assert not world.knows(result(task))
+    assert driver.told(m.Inquire) == []
+
+
+def test_who_makes_an_object_again_holds_it_too(world: World) -> None:
+    first, second = world.driver(), world.driver()
+    value = result(first.ids.task(), 2)  # what a generator made before it failed, and was run again
+    first.say(m.Register(value, INLINE, b"1"))
+    second.say(m.Register(value, INLINE, b"2"))
+    first.release(value)
+    assert world.knows(value)
+    second.release(value)
+    assert not world.knows(value)

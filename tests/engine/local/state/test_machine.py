@@ -127,6 +127,48 @@ def test_nothing_is_kept_for_a_job_that_is_over() -> None:
     assert world.start_worker().tasks == [task]
 
 
+def test_what_a_worker_submits_after_its_job_has_ended_is_not_run() -> None:
+    world = World(cpus=2)
+    driver, _ = world.driver(), world.driver()
+    parent = driver.submit()
+    worker = world.start_worker()
+    template = worker.define()
+    driver.leave(None)
+    worker.submit(template, parent=parent)
+    worker.submit(parent=parent)
+    worker.create()
+    assert world.unfinished == []
+    assert world.commanded(m.StartWorker) == []
+
+
+def test_a_placement_group_that_a_worker_made_after_its_job_has_ended_is_removed() -> None:
+    world = World(cpus=2)
+    driver, _ = world.driver(), world.driver()
+    driver.submit()
+    worker = world.start_worker()
+    driver.leave(None)
+    worker.reserve({"CPU": 1.0})
+    worker.leave()
+    assert world.available() == 2
+
+
+def test_a_job_is_over_when_the_last_task_of_its_detached_actor_is_cancelled() -> None:
+    world = World(cpus=1)
+    driver, other = world.driver(), world.driver()
+    driver.create(detached=True)
+    worker = world.start_worker()
+    worker.become()
+    other.submit()
+    world.start_worker()
+    driver.leave(None)
+    child = worker.submit()  # waits for the only CPU
+    other.hold(result(child))
+    worker.leave()
+    assert driver.job in {cls.job for cls in world.machine.scheduler.classes.values()}
+    other.say(m.Cancel(child))
+    assert {cls.job for cls in world.machine.scheduler.classes.values()} == {other.job}
+
+
 def test_what_a_detached_actor_needs_is_kept_when_its_job_is_over() -> None:
     world = World()
     driver, _ = world.driver(), world.driver()

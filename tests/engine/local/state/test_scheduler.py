@@ -7,7 +7,7 @@ import pytest
 from skate._engine.local import messages as m
 from skate._engine.local.state.records import IDLE, LEASED, LEAVING
 from skate._engine.local.state.scheduler import DEPTH, IDLE_SECONDS, PATIENCE, START_FAILURES
-from skate.exceptions import RuntimeEnvSetupError, WorkerCrashedError
+from skate.exceptions import RaySystemError, RuntimeEnvSetupError, WorkerCrashedError
 from tests.engine.local.state.world import Process, Worker, World, result
 
 SHORT = 0.0
@@ -161,8 +161,9 @@ def test_tasks_fail_when_workers_keep_failing_to_start(world: World) -> None:
         assert driver.value_of(result(task)) is None
         world.fail_to_start()
     error = driver.error_of(result(task))
-    assert isinstance(error, WorkerCrashedError)
-    assert "could not start" in str(error)
+    assert isinstance(error, RaySystemError)
+    assert "Failed to startup worker" in str(error)
+    assert "No module named 'x'" in str(error)
     assert world.commanded(m.StartWorker) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from skate._base.object_ref import SHARED
 from skate._engine.local import messages as m
-from skate._engine.local.state.store import PATIENCE
+from skate._engine.local.state.store import PATIENCE, TIDYING
 from skate.exceptions import ObjectFreedError, RaySystemError
 from tests.engine.local.state.world import PAGE, Process, World, load_error, result
 
@@ -218,11 +218,38 @@ def test_unpinning_what_was_not_pinned_is_harmless(world: World) -> None:
 
 def test_an_object_that_is_not_shared_cannot_be_mapped(world: World) -> None:
     driver = world.driver()
-    for value in (driver.put(), result(driver.ids.task())):
-        located = driver.pin(value)
-        assert located is not None
-        assert located.error
-    assert len(world.machine.directory.objects) == 1
+    located = driver.pin(driver.put())
+    assert located is not None
+    assert located.error
+
+
+def test_an_object_that_its_maker_has_yet_to_tell_of_can_be_mapped(world: World) -> None:
+    maker, reader = world.driver(), world.driver()
+    granted = maker.allocate(1)
+    assert granted is not None
+    value = result(maker.ids.task())
+    assert reader.pin(value) is None
+    assert [asked.id for asked in maker.told(m.Inquire)] == [value]
+    maker.say(m.Register(value, SHARED, segment=granted.segment, size=PAGE))
+    located = reader.location_of(value)
+    assert located is not None
+    assert located.segment == granted.segment
+    maker.release(value)
+    assert value in world.machine.directory.objects
+    reader.say(m.Unpin([value]))
+    reader.release(value)
+    assert world.machine.directory.objects == {}
+
+
+def test_an_object_that_nobody_knows_cannot_be_mapped(world: World) -> None:
+    maker, reader = world.driver(), world.driver()
+    value = result(maker.ids.task())
+    assert reader.pin(value) is None
+    maker.say(m.Inquire(value))
+    located = reader.location_of(value)
+    assert located is not None
+    assert located.error
+    assert world.machine.directory.objects == {}
 
 
 # ---------------------------------------------------------------- spilling
@@ -335,7 +362,7 @@ def test_a_result_is_spilled_when_somebody_already_waits_for_room(world: World) 
 
 def test_requests_are_served_in_order(world: World) -> None:
     first, second = world.driver(), world.driver()
-    value = first.put_shared(4)
+    value = first.put_shared(3)
     assert first.allocate(3) is None
     assert second.allocate(1) is None, "the room that is being made is for the first"
     assert spill(world) == [value]
@@ -469,7 +496,7 @@ def test_a_writer_is_refused_when_everything_stays_mapped(world: World) -> None:
     driver = world.driver()
     driver.pin(driver.put_shared(4))
     assert driver.allocate(1) is None
-    assert world.machine.next_tick() == PATIENCE
+    assert world.machine.next_tick() == TIDYING
     world.pass_time(PATIENCE / 2)
     assert driver.answer(2) is None
     world.pass_time(PATIENCE)
@@ -484,6 +511,19 @@ def test_only_requests_that_do_not_fit_are_refused(world: World) -> None:
     assert driver.allocate(3) is None
     other.allocate(1)
     world.pass_time(2 * PATIENCE)
+    refused, served = driver.answer(2), other.answer(1)
+    assert refused is not None
+    assert refused.error
+    assert served is not None
+    assert not served.error
+
+
+def test_who_fits_is_served_when_others_are_refused(world: World) -> None:
+    driver, other = world.driver(), world.driver()
+    driver.put_shared(3)
+    assert driver.allocate(4) is None
+    assert other.allocate(1) is None
+    spill(world, "no space left on device")
     refused, served = driver.answer(2), other.answer(1)
     assert refused is not None
     assert refused.error

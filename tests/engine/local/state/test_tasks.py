@@ -321,12 +321,23 @@ def test_a_task_cancelled_by_force_loses_its_worker(world: World) -> None:
     assert isinstance(driver.error_of(result(task)), TaskCancelledError)
 
 
-def test_cancelling_reaches_what_a_task_has_submitted(world: World) -> None:
+def test_a_running_task_cancels_what_it_has_submitted_itself(world: World) -> None:
     driver = world.driver()
     parent = driver.submit()
     worker = world.start_worker()
     child = worker.submit(parent=parent)
     driver.say(m.Cancel(parent, recursive=True))
+    # Were the node to do so as well, the child would be interrupted twice, the second time in its clean-up.
+    assert [(told.task, told.recursive) for told in worker.told(m.CancelRunning)] == [(parent, True)]
+    assert worker.value_of(result(child)) is None
+
+
+def test_cancelling_by_force_reaches_what_a_task_has_submitted(world: World) -> None:
+    driver = world.driver()
+    parent = driver.submit()
+    worker = world.start_worker()
+    child = worker.submit(parent=parent)
+    driver.say(m.Cancel(parent, force=True, recursive=True))
     assert isinstance(worker.error_of(result(child)), TaskCancelledError)
 
 
@@ -400,6 +411,47 @@ def test_tasks_behind_one_cancelled_by_force_run_elsewhere(world: World) -> None
     assert driver.value_of(result(behind)) is None
 
 
+def test_cancelling_by_force_lets_the_first_of_several_tasks_tell_that_it_is_over(world: World) -> None:
+    driver = world.driver()
+    worker, template = short_tasks(driver)
+    over, running = driver.submit(template), driver.submit(template)
+    driver.say(m.Cancel(over, force=True))
+    assert world.killed() == []
+    assert [cancel.task for cancel in worker.told(m.CancelRunning)] == [over]
+    worker.finish(over, seconds=SHORT)  # it was run, and its result waited for others to travel with
+    world.pass_time(1)
+    assert world.killed() == []
+    worker.finish(running, b"fine")
+    assert driver.value_of(result(running)) == b"fine"
+
+
+def test_cancelling_by_force_kills_a_worker_that_runs_the_first_of_several_tasks(world: World) -> None:
+    driver = world.driver()
+    worker, template = short_tasks(driver)
+    running, behind = driver.submit(template), driver.submit(template)
+    world.now += 1  # it has run for long, but has only now heard of the cancellation
+    driver.say(m.Cancel(running, force=True))
+    world.pass_time(0.001)
+    assert world.killed() == []
+    world.pass_time(1)
+    assert world.killed() == [worker.number]
+    worker.leave()
+    assert isinstance(driver.error_of(result(running)), TaskCancelledError)
+    assert driver.value_of(result(behind)) is None
+
+
+def test_a_worker_that_is_gone_is_not_killed_for_a_cancelled_task(world: World) -> None:
+    driver = world.driver()
+    worker, template = short_tasks(driver)
+    running, behind = driver.submit(template), driver.submit(template)
+    driver.say(m.Cancel(behind, force=True))
+    worker.finish(running, seconds=SHORT)
+    worker.leave()
+    world.pass_time(1)
+    assert world.killed() == []
+    assert world.machine.next_tick() is None
+
+
 # ---------------------------------------------------------------- owners that end
 
 
@@ -410,6 +462,17 @@ def test_queued_tasks_of_a_dead_worker_are_dropped_if_nobody_can_ask_for_them(wo
     worker.submit(parent=parent)
     worker.leave()
     assert world.unfinished == []
+
+
+def test_queued_tasks_of_a_dead_worker_that_only_wait_for_each_other_are_dropped(world: World) -> None:
+    driver = world.driver()
+    parent = driver.submit()
+    worker = world.start_worker()
+    child = worker.submit(parent=parent)
+    worker.submit(needs=[result(child)], parent=parent)
+    worker.leave()
+    assert world.unfinished == []
+    assert world.commanded(m.StartWorker) == []
 
 
 def test_a_task_of_a_dead_worker_runs_if_somebody_holds_any_of_its_results(world: World) -> None:

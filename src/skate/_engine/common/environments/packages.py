@@ -111,6 +111,15 @@ def working_directory(location: str, cache: Cache, excludes: Sequence[str] = ())
     return cache.get_or_build("directories", _key(location, "working_dir"), build)
 
 
+def copy_for_session(directory: Path, session_dir: Path) -> Path:
+    """Return a copy of a directory of the cache that belongs to one session."""
+
+    def build(target: Path) -> None:
+        shutil.copytree(directory, target, symlinks=True)
+
+    return Cache(session_dir).get_or_build("working_dirs", directory.name, build)
+
+
 def module_directory(
     location: str,
     cache: Cache,

@@ -54,6 +54,7 @@ def prepare(
     cache_dir: Path,
     *,
     base_env: Mapping[str, str] | None = None,
+    session_dir: Path | None = None,
 ) -> WorkerEnvironment:
     """Make everything a runtime environment asks for, and return what to start its workers with.
 
@@ -61,6 +62,8 @@ def prepare(
         runtime_env: A checked environment, packed or not.
         cache_dir: Where packages and installed environments are kept.
         base_env: The environment variables that workers have otherwise; this process's when left out.
+        session_dir: Where the session keeps its files. Tasks may write into their working directory, so it is a
+            copy there and not what other sessions see.
 
     Raises:
         RuntimeEnvSetupError: It cannot be made, takes too long, or only a Ray cluster can provide it.
@@ -68,7 +71,8 @@ def prepare(
     env = dict(runtime_env or {})
     _refuse_unavailable(env)
     try:
-        return _prepare(env, Cache(cache_dir), dict(os.environ if base_env is None else base_env))
+        base = dict(os.environ if base_env is None else base_env)
+        return _prepare(env, Cache(cache_dir), base, session_dir)
     except OSError as error:
         raise RuntimeEnvSetupError(
             f"The runtime_env could not be set up in {cache_dir}: {type(error).__name__}: {error}"
@@ -90,7 +94,9 @@ def _refuse_unavailable(env: Mapping[str, Any]) -> None:
             )
 
 
-def _prepare(env: Mapping[str, Any], cache: Cache, base_env: dict[str, str]) -> WorkerEnvironment:
+def _prepare(
+    env: Mapping[str, Any], cache: Cache, base_env: dict[str, str], session_dir: Path | None
+) -> WorkerEnvironment:
     seconds = env.get("config", {}).get("setup_timeout_seconds", DEFAULT_SETUP_TIMEOUT_SECONDS)
     deadline = Deadline(None if seconds == -1 else seconds)
     variables = expand_variables(env.get("env_vars", {}), base_env)
@@ -107,9 +113,11 @@ def _prepare(env: Mapping[str, Any], cache: Cache, base_env: dict[str, str]) -> 
             for item in env["py_modules"]
         ]
     if env.get("working_dir"):
-        from skate._engine.common.environments.packages import working_directory
+        from skate._engine.common.environments.packages import copy_for_session, working_directory
 
         cwd = working_directory(env["working_dir"], cache, excludes)
+        if session_dir is not None:
+            cwd = copy_for_session(cwd, session_dir)
         sys_path.append(str(cwd))
 
     python: tuple[str, ...] | None = None

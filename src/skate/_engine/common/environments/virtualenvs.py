@@ -140,7 +140,7 @@ def _install_with_uv(
 
 
 def _find_uv(python: Path, version: str | None, env: Mapping[str, str], deadline: Deadline) -> str:
-    search = os.pathsep.join([os.path.dirname(sys.executable), env.get("PATH", os.defpath)])
+    search = os.pathsep.join([env.get("PATH", os.defpath), os.path.dirname(sys.executable)])
     found = shutil.which("uv", path=search)
     if found is not None and version is None:
         return found

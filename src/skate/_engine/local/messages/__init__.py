@@ -59,6 +59,7 @@ from skate._engine.local.messages.objects import (
     Register,
     Release,
     Subscribe,
+    Tidy,
     Unpin,
 )
 from skate._engine.local.messages.tasks import (
@@ -124,6 +125,7 @@ WIRE = (
     | Allocated
     | Abandon
     | DropSegments
+    | Tidy
     | Free
     | Inquire
     | CreateActor
@@ -211,6 +213,7 @@ __all__ = [
     "Submit",
     "Subscribe",
     "TaskTemplate",
+    "Tidy",
     "Unblocked",
     "Unpin",
     "WatchGroup",

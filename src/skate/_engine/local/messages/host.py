@@ -60,6 +60,7 @@ class WorkerGone(Message, tag=100):
     number: int
     code: int | None = None  # exit code, negative for a signal
     last_lines: list[str] = []
+    last_begun: bytes | None = None  # the last run of a task that it began, b"" for none, if that is known
 
 
 class Spilled(Message, tag=101):

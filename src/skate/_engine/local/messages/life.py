@@ -13,6 +13,7 @@ class Hello(Message, tag=1):
     number: int = 0
     address: str = ""
     job: bytes = b""  # serialized JobInfo of a driver
+    failed: str = ""  # of a worker: why it cannot work, and ends now
 
 
 class Welcome(Message, tag=2):

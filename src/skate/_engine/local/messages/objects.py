@@ -95,6 +95,12 @@ class DropSegments(Message, tag=41):
     segments: list[str]
 
 
+class Tidy(Message, tag=44):
+    """Memory is short: tell the node at once which objects are not mapped any more."""
+
+    collect: bool = False  # look for cycles of Python objects that keep some alive, too
+
+
 class Free(Message, tag=42):
     """Free these objects now, whoever still refers to them."""
 

@@ -9,6 +9,7 @@ from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
 from skate._engine.local import messages as m
+from skate._engine.local.state import exits
 from skate._engine.local.state.records import (
     ACTOR,
     ALIVE,
@@ -124,7 +125,7 @@ class Actors:
         state = FAILED if message.results[0].state == ERROR else FINISHED
         self._machine.tasks.record(task, state, message.seconds, peer, message.failed)
         if message.results[0].state == ERROR:
-            peer.killed = "the actor's constructor raised an exception"
+            peer.killed = exits.CONSTRUCTOR
             self.creation_failed(actor, message.results[0].data)
             return
         actor.state = ALIVE
@@ -141,6 +142,11 @@ class Actors:
         """
         actor.no_restart = True
         self._die(actor, error, "creation failed")
+
+    def did_not_start(self, actor: Actor, peer: Peer, code: int | None, lines: list[str]) -> None:
+        """The processes that were to become the actor end before they are ready."""
+        why = f"The actor's worker could not start. {peer.info.get('failed', '')}".rstrip()
+        self.creation_failed(actor, self._died(actor, why, peer=peer, code=code, lines=lines))
 
     # ------------------------------------------------------------ telling callers
 
@@ -265,8 +271,7 @@ class Actors:
         self._announce(actor)
         if actor.options.detached:
             self._machine.directory.release_inside([actor.handle])
-            if self._machine.job_info[actor.job]["ended"]:
-                self._machine.maybe_forget_job(actor.job)
+        self._machine.job_may_be_over(actor.job)
 
     # ------------------------------------------------------------ handles
 
@@ -321,4 +326,4 @@ class Actors:
         for actor in list(self.table.values()):
             if actor.template is not None and actor.template.spec.group == group and actor.state is not DEAD:
                 actor.no_restart = True
-                self._die(actor, failures.group_removed(actor=True), "placement group removed")
+                self._die(actor, failures.group_removed(actor=True), exits.GROUP_REMOVED)

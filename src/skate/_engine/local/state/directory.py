@@ -67,11 +67,11 @@ class Directory:
         obj.made = True
         if message.pinned:
             obj.internal += 1  # pickled outside of Skate: nobody can tell when it is done with
-        if obj.state != PENDING:
-            self.discard(message.segment, source)
-            return
         self._machine.peers[source].holds.add(message.id)
         obj.holders.add(source)
+        if obj.state != PENDING:  # made by an earlier attempt of its task, for example
+            self.discard(message.segment, source)
+            return
         if message.state != PENDING:
             result = m.Result(message.state, message.data, message.segment, message.size, message.contains)
             self.fulfil(obj, result, source)
@@ -115,6 +115,13 @@ class Directory:
                 if number in peers:
                     self._send(number, ready)
             obj.waiters = []
+        if obj.wanting:  # asked for before it was there
+            wanting, obj.wanting = obj.wanting, []
+            for number in wanting:
+                if number in self._machine.peers:
+                    self._machine.store.pin(number, [obj.id])
+            obj.internal -= len(wanting)
+            self.maybe_free(obj)
         if obj.dependents:
             self._settled.append(obj)
             if not self._telling:

@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
 from skate._engine.local import messages as m
-from skate._engine.local.state.records import SchedulingClass
+from skate._engine.local.state.records import Peer, SchedulingClass
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 
-def why_impossible(machine: Machine, spec: m.TaskTemplate, cls: SchedulingClass) -> str:
-    """Say why tasks of a template can never run on this node; empty when they can."""
+OVER = "was submitted by a worker whose job has ended."
+
+
+def why_impossible(machine: Machine, peer: Peer, spec: m.TaskTemplate, cls: SchedulingClass) -> str:
+    """Say why tasks of a template of `peer` can never run on this node; empty when they can."""
+    if peer.killed and machine.job_info[peer.job]["ended"]:
+        return OVER
     if spec.node and spec.node != machine.node_id.hex():
         return f"must run on node {spec.node}, which does not exist; this node is {machine.node_id.hex()}."
     choices = [spec.labels, *spec.label_choices]

@@ -8,6 +8,7 @@ from skate._base.object_ref import ERROR, INLINE
 from skate._engine.common import failures
 from skate._engine.common.resources import Pool, Request, to_floats, to_units
 from skate._engine.local import messages as m
+from skate._engine.local.state import exits
 from skate._engine.local.state.records import RUNNING, Group
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Groups:
                 if task.state is RUNNING and task.worker is not None:
                     worker = task.worker
                     worker.tasks.pop(task.id, None)
-                    machine.kill(worker, "its placement group was removed")
+                    machine.kill(worker, exits.GROUP_REMOVED)
                 machine.tasks.fail(task, removed)
         for watcher, _ in group.watchers:
             self._tell(watcher, m.Result(ERROR, removed))

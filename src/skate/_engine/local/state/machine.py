@@ -8,9 +8,11 @@ from typing import Any
 from skate._base.object_ref import SHARED
 from skate._engine.common.resources import Pool, to_units
 from skate._engine.local import messages as m
+from skate._engine.local.state import exits
 from skate._engine.local.state.actors import Actors
 from skate._engine.local.state.deadlocks import Deadlocks
 from skate._engine.local.state.directory import Directory
+from skate._engine.local.state.feasibility import OVER
 from skate._engine.local.state.groups import Groups
 from skate._engine.local.state.records import ACTOR, IDLE, LEAVING, STARTING, Peer
 from skate._engine.local.state.scheduler import Scheduler
@@ -56,6 +58,7 @@ class Machine:
         self._outgoing: list[Outgoing] = []
         self._next_peer = 0
         self._next_job = 0
+        self._perhaps_over: set[bytes] = set()  # jobs that ended, and of which less is left than before
         self._owner = 0  # of a private node: the driver with which it ends
         self.directory = Directory(self)
         self.store = Store(self, budget)
@@ -76,6 +79,8 @@ class Machine:
 
     def settle(self) -> None:
         """Schedule what the messages so far have made possible."""
+        if self._perhaps_over:
+            self._forget_jobs()
         self.groups.settle()
         self.scheduler.settle()
 
@@ -144,7 +149,7 @@ class Machine:
             m.Events: lambda source, x: self.views.events(source, x),
             m.Hello: self._hello,
             m.Goodbye: lambda source, _: self._gone(source, 0, []),
-            m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines),
+            m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun),
             m.Spilled: lambda _, x: store.spilled(x.id, x.error),
             m.Restored: lambda _, x: store.restored(x.id, x.segment, x.error),
             m.EnvironmentReady: lambda _, x: self.environment_failed(x.environment, x.error),
@@ -187,6 +192,9 @@ class Machine:
         peer = self.peers[source]
         peer.pid = message.pid
         peer.address = message.address
+        if message.failed:
+            peer.info = {"failed": message.failed}
+            return
         self.scheduler.worker_ready(peer)
 
     def kill(self, peer: Peer, why: str) -> None:
@@ -196,7 +204,7 @@ class Machine:
         self.scheduler.retire(peer)
         self.send(HOST, m.KillProcess(peer.number))
 
-    def _gone(self, number: int, code: int | None, lines: list[str]) -> None:
+    def _gone(self, number: int, code: int | None, lines: list[str], last_begun: bytes | None = None) -> None:
         """A process has ended: undo what it held, redo what it was doing."""
         peer = self.peers.pop(number, None)
         if peer is None:
@@ -211,7 +219,7 @@ class Machine:
         if peer.actor is not None:
             self.actors.worker_gone(peer, code, lines)
         elif not peer.is_driver:
-            self.tasks.worker_gone(peer, code, lines)
+            self.tasks.worker_gone(peer, code, lines, last_begun)
         peer.state = LEAVING if peer.state is not ACTOR else ACTOR
         self.store.process_gone(number, peer.segments, peer.pins)
         self.directory.process_gone(number, peer.holds)
@@ -219,8 +227,7 @@ class Machine:
         if not peer.is_driver:
             self.actors.owner_gone(number)
         self.views.peer_gone(number)
-        if self.job_info[peer.job]["ended"]:
-            self.maybe_forget_job(peer.job)
+        self.job_may_be_over(peer.job)
         peer.ended = self.now
         peer.exit_code = code
         if not peer.info.get("observer"):
@@ -236,13 +243,23 @@ class Machine:
         self.tasks.job_gone(driver.job)
         for peer in list(self.peers.values()):
             if peer.job == driver.job and not peer.is_driver and not peer.survives_job():
-                self.kill(peer, "its job has ended")
+                for template in peer.templates.values():
+                    template.impossible = OVER  # what it submits with its last words
+                self.kill(peer, exits.JOB_ENDED)
 
-    def maybe_forget_job(self, job: bytes) -> None:
-        """Forget a job that ended once no process of it and no detached actor is left."""
-        if any(peer.job == job for peer in self.peers.values()):
-            return
-        if not any(task.template.cls.job == job for task in self.tasks.table.values()):
+    def job_may_be_over(self, job: bytes) -> None:
+        """Look soon whether anything is left of a job, if it has ended."""
+        if self.job_info[job]["ended"]:
+            self._perhaps_over.add(job)
+
+    def _forget_jobs(self) -> None:
+        """Forget the jobs that ended, and of which no process, no task and no detached actor is left."""
+        jobs, self._perhaps_over = self._perhaps_over, set()
+        jobs -= {peer.job for peer in self.peers.values()}
+        if jobs:
+            jobs -= {task.template.cls.job for task in self.tasks.table.values()}
+        for job in jobs:
+            self.groups.job_gone(job)  # a worker may have made one with its last words
             self.scheduler.forget_job(job)
 
     def environment_failed(self, environment: str, error: str) -> None:
@@ -256,6 +273,7 @@ class Machine:
                 peer.state is STARTING or (peer.killed and not peer.address)
             ):
                 del self.peers[peer.number]
+                self.job_may_be_over(peer.job)
         self.scheduler.environment_failed(environment, failures.environment_failed(error))
 
     # ------------------------------------------------------------ odds and ends
@@ -294,9 +312,12 @@ class Machine:
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` wants to be called."""
-        parts = (self.scheduler, self.store, self.views, self.deadlocks)
-        waits = (part.next_tick() for part in parts)
-        return min((wait for wait in waits if wait is not None), default=None)
+        soonest = None
+        for part in (self.scheduler, self.store, self.views, self.deadlocks):
+            wait = part.next_tick()
+            if wait is not None and (soonest is None or wait < soonest):
+                soonest = wait
+        return soonest
 
     def tick(self, now: float) -> None:
         """Do what is due by the clock."""

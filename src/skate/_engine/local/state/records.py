@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from skate._engine.common.resources import Grant, Pool, Request
+from skate._engine.common.resources import DEVICE_VARIABLES, Grant, Pool, Request
 from skate._engine.local.messages import ActorOptions, Consumed, Result, TaskTemplate
 
 # States of a task.
@@ -95,14 +95,20 @@ class Peer:
         return self.actor is not None and self.actor.options.detached
 
 
+# Workers are interchangeable within a job, an environment, and whether they may use accelerators: a
+# process that has once looked at its devices keeps to them.
+Key = tuple[bytes, str, bool]
+
+
 class SchedulingClass:
     """Tasks that ask for the same resources in the same place: interchangeable to the scheduler."""
 
-    __slots__ = ("bundle", "environment", "group", "job", "leased", "queue", "request")
+    __slots__ = ("bundle", "environment", "group", "job", "key", "leased", "queue", "request")
 
     def __init__(self, job: bytes, environment: str, request: Request, group: bytes, bundle: int) -> None:
         self.job = job
         self.environment = environment
+        self.key: Key = (job, environment, any(name in DEVICE_VARIABLES for name in request))
         self.request = request
         self.group = group
         self.bundle = bundle

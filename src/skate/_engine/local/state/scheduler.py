@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from skate._base.object_ref import SHARED
 from skate._engine.common import failures
-from skate._engine.common.resources import DEVICE_VARIABLES, Pool, to_units
+from skate._engine.common.resources import Pool, to_units
 from skate._engine.local import messages as m
+from skate._engine.local.state import exits
 from skate._engine.local.state.feasibility import why_impossible
 from skate._engine.local.state.records import (
     ACTOR,
@@ -18,20 +19,19 @@ from skate._engine.local.state.records import (
     RUNNING,
     STARTING,
     Actor,
+    Key,
     Peer,
     SchedulingClass,
     Task,
     Template,
 )
-from skate._engine.local.state.tasks import FORCED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from skate._engine.local.state.machine import Machine
 
 HOST = 0
-# Workers are interchangeable within a job, an environment, and whether they may use accelerators: a
-# process that has once looked at its devices keeps to them.
-Key = tuple[bytes, str, bool]
 SHORT = 0.001  # seconds: functions that take less on average are sent ahead of time
 DEPTH = 16  # how many tasks a worker may be given ahead
 PATIENCE = 0.005  # seconds that a task sent ahead waits for the one before it
@@ -54,7 +54,7 @@ class Scheduler:
         self._starting: dict[Key, int] = {}
         self._start_failures: dict[Key, int] = {}
         self._ahead: dict[int, Peer] = {}  # workers with tasks waiting behind another
-        self._condemned: list[Task] = []  # cancelled by force while another task was running before them
+        self._condemned: list[tuple[float, Task]] = []  # since when: cancelled by force, with others around
         self.groups_wait = False  # whether placement groups wait for resources
         self._changed = False
         self.crowd = max(4, pool.total.get("CPU", 0) // 10_000)
@@ -72,7 +72,7 @@ class Scheduler:
             self.classes[key] = cls
         self._last_template += 1
         mine = self._last_template
-        template = Template(mine, spec, cls, why_impossible(self._machine, spec, cls))
+        template = Template(mine, spec, cls, why_impossible(self._machine, peer, spec, cls))
         self.templates[mine] = template
         peer.templates[number] = template
 
@@ -134,7 +134,7 @@ class Scheduler:
 
     def _place(self, cls: SchedulingClass) -> None:
         queue = cls.queue
-        key = _key_of(cls)
+        key = cls.key
         idle = self._idle.get(key)
         while queue:
             pool = self._pool_for(cls)
@@ -277,22 +277,25 @@ class Scheduler:
         if failed < START_FAILURES:
             return
         self._start_failures.pop(key)
-        self._fail_all(
-            key, failures.crashed("worker start", peer.pid, code, lines, "the worker could not start")
-        )
+        if "failed" in peer.info:
+            error = failures.environment_failed(str(peer.info["failed"]))
+        else:
+            error = failures.no_worker(code, lines)
+        actors = self._machine.actors
+        self._fail_all(key, error, lambda actor: actors.did_not_start(actor, peer, code, lines))
 
     def environment_failed(self, environment: str, error: bytes) -> None:
         """A runtime environment could not be made: nothing can run in it."""
-        for key in {_key_of(c) for c in self.classes.values() if c.environment == environment}:
+        for key in {c.key for c in self.classes.values() if c.environment == environment}:
             self._starting.pop(key, None)
-            self._fail_all(key, error)
+            self._fail_all(key, error, lambda actor: self._machine.actors.creation_failed(actor, error))
 
-    def _fail_all(self, key: Key, error: bytes) -> None:
+    def _fail_all(self, key: Key, error: bytes, fail_actor: Callable[[Actor], None]) -> None:
         for cls in list(self._waiting):
-            if _key_of(cls) == key:
+            if cls.key == key:
                 for task in list(cls.queue):
                     if task.actor is not None:
-                        self._machine.actors.creation_failed(task.actor, error)
+                        fail_actor(task.actor)
                     else:
                         self._machine.tasks.fail(task, error)
 
@@ -440,19 +443,22 @@ class Scheduler:
         self._reap(now)
 
     def condemn(self, task: Task) -> None:
-        """Kill the worker of a cancelled task if it runs that task all the same, but not for another."""
-        self._condemned.append(task)
+        """Kill the worker of a cancelled task if it runs that task all the same, but not for another.
+
+        It has a moment to send the results that wait for others to travel with: the task may be over.
+        """
+        self._condemned.append((self._machine.now, task))
 
     def _execute(self, now: float) -> None:
         condemned, self._condemned = self._condemned, []
-        for task in condemned:
+        for since, task in condemned:
             peer = task.worker
             if peer is None or task.id not in peer.tasks:
                 continue
-            if next(iter(peer.tasks)) == task.id and now - peer.head_since >= PATIENCE:
-                self._machine.kill(peer, FORCED)
+            if next(iter(peer.tasks)) == task.id and now - max(since, peer.head_since) >= PATIENCE:
+                self._machine.kill(peer, exits.FORCED)
             else:
-                self._condemned.append(task)
+                self._condemned.append((since, task))
 
     def _reap(self, now: float) -> None:
         for key, idle in self._idle.items():
@@ -460,14 +466,16 @@ class Scheduler:
             while len(idle) > keep and now - idle[0].idle_since >= IDLE_SECONDS:
                 peer = idle.pop(0)
                 peer.state = LEAVING
+                peer.killed = exits.IDLE
                 self._send(peer.number, m.Exit("idle"))
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` should be called, None for not at all."""
         if self._ahead or self._condemned:
             return PATIENCE
-        if any(len(idle) > self._kept(key) for key, idle in self._idle.items()):
-            return IDLE_SECONDS
+        for key, idle in self._idle.items():
+            if idle and len(idle) > self._kept(key):
+                return IDLE_SECONDS
         return None
 
     def _kept(self, key: Key) -> int:
@@ -485,7 +493,3 @@ def _outsider(idle: list[Peer], actor: Actor) -> Peer | None:
         if actor.handle not in idle[position].holds:
             return idle.pop(position)
     return None
-
-
-def _key_of(cls: SchedulingClass) -> Key:
-    return cls.job, cls.environment, any(name in DEVICE_VARIABLES for name in cls.request)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from skate._base.object_ref import ERROR, SHARED
+from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.local import messages as m
 from skate._engine.local.state.records import Object
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 PAGE = 4096
 HOST = 0
+TIDYING = 0.1  # seconds after which processes are asked again for what they have unmapped
+FULL = 0.7  # of the budget: from there on, processes are asked to look for cycles that keep objects
+COLLECTING = 10.0  # seconds between two times that they are asked for that
 PATIENCE = 10.0  # seconds that a writer waits for mapped objects to be let go of, before it is refused
 
 
@@ -37,6 +40,7 @@ class Store:
         self._next = 0
         self._resident: dict[bytes, Object] = {}  # in memory, least recently used first
         self._spilling = 0
+        self._collected = -COLLECTING  # when processes were last asked to look for cycles
         self._stuck_since = 0.0  # when the first of the waiting requests last got nearer to its turn
         self._waiting: deque[tuple[int, int, int]] = deque()  # source, request, size
         self._orphans: dict[bytes, str] = {}  # freed while on the way to disk
@@ -59,6 +63,7 @@ class Store:
     def _wait(self, source: int, request: int, need: int) -> None:
         if not self._waiting:
             self._stuck_since = self._machine.now
+            self._ask_to_tidy()
         self._waiting.append((source, request, need))
         self._progress()
 
@@ -81,6 +86,8 @@ class Store:
         self._sizes[segment] = need
         self._writer[segment] = source
         self.used += need
+        if self.used - self._spare_bytes > FULL * self.budget:
+            self._ask_to_collect()
         self._grant(source, request, segment, need, reused=False)
         return True
 
@@ -130,6 +137,9 @@ class Store:
             self.forget(obj)
             return
         self._resident.pop(obj.id, None)
+        for peer in self._machine.peers.values():
+            if obj.id in peer.pins:
+                self._send(peer.number, m.Tidy())
         if obj.spilled:
             obj.spilled = False
             self._send(HOST, m.DeleteSpilled(obj.id))
@@ -175,12 +185,17 @@ class Store:
 
     def pin(self, source: int, wanted: list[bytes]) -> None:
         """Tell `source` where these objects lie, once they are in memory, and keep them there."""
+        directory = self._machine.directory
         for id in wanted:
-            obj = self._machine.directory.objects.get(id)
-            if obj is None or obj.state not in (SHARED, ERROR):
-                self._send(source, m.Located(id, error=failures.lost(id)))
-            elif obj.state == ERROR:
-                self._send(source, m.Located(id, error=obj.data))
+            obj = directory.find(id)
+            if obj.state == PENDING:
+                # A caller of an actor may learn of an object before the node does.
+                obj.wanting.append(source)
+                obj.internal += 1
+            elif obj.state != SHARED:
+                error = obj.data if obj.state == ERROR else failures.lost(id)
+                self._send(source, m.Located(id, error=error))
+                directory.maybe_free(obj)
             elif obj.segment and not obj.loading:
                 self._locate(source, obj)
             else:
@@ -260,12 +275,31 @@ class Store:
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` should be called, None for not at all."""
-        return PATIENCE if self._waiting else None
+        return TIDYING if self._waiting else None
 
     def tick(self) -> None:
         """Refuse who has waited long enough: every byte is mapped by somebody."""
-        if self._waiting and not self._spilling and self._machine.now - self._stuck_since >= PATIENCE:
+        if not self._waiting:
+            return
+        if not self._spilling and self._machine.now - self._stuck_since >= PATIENCE:
             self._refuse()
+        else:
+            self._ask_to_tidy()
+
+    def _ask_to_tidy(self) -> None:
+        """Processes are in no hurry to say what they have unmapped: it costs them a message each."""
+        for peer in self._machine.peers.values():
+            if peer.pins:
+                self._send(peer.number, m.Tidy())
+
+    def _ask_to_collect(self) -> None:
+        """Cycles of Python objects may keep objects alive that nobody can use, and Python is in no hurry either."""
+        if self._machine.now - self._collected < COLLECTING:
+            return
+        self._collected = self._machine.now
+        for peer in self._machine.peers.values():
+            if peer.holds:
+                self._send(peer.number, m.Tidy(collect=True))
 
     def _refuse(self) -> None:
         """Nothing more can be spilled: every byte is mapped by somebody. Who fits all the same is served."""

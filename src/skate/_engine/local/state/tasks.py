@@ -9,12 +9,13 @@ from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
 from skate._engine.local import messages as m
+from skate._engine.local.progress import run_id
+from skate._engine.local.state import exits
 from skate._engine.local.state.records import FAILED, FINISHED, QUEUED, RUNNING, WAITING, Object, Peer, Task
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-FORCED = "one of its tasks was cancelled by force"
 HISTORY = 10_000  # finished tasks that the state API and the timeline remember
 
 
@@ -212,6 +213,7 @@ class Tasks:
         self.complete(task, results, 0, task.items)
         peer = task.worker if state is RUNNING else None
         self.record(task, FAILED, 0.0, peer, "")
+        self._machine.job_may_be_over(task.template.cls.job)
 
     def _again(self, task: Task) -> None:
         task.attempt += 1
@@ -259,13 +261,25 @@ class Tasks:
 
     # ------------------------------------------------------------ failures of workers
 
-    def worker_gone(self, peer: Peer, code: int | None, lines: list[str]) -> None:
-        """Retry or fail what a dead worker was given."""
-        for position, task in enumerate(list(peer.tasks.values())):
+    def worker_gone(
+        self, peer: Peer, code: int | None, lines: list[str], last_begun: bytes | None = None
+    ) -> None:
+        """Retry or fail what a dead worker was given.
+
+        It had begun them in order up to the run `last_begun`, and the results of those before that one are lost;
+        it had begun none if its result is here. When nothing is known, it was running the first.
+        """
+        given = list(peer.tasks.values())
+        peer.tasks = {}
+        if last_begun is None:
+            begun = 1
+        else:
+            runs = [run_id(task.id, task.attempt) for task in given]
+            begun = runs.index(last_begun) + 1 if last_begun in runs else 0
+        for position, task in enumerate(given):
             if task.cancelled:
                 self.fail(task, failures.cancelled(task.id))
-            elif position:
-                # Only the first was running; the others have not been started.
+            elif position >= begun:
                 self.requeue(task)
             elif task.retries_left:
                 if task.retries_left > 0:
@@ -279,7 +293,8 @@ class Tasks:
     def owner_gone(self, number: int) -> None:
         """Drop queued tasks of a dead process whose results nobody can ask for."""
         objects = self._machine.directory.objects
-        for task in [t for t in self.table.values() if t.owner == number and t.actor is None]:
+        mine = [t for t in self.table.values() if t.owner == number and t.actor is None]
+        for task in reversed(mine):  # a later one may be all that wants the result of an earlier one
             if task.state is RUNNING:
                 if task.template.spec.num_returns == m.STREAMING:
                     self.consumed(m.Consumed(task.id, task.items, closed=True))  # nobody reads it any more
@@ -289,6 +304,7 @@ class Tasks:
                 self._machine.scheduler.remove(task)
                 task.state = FAILED
                 self.forget(task)
+                self._machine.job_may_be_over(task.template.cls.job)
 
     def job_gone(self, job: bytes) -> None:
         """End every task of a job that ended, but for those that a detached actor has submitted."""
@@ -317,14 +333,18 @@ class Tasks:
             task = self.table.get(pending.pop())
             if task is None or task.actor is not None:
                 continue
-            if message.recursive and task.children:
-                pending += task.children
-            if task.state is RUNNING and task.worker is not None:
+            worker = task.worker if task.state is RUNNING else None
+            if message.recursive and task.children and (message.force or worker is None):
+                pending += (
+                    task.children
+                )  # else its worker does that: it alone knows the latest, and calls of actors
+            if worker is not None:
                 task.cancelled = True
-                if message.force and next(iter(task.worker.tasks)) == task.id:
-                    self._machine.kill(task.worker, FORCED)
+                if message.force and len(worker.tasks) == 1:
+                    self._machine.kill(worker, exits.FORCED)
                 else:
-                    self._send(task.worker.number, m.CancelRunning(task.id, recursive=message.recursive))
+                    recursive = message.recursive and not message.force  # done above
+                    self._send(worker.number, m.CancelRunning(task.id, recursive=recursive))
                     if message.force:
                         self._machine.scheduler.condemn(task)
             else:

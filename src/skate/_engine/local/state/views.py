@@ -12,6 +12,7 @@ from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
 from skate._engine.local import messages as m
 from skate._engine.local.state.actors import CREATION
+from skate._engine.local.state.exits import exit_detail, exit_type
 from skate._engine.local.state.records import ACTOR, ALIVE, DEAD, QUEUED, RUNNING, WAITING, Actor, Peer, Task
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Views:
     def _gather(self, source: int, ask: m.Ask) -> None:
         """Collect what the actors ran since they last told, then answer."""
         self._next += 1
-        asked = {p.number for p in self._machine.peers.values() if p.state is ACTOR and not p.killed}
+        asked = {p.number for p in self._machine.peers.values() if p.state is ACTOR}
         asked.discard(source)
         self._gathering[self._next] = (source, ask, asked)
         self._asked_at = self._machine.now
@@ -245,9 +246,9 @@ class Views:
             "state": peer.state,
             "job_id": peer.job,
             "blocked": peer.blocked > 0,
-            "exit_detail": peer.killed or failures.exit_text(peer.exit_code),
+            "exit_type": None if alive else exit_type(peer),
+            "exit_detail": "" if alive else exit_detail(peer),
             "exit_code": peer.exit_code,
-            "killed": bool(peer.killed),
             "start_time": peer.started,
             "end_time": peer.ended,
         }

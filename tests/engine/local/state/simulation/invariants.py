@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from skate._base.object_ref import PENDING, SHARED
 from skate._engine.common.resources import UNIT, Pool
 from skate._engine.local import messages as m
+from skate._engine.local.progress import run_id
+from skate._engine.local.state import exits
 from skate._engine.local.state.machine import Machine
 from skate._engine.local.state.records import (
     ACTOR,
@@ -23,7 +25,6 @@ from skate._engine.local.state.records import (
     SchedulingClass,
     Task,
 )
-from skate._engine.local.state.scheduler import _key_of
 from tests.engine.local.state.simulation.failure import Violation
 from tests.engine.local.state.simulation.processes import handle
 from tests.engine.local.state.simulation.workers import Worker
@@ -42,6 +43,7 @@ def check(world: Simulation) -> None:
     _check_store(world, machine)
     _check_references(world, machine)
     _check_nothing_forgotten(world, machine)
+    _check_jobs(world, machine)
 
 
 # ---------------------------------------------------------------- tasks and workers
@@ -188,29 +190,59 @@ def _check_recalled(world: Simulation, peer: Peer) -> None:
 
 
 def handle_death(world: Simulation, message: m.WorkerGone) -> None:
-    """Only what a dead worker was running, as far as one can know, may fail or count as a retry."""
+    """Only what a dead worker had begun may count as a retry, and only what it began last may fail."""
     machine = world.machine
     peer = machine.peers.get(message.number)
     process = world.processes.get(message.number)
     before = dict(peer.tasks) if peer is not None else {}
     retries = {id: task.retries_left for id, task in before.items()}
+    runs = {id: run_id(id, task.attempt) for id, task in before.items()}
+    arguments = {id: [argument for _, argument in task.dependencies] for id, task in before.items()}
     machine.handle(0, message, world.now)
     if peer is None or peer.actor is not None or not isinstance(process, Worker):
         return
     running = process.work.task if process.work is not None else b""
-    for position, (id, task) in enumerate(before.items()):
+    for id, task in before.items():
         if id == running or task.cancelled or task.owner not in machine.peers:
             continue
-        if position == 0 and message.code != 0:
-            continue  # it was on the way to the worker
-        if id in process.finished:
+        finished = runs[id] in process.finished
+        if finished and runs[id] == process.last_begun:
             continue  # its result was lost with the worker
+        if not world.freed.isdisjoint(arguments[id]):
+            continue  # nobody can run it any more
         if machine.tasks.table.get(id) is not task:
-            raise Violation(f"{world.name(id)} failed with worker {peer.number}, which had not started it")
-        if task.retries_left != retries[id]:
+            done = "finished" if finished else "not started"
+            raise Violation(f"{world.name(id)} failed with worker {peer.number}, which had {done} it")
+        if not finished and task.retries_left != retries[id]:
             raise Violation(
                 f"{world.name(id)} lost a retry with worker {peer.number}, which had not started it"
             )
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def _check_jobs(world: Simulation, machine: Machine) -> None:
+    """Nothing is done for jobs that are over."""
+    peers = machine.peers
+    ended = {job for job, info in machine.job_info.items() if info["ended"]}
+    if not ended:
+        return
+    tasks = [task for task in machine.tasks.table.values() if task.template.cls.job in ended]
+    for task in tasks:
+        if task.actor is not None and task.actor.options.detached:
+            continue
+        owner = peers.get(task.owner)
+        if owner is not None and owner.killed == exits.JOB_ENDED:
+            raise Violation(f"{world.name(task.id)} was submitted by a worker whose job is over")
+    for actor in machine.actors.table.values():
+        if actor.state is not DEAD and not actor.options.detached and actor.owner not in peers:
+            raise Violation(f"{world.name(actor.id)} is {actor.state}, but its owner is gone")
+    left = {peer.job for peer in peers.values()} | {task.template.cls.job for task in tasks}
+    for group in machine.groups.table.values():
+        over = group.creator_job in ended and group.creator_job not in left
+        if over and not group.detached and group.state != "REMOVED":
+            raise Violation(f"a placement group is {group.state}, but its job is over")
 
 
 # ---------------------------------------------------------------- resources
@@ -276,6 +308,8 @@ def _check_objects(world: Simulation, machine: Machine) -> None:
     for obj in objects.values():
         for id in obj.contains:
             expected[id] = expected.get(id, 0) + 1
+        if obj.state == PENDING and obj.wanting:
+            expected[obj.id] = expected.get(obj.id, 0) + len(obj.wanting)
     for actor in machine.actors.table.values():
         if actor.options.detached and actor.state is not DEAD:
             expected[actor.handle] = expected.get(actor.handle, 0) + 1
@@ -379,7 +413,7 @@ def _check_store(world: Simulation, machine: Machine) -> None:
             raise Violation(f"{world.name(id)} is neither in memory nor on disk")
         if obj.loading and obj.segment:
             spilling += store._sizes[obj.segment]
-        if obj.wanting and not obj.loading:
+        if obj.wanting and not obj.loading and obj.state != PENDING:
             raise Violation(f"{world.name(id)} is waited for, but nobody brings it")
         if obj.loading and id not in moving and id not in store._restoring.values():
             raise Violation(f"{world.name(id)} is said to be moved, but is not")
@@ -403,7 +437,7 @@ def _check_nothing_forgotten(world: Simulation, machine: Machine) -> None:
     for cls in scheduler._waiting:
         if scheduler._pool_for(cls) is None:
             continue
-        key = _key_of(cls)
+        key = cls.key
         if cls.queue[0].actor is not None and scheduler._starting.get(key):
             continue  # a worker with a handle of the actor does not become it; another is started
         if scheduler._idle.get(key):

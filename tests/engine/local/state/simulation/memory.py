@@ -23,9 +23,9 @@ class Memory:
         self._world = world
         self.sizes: dict[str, int] = {}  # of the segments that exist
         self.contents: dict[str, bytes] = {}  # segment -> object written to it
+        self._inside: dict[str, list[bytes]] = {}  # segment -> references in what is written to it
         self.mappers: dict[str, int] = {}  # segment -> how many processes map it
-        self.disk: set[bytes] = set()
-        self.inner: dict[bytes, list[bytes]] = {}  # shared object -> references inside it
+        self.disk: dict[bytes, list[bytes]] = {}  # object -> references in it
         self.jobs: deque[Any] = deque()
 
     # ------------------------------------------------------------ processes
@@ -44,16 +44,17 @@ class Memory:
     def write(self, segment: str, id: bytes, contains: list[bytes]) -> None:
         """A process has written an object."""
         self.contents[segment] = id
-        self.inner[id] = contains
+        self._inside[segment] = contains  # another attempt may have written the same object with others
 
-    def map(self, process: Process, id: bytes, segment: str) -> None:
-        """A process maps a segment that the node has pinned for it."""
+    def map(self, process: Process, id: bytes, segment: str) -> list[bytes]:
+        """A process maps a segment that the node has pinned for it; return the references in it."""
         if segment not in self.sizes:
             raise Violation(f"{process} maps {self._world.name(id)}, whose segment {segment} is gone")
         if self.contents.get(segment) != id:
             other = self._world.name(self.contents.get(segment, b""))
             raise Violation(f"{process} maps {self._world.name(id)} and finds {other}")
         self.mappers[segment] = self.mappers.get(segment, 0) + 1
+        return self._inside[segment]
 
     def unmap(self, process: Process, segment: str) -> None:
         """A process does not map a segment any more."""
@@ -63,7 +64,7 @@ class Memory:
 
     def process_gone(self, process: Process) -> None:
         """The kernel unmaps everything."""
-        for segment, _ in process.mapped.values():
+        for segment, _, _ in process.mapped.values():
             self.unmap(process, segment)
 
     # ------------------------------------------------------------ the node's commands
@@ -78,13 +79,14 @@ class Memory:
             raise Violation(f"segment {segment} is deleted twice")
         del self.sizes[segment]
         self.contents.pop(segment, None)
+        self._inside.pop(segment, None)
 
     def do_next(self, *, fails: bool) -> Any:
         """Carry out the oldest Spill, Restore or DeleteSpilled; return what to tell the node."""
         job = self.jobs.popleft()
         id = job.id
         if isinstance(job, m.DeleteSpilled):
-            self.disk.discard(id)
+            self.disk.pop(id, None)
             return None
         if isinstance(job, m.Spill):
             if self.contents.get(job.segment) != id:
@@ -93,7 +95,7 @@ class Memory:
                 )
             if fails:
                 return m.Spilled(id, "no space left on device")
-            self.disk.add(id)
+            self.disk[id] = self._inside[job.segment]
             return m.Spilled(id)
         if job.segment not in self.sizes:
             raise Violation(f"{self._world.name(id)} is restored to {job.segment}, which does not exist")
@@ -101,5 +103,5 @@ class Memory:
             return m.Restored(id, job.segment, "no such file")
         if fails:
             return m.Restored(id, job.segment, "input/output error")
-        self.contents[job.segment] = id
+        self.write(job.segment, id, self.disk[id])
         return m.Restored(id, job.segment)

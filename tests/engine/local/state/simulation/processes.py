@@ -149,7 +149,8 @@ class Process:
         self.unsure: set[bytes] = set()  # objects that we will hold once they are pinned for us
         self.refs: dict[bytes, Reference] = {}
         self.locations: dict[bytes, str] = {}  # pinned for us, not mapped
-        self.mapped: dict[bytes, list[Any]] = {}  # object -> [segment, users]
+        self.idle: dict[bytes, str] = {}  # pinned for us, not mapped any more, perhaps wanted again
+        self.mapped: dict[bytes, list[Any]] = {}  # object -> [segment, users, references in it]
         self.failed_pins: dict[bytes, bytes] = {}
         self.pins_asked: set[bytes] = set()
         self.streams: dict[bytes, Stream] = {}
@@ -161,6 +162,7 @@ class Process:
             m.Allocated: self._answered,
             m.Answer: self._answered,
             m.DropSegments: lambda _: None,
+            m.Tidy: lambda _: self.let_go_of_idle(),
             m.Inquire: self._inquired,
             m.Output: lambda _: None,
         }
@@ -338,10 +340,9 @@ class Process:
         if id in self.failed_pins:
             del self.failed_pins[id]
             return None
-        segment = self.locations.pop(id, None)
+        segment = self.locations.pop(id, None) or self.idle.pop(id, None)
         if segment is not None:
-            self.world.memory.map(self, id, segment)
-            self.mapped[id] = [segment, 1]
+            self.mapped[id] = [segment, 1, self.world.memory.map(self, id, segment)]
             self.keep(id)
             return True
         if id not in self.pins_asked:
@@ -357,7 +358,10 @@ class Process:
         if not mapping[1]:
             del self.mapped[id]
             self.world.memory.unmap(self, mapping[0])
-            self.post(m.Unpin([id]))
+            if id in self.locations or not self.world.choices.chance(40):
+                self.post(m.Unpin([id]))
+            else:
+                self.idle[id] = mapping[0]
             self.let_go(id)
 
     def expect(self, id: bytes) -> None:
@@ -366,15 +370,23 @@ class Process:
             self.keep(id)
         else:
             self.add(id, known=True)
-            if id not in self.locations:
+            if id not in self.locations and id not in self.idle:
                 self.unsure.add(id)
         self.refs[id].state = SHARED
 
     def tidy(self) -> None:
-        """Let go of what was pinned for tasks that were not run."""
+        """Let go of what was pinned for tasks that were not run, and of what is not mapped any more."""
         self.failed_pins.clear()
-        for id in list(self.locations):
-            del self.locations[id]
+        self._unpin_all(self.locations)
+        self.let_go_of_idle()
+
+    def let_go_of_idle(self) -> None:
+        """Let go of what is not mapped any more."""
+        self._unpin_all(self.idle)
+
+    def _unpin_all(self, pinned: dict[bytes, str]) -> None:
+        for id in list(pinned):
+            del pinned[id]
             self.post(m.Unpin([id]))
             if id not in self.refs:
                 self.post(m.Release([id]), [id])
@@ -389,6 +401,8 @@ class Process:
             self.failed_pins[id] = message.error
         else:
             self.unsure.discard(id)
+            if self.idle.pop(id, None) is not None:
+                self.post(m.Unpin([id]))
             if id in self.locations or id in self.mapped:
                 self.post(m.Unpin([id]))  # pinned twice: once is enough
             else:

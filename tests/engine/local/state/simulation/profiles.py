@@ -34,7 +34,9 @@ TASKS: dict[str, m.TaskTemplate] = {
             retry_exceptions=b"1",
             backpressure=2,
         ),
-        m.TaskTemplate(b"dynamic", "dynamic", _CPU, num_returns=m.DYNAMIC),
+        m.TaskTemplate(
+            b"dynamic", "dynamic", _CPU, num_returns=m.DYNAMIC, max_retries=1, retry_exceptions=b"1"
+        ),
         m.TaskTemplate(b"none", "none", _CPU, num_returns=0),
         m.TaskTemplate(b"twice", "twice", _CPU, max_calls=2),
         m.TaskTemplate(b"huge", "huge", {"CPU": 100.0}),
@@ -100,6 +102,15 @@ PROFILES = (
         actions={"burst": 16, "create_actor": 1, "call": 2, "put": 3, "cancel": 8, "create_group": 0},
         large=10,
         long=8,
+    ),
+    Profile(
+        "results that travel together",
+        tasks=("retried", "two", "zero", "f"),
+        actions={"burst": 20, "create_actor": 0, "call": 0, "put": 6, "cancel": 6, "create_group": 0},
+        deaths=20,
+        workers_die=9,
+        large=10,
+        long=3,
     ),
     Profile(
         "memory",

@@ -16,8 +16,8 @@ from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
 from skate._engine.local import messages as m
+from skate._engine.local.state import exits
 from skate._engine.local.state.machine import Machine
-from skate._engine.local.state.tasks import FORCED
 from tests.engine.local.state.simulation import invariants
 from tests.engine.local.state.simulation.choices import Choices
 from tests.engine.local.state.simulation.failure import Violation
@@ -271,11 +271,12 @@ class Simulation:
         process.alive = False
         if crash and process.outbox:
             for _ in range(self.choices.below(min(process.unsent, len(process.outbox)) + 1)):
-                process.outbox.pop()
+                self.tainted.update(process.outbox.pop()[2])  # what it said of these, nobody hears
         self.tainted.update(process.refs)
         self.memory.process_gone(process)
         process.inbox.clear()
-        process.outbox.append((0, m.WorkerGone(process.number, code), ()))
+        last_begun = process.last_begun if isinstance(process, Worker) else None
+        process.outbox.append((0, m.WorkerGone(process.number, code, last_begun=last_begun), ()))
         if isinstance(process, Driver):
             self.ended_jobs.add(process.job)
 
@@ -305,7 +306,9 @@ class Simulation:
         elif isinstance(message, m.KillProcess):
             self.doomed.append(message.number)
             peer = self.machine.peers[message.number]
-            if peer.killed == FORCED and not all(task.cancelled for task in list(peer.tasks.values())[:1]):
+            if peer.killed == exits.FORCED and not all(
+                task.cancelled for task in list(peer.tasks.values())[:1]
+            ):
                 raise Violation(f"worker {peer.number} is killed for a task that it does not run")
         elif isinstance(message, m.DeleteSegment):
             self.memory.delete(message.segment)
@@ -339,7 +342,11 @@ class Simulation:
         number = message.number
         if self.choices.chance(6):
             self.say("worker %s fails to start", number)
-            self.host.append((0, m.WorkerGone(number, 1, ["no such module"]), ()))
+            if number in self.machine.peers and self.choices.chance(30):
+                hello = m.Hello("worker", 1000 + number, number, f"w{number}", failed="the hook raised")
+                self.host.append((number, hello, ()))
+            code = None if self.choices.chance(20) else 1  # None: the template was killed
+            self.host.append((0, m.WorkerGone(number, code, ["no such module"]), ()))
         else:
             self.say("worker %s starts", number)
             self.processes[number] = Worker(self, number, message.job)

@@ -200,7 +200,7 @@ class Users:
                 process.revive(inner, frame)
         elif reference.state == SHARED and len(frame.mappings) < 2 and process.map(id):
             frame.mappings.append(id)
-            for inner in self._world.memory.inner[id]:
+            for inner in process.mapped[id][2]:
                 process.revive(inner, frame)
 
     def unmap(self, process: Process, frame: Frame) -> None:
@@ -209,7 +209,7 @@ class Users:
             id = self._choices.pick(frame.mappings)
             frame.mappings.remove(id)
             process.unmap(id)
-        elif isinstance(process.frame, Frame) and process.locations and frame is process.frame:
+        elif (process.locations or process.idle) and frame is process.frame:
             process.tidy()
 
     def free(self, process: Process, frame: Frame) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, SHARED
 from skate._engine.local import messages as m
+from skate._engine.local.progress import run_id
+from skate._engine.local.worker_main import COALESCE
 from tests.engine.local.state.simulation.processes import PAGE, Frame, Process
 
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ class Worker(Process):
         self.calls: deque[DirectCall] = deque()
         self.consumed: dict[bytes, m.Consumed] = {}
         self.runs: dict[bytes, int] = {}  # function -> how often it ran here, for max_calls
-        self.finished: set[bytes] = set()
+        self.finished: set[bytes] = set()  # runs, not tasks
+        self._coalesced = 0  # results that wait for others to travel with
+        self._flushed = False  # whether all was sent, because there was nothing to do
+        self.last_begun = b""
         self.handlers.update(
             {
                 m.Define: self._define,
@@ -84,30 +89,13 @@ class Worker(Process):
         for run in back:
             self.queue.remove(run)
         self.post(m.HandBack([run.task for run in back]))
-        self._forget_arguments(back)
-
-    def _forget_arguments(self, runs: list[m.Run]) -> None:
-        """Let go of what was pinned for tasks that we will not run."""
-        wanted = {id for run in self.queue for id in shared_arguments(run)}
-        if self.work is not None:
-            wanted.update(self.work.missing)
-        for run in runs:
-            for id in shared_arguments(run):
-                if id in self.locations and id not in wanted:
-                    del self.locations[id]
-                    self.post(m.Unpin([id]))
-                    if id not in self.refs:
-                        self.post(m.Release([id]), [id])
+        self.unsent = 0  # it leaves before another task can come
 
     def _cancel(self, message: m.CancelRunning) -> None:
         for run in self.queue:
             if isinstance(run, m.Run) and run.task == message.task:
                 self.queue.remove(run)
-                count = max(1, self.templates[run.template].num_returns)
-                self.post(
-                    m.Done(run.task, [self.world.cancelled_error(run.task)] * count, failed="cancelled")
-                )
-                self._forget_arguments([run])
+                self.post(m.Done(run.task, [self.world.cancelled_error(run.task)], failed="cancelled"))
                 return
         work = self.work
         if work is not None and work.task == message.task:
@@ -115,6 +103,8 @@ class Worker(Process):
             if message.recursive:
                 for child in work.frame.children:
                     self.world.cancel(self, child, force=False, recursive=True)
+        else:
+            self.unsent = 0
 
     def _deadlocked(self, message: m.Deadlock) -> None:
         """What is waited for will never come: go on without it."""
@@ -141,7 +131,7 @@ class Worker(Process):
     def can_act(self) -> bool:
         """Tell whether there is something to do."""
         if self.work is None:
-            return bool(self.queue or self.calls or self.leaving or self.locations)
+            return bool(self.queue or self.calls or self.leaving or self.locations or self.idle)
         return not self.work.busy and super().can_act()
 
     def act(self) -> bool:
@@ -163,7 +153,9 @@ class Worker(Process):
             return True
         if self.queue and not self.leaving:
             message = self.queue.popleft()
-            self.unsent = 0  # a worker sends the results it has before it starts the next task
+            if self._flushed:
+                self.unsent = 0
+                self._flushed = False
             if isinstance(message, m.Become):
                 self.actor = message.actor
                 work = Work(CREATION, message.run.task, 1, message.run)
@@ -172,6 +164,7 @@ class Worker(Process):
             else:
                 work = Work(TASK, message.task, self.templates[message.template].num_returns, message)
                 work.spec = self.templates[message.template]
+                self.last_begun = run_id(message.task, message.attempt)
                 self.world.started(self, message.task)
             self.work = work
             self._take_arguments(work, work.run.args, work.run.arguments, work.run.args_object)
@@ -182,7 +175,7 @@ class Worker(Process):
             self.work = work
             self._take_arguments(work, call.args, call.arguments, call.args_object)
             return True
-        if self.locations:
+        if self.locations or self.idle:
             self.tidy()
             return True
         return False
@@ -222,7 +215,7 @@ class Worker(Process):
             work.missing.remove(id)
             work.frame.mappings.append(id)
             self.let_go(id)  # the mapping refers to it now
-            for inner in self.world.memory.inner[id]:
+            for inner in self.mapped[id][2]:
                 self.revive(inner, work.frame)
         work.begun = not work.missing
         return work.begun
@@ -316,9 +309,10 @@ class Worker(Process):
         made = []
         for index in range(2, 2 + self.world.choices.below(3)):
             id = ids.object_id(work.task, index)
-            if id in self.refs:
-                continue
-            self.add(id, known=True, state=INLINE, data=self.world.payload([]))
+            if id in self.refs:  # made by an earlier attempt
+                self.keep(id)
+            else:
+                self.add(id, known=True, state=INLINE, data=self.world.payload([]))
             self.post(m.Register(id, INLINE, self.refs[id].data), [id])
             work.frame.variables.append(id)
             made.append(id)
@@ -349,8 +343,16 @@ class Worker(Process):
             if self.runs[work.spec.function] >= work.spec.max_calls:
                 done.last = True
                 self.leaving = True
-        self.finished.add(work.task)
+        self.finished.add(self.last_begun)
         self.post(done)
+        last_attempt = work.run.attempt == work.spec.max_retries
+        if self.queue and self._coalesced < COALESCE and not last_attempt:
+            self._coalesced += 1
+        else:
+            self._coalesced = 0
+            if self.queue:
+                self.unsent = 0  # what runs next may end this process, and must not take this with it
+        self._flushed = not self.queue
         self._end_work(work)
 
     def _end_work(self, work: Work) -> None:
@@ -375,6 +377,8 @@ class Worker(Process):
             )
             return
         assert work.spec is not None
+        if work.count == m.DYNAMIC and retry:
+            self._register_dynamic(work)  # what it made before it failed
         done = m.Done(work.task, [error] * max(1, work.count), self.world.now, self.world.seconds())
         done.failed = "ValueError"
         done.retry = retry and bool(work.spec.retry_exceptions)
@@ -462,11 +466,4 @@ class Worker(Process):
         self.serving = False
 
 
-def shared_arguments(run: Any) -> list[bytes]:
-    """Return the shared objects that a task needs mapped."""
-    message = run.run if isinstance(run, m.Become) else run
-    found = [argument.id for argument in message.arguments if argument.state == SHARED]
-    return [*found, message.args_object] if message.args_object else found
-
-
-__all__ = ["CALL", "CREATION", "PAGE", "TASK", "Work", "Worker", "shared_arguments"]
+__all__ = ["CALL", "CREATION", "PAGE", "TASK", "Work", "Worker"]

@@ -1,0 +1,47 @@
+"""Copying large buffers: one core cannot use all the bandwidth of memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+LARGE = 16 << 20  # bytes from which on a second thread is worth its start
+MOST = 4  # threads that share a copy
+
+
+def copy(target: memoryview, source: memoryview) -> None:
+    """Copy the bytes of `source` to the beginning of `target`.
+
+    NumPy lets go of the interpreter's lock while it copies, so that threads can share the work. Whoever has
+    buffers of that size has NumPy, mostly; without it, or on one core, this is a plain copy.
+    """
+    size = source.nbytes
+    numpy = sys.modules.get("numpy")
+    threads = min(_cores(), MOST) if size >= LARGE and numpy is not None else 1
+    if threads == 1 or numpy is None:
+        target[:size] = source
+        return
+    from_ = numpy.frombuffer(source, numpy.uint8)
+    to = numpy.frombuffer(target[:size], numpy.uint8)
+    step = -(-size // threads)
+    parts = [slice(start, start + step) for start in range(0, size, step)]
+    helpers = [_start(numpy.copyto, to[part], from_[part]) for part in parts[1:]]
+    try:
+        numpy.copyto(to[parts[0]], from_[parts[0]])
+    finally:
+        for helper in helpers:
+            helper.join()
+
+
+def _start(function: Any, *args: Any) -> threading.Thread:
+    thread = threading.Thread(target=function, args=args, name="skate-copy")
+    thread.start()
+    return thread
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
