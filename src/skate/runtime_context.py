@@ -8,6 +8,7 @@ from typing import Any
 
 import skate._engine as engines
 from skate._base.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
+from skate._engine.common.names import function_name
 
 __all__ = ["RuntimeContext", "get_runtime_context"]
 
@@ -94,17 +95,7 @@ class RuntimeContext:
 
         What encloses the function or class (`make.<locals>.`) is part of the name in asyncio actors alone, as in Ray.
         """
-        facts = self._facts
-        task = facts["task"]
-        if task is None or task.template is None:
-            return None
-        template = task.template
-        name = template.qualname
-        if not getattr(self._engine, "is_async_actor", False):
-            name = name.rsplit(".", 1)[-1]
-        if facts["actor"] is not None:
-            name = f"{name}.{task.name.rsplit('.', 1)[-1]}"
-        return f"{template.module}.{name}"
+        return function_name(self._facts)
 
     @property
     def actor_id(self) -> ActorID:
@@ -216,7 +207,7 @@ class RuntimeContext:
         task = self._facts["task"]
         if task is None:
             raise RuntimeError("This method is only available in a task.")
-        if self._facts["actor"] is not None and getattr(self._engine, "is_async_actor", False):
+        if self._facts["is_async_actor"]:
             raise RuntimeError(
                 "This method is not supported in an async actor. Its calls get asyncio.CancelledError."
             )

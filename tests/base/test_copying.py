@@ -13,7 +13,7 @@ from skate._base import copying
 @pytest.mark.parametrize("size", [0, 1, 4096, copying.LARGE - 1, copying.LARGE, copying.LARGE + 12_345])
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])
 def test_a_copy_is_exact(size: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "_cores", lambda: cores)
+    monkeypatch.setattr(copying, "cpus", lambda: cores)
     source = np.random.default_rng(size).integers(0, 256, size, np.uint8)
     target = bytearray(size + 8)
     copying.copy(memoryview(target), memoryview(source))

@@ -306,3 +306,23 @@ def test_a_callback_that_fails_does_not_harm_the_session() -> None:
     skate.get([signal.send.remote(), ref])
     assert called.wait(PATIENCE)
     assert skate.get(identity.remote(1)) == 1
+
+
+def test_wait_refuses_a_list_with_duplicates_after_it_has_returned_one_of_that_length() -> None:
+    first, second, third = (skate.put(number) for number in range(3))
+    for _ in range(100):  # Python likes to put a new list where the last one lay
+        _, rest = skate.wait([first, second, third])
+        assert len(rest) == 2
+        del rest
+        with pytest.raises(ValueError, match="unique"):
+            skate.wait([third, third])
+
+
+def test_wait_goes_on_with_the_list_that_it_returned_and_that_was_added_to() -> None:
+    first, second, third = (skate.put(number) for number in range(3))
+    _, rest = skate.wait([first, second])
+    rest.append(third)
+    assert skate.wait(rest, num_returns=2) == ([second, third], [])
+    rest.append(third)
+    with pytest.raises(ValueError, match="unique"):
+        skate.wait(rest, num_returns=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -125,8 +126,8 @@ def wait(
     # Programs call this in a loop over thousands of references, each time with the list that it returned last:
     # to look at each of them would cost more than the rest.
     global _rest
-    is_rest = _rest == (id(ray_waitables), len(ray_waitables))
-    if not is_rest:
+    signature = _signature(ray_waitables)
+    if signature is None or signature != _rest:
         _check_waitables(ray_waitables)
     engine = engines.current()
     if not ray_waitables:
@@ -142,11 +143,18 @@ def wait(
     except AttributeError:
         _check_waitables(ray_waitables)  # somebody may have changed the list
         raise
-    _rest = (id(rest), len(rest))
+    _rest = _signature(rest)
     return ready, rest
 
 
-_rest = (0, 0)  # identity and length of the list that `wait` returned last
+_rest: tuple[Any, ...] | None = None  # tells the list that `wait` returned last
+
+
+def _signature(waitables: list[Any]) -> tuple[Any, ...] | None:
+    """Return what tells a list of references from others, also from a later one in the same place."""
+    if not waitables or type(waitables[0]) is not ObjectRef or type(waitables[-1]) is not ObjectRef:
+        return None
+    return id(waitables), len(waitables), weakref.ref(waitables[0]), weakref.ref(waitables[-1])
 
 
 def _check_waitables(waitables: list[Any]) -> None:

@@ -180,18 +180,22 @@ def init(
         )
     else:
         from skate._engine.local import booting
+        from skate._engine.local.launcher import node_config
 
-        running = booting.start(
+        config = node_config(
             num_cpus=num_cpus,
             num_gpus=num_gpus,
             custom=resources,
             memory=kwargs.get("_memory"),
             labels=labels,
             object_store_memory=int(object_store_memory) if object_store_memory else None,
+            preload=[*(preload or []), *filter(None, os.environ.get("SKATE_PRELOAD", "").split(","))],
+        )
+        running = booting.start(
+            config,
             namespace=namespace,
             runtime_env=environment,
             log_to_driver=log_to_driver,
-            preload=[*(preload or []), *filter(None, os.environ.get("SKATE_PRELOAD", "").split(","))],
             metadata=metadata,
         )
     engines.adopt(running)
@@ -214,8 +218,7 @@ def _unknown_keyword(keyword: str) -> Exception:
 
     if keyword == "allow_multiple":
         return RuntimeError(
-            "`allow_multiple` is for several connections by Ray Client, which Skate has none of. Do not pass the "
-            "`allow_multiple` to `ray.init` to fix the issue."
+            "init(allow_multiple=True) is for Ray Client, which Skate has none of: leave it out."
         )
     close = difflib.get_close_matches(keyword, list(inspect.signature(init).parameters), 1)
     hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from typing import Any
+
+from skate._base.processors import cpus
 
 LARGE = 16 << 20  # bytes from which on a second thread is worth its start
 MOST = 4  # threads that share a copy
@@ -19,7 +20,7 @@ def copy(target: memoryview, source: memoryview) -> None:
     """
     size = source.nbytes
     numpy = sys.modules.get("numpy")
-    threads = min(_cores(), MOST) if size >= LARGE and numpy is not None else 1
+    threads = min(cpus(), MOST) if size >= LARGE and numpy is not None else 1
     if threads == 1 or numpy is None:
         target[:size] = source
         return
@@ -39,9 +40,3 @@ def _start(function: Any, *args: Any) -> threading.Thread:
     thread = threading.Thread(target=function, args=args, name="skate-copy")
     thread.start()
     return thread
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from skate._base.log_format import set_context_source
 from skate._base.logging_config import LoggingConfig
+from skate._engine.common.names import function_name
 
 
 def log_as(config: dict[str, Any], facts: Callable[[], dict[str, Any] | None]) -> None:
@@ -35,8 +36,5 @@ def _fields(facts: dict[str, Any] | None) -> dict[str, Any]:
     if task is not None:
         fields["task_id"] = task.task.hex()
         fields["task_name"] = task.name
-        if task.template is not None:
-            function = f"{task.template.module}.{task.template.qualname}"
-            method = f".{task.name.rpartition('.')[2]}" if facts["actor"] is not None else ""
-            fields["task_func_name"] = function + method
+        fields["task_func_name"] = function_name(facts)
     return fields

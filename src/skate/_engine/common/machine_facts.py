@@ -4,26 +4,10 @@ from __future__ import annotations
 
 import os
 
+from skate._base.processors import cpus
+
 OBJECT_STORE_SHARE = 0.3  # of memory
 SMALLEST_STORE = 64 << 20
-
-
-def cpus() -> int:
-    """Return the number of CPUs that this process may use, by affinity and by cgroup."""
-    try:
-        count = len(os.sched_getaffinity(0))
-    except AttributeError:
-        count = os.cpu_count() or 1
-    quota = _cgroup_cpus()
-    return max(1, min(count, quota) if quota else count)
-
-
-def _cgroup_cpus() -> int:
-    text = _read("/sys/fs/cgroup/cpu.max")
-    if text and not text.startswith("max"):
-        quota, period = text.split()
-        return max(1, int(quota) // int(period))
-    return 0
 
 
 def memory() -> int:

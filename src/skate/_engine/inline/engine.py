@@ -354,6 +354,7 @@ class InlineEngine:
             "labels": self.scheduler.labels,
             "task": running,
             "actor": None if actor is None else (actor.id, actor.class_name),
+            "is_async_actor": self.is_async_actor,
             "environment": self.environments.job if running is None else running.template.environment,
         }
 

@@ -5,36 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from skate._engine.local.interrupts import held_back
-from skate._engine.local.launcher import node_config, start_node
+from skate._engine.local.launcher import start_node
 
 if TYPE_CHECKING:
     from skate._engine.local.driver import LocalDriver
 
 
 def start(
+    config: dict[str, Any],
     *,
-    num_cpus: float | None,
-    num_gpus: float | None,
-    custom: dict[str, float] | None,
-    memory: float | None,
-    labels: dict[str, str] | None,
-    object_store_memory: int | None,
     namespace: str | None,
     runtime_env: dict[str, Any],
     log_to_driver: bool,
-    preload: list[str],
     metadata: dict[str, Any],
 ) -> LocalDriver:
-    """Start a node of our own and attach to it."""
-    config = node_config(
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
-        custom=custom,
-        memory=memory,
-        labels=labels,
-        object_store_memory=object_store_memory,
-        preload=preload,
-    )
+    """Start a node of our own, as `node_config` describes it, and attach to it."""
     extra = {"log_to_driver": log_to_driver, "metadata": metadata}
     node = None
     try:

@@ -386,6 +386,7 @@ class LocalEngine:
             "labels": client.labels,
             "task": running,
             "actor": self.actor_handle,
+            "is_async_actor": self.is_async_actor,
             "environment": self.environment,
         }
 

@@ -25,9 +25,7 @@ LINGER = 0.001  # seconds that the first message of a burst waits at most for th
 QUIET = 3  # so often nothing was held back: the bursts are over
 ROUNDS = 10  # so often the background thread looks after bursts, before it looks at the sockets again
 BATCH = 32  # messages of a burst that travel together
-FIRST_PAUSE = (
-    0.001  # seconds that a thread gives an event loop to read what it waits for, before it reads itself
-)
+FIRST_PAUSE = 0.001  # seconds that a thread gives an event loop to read, before it reads itself
 LAST_PAUSE = 0.05  # seconds that it gives the loop after a while
 BACKLOG = 32 << 20  # bytes that may wait for a slow receiver before the sender waits too
 

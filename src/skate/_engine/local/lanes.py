@@ -111,6 +111,7 @@ class LoopLane:
         self._over = 0  # counted in the loop
         self._size = size
         self._in_thread = False
+        self._thread = 0  # that runs the loop
         self.loop = asyncio.new_event_loop()
         self._semaphore = asyncio.Semaphore(size)
         self._stop: asyncio.Future[None] | None = None
@@ -118,7 +119,7 @@ class LoopLane:
     def put(self, incoming: Any) -> None:
         """Start a call."""
         self._begun += 1
-        if getattr(self.loop, "_thread_id", None) == threading.get_ident():
+        if self._thread == threading.get_ident():
             self._spawn(incoming)
         else:
             self.loop.call_soon_threadsafe(self._spawn, incoming)
@@ -153,6 +154,7 @@ class LoopLane:
         import asyncio
 
         asyncio.set_event_loop(self.loop)
+        self._thread = threading.get_ident()
 
         async def main() -> bool:
             self._stop = self.loop.create_future()
@@ -195,6 +197,7 @@ class LoopLane:
         self._in_thread = True
 
         def work() -> None:
+            self._thread = threading.get_ident()
             asyncio.set_event_loop(self.loop)
             self.loop.run_forever()
 

@@ -101,25 +101,17 @@ class References(Correspondence):
             reference = known()
             if reference is not None:
                 return reference
-        # As in `new_reference`, but without a call: a list may hold many thousands.
-        reference = _new(ObjectRef)
-        reference._id = id
-        reference._state = PENDING
+        reference = self.own_reference(id)
         reference._data = _UNSUBSCRIBED
-        reference._engine = self
-        reference._known = True
-        reference._waiters = None
         with self._garbage_lock:
             known = self._refs.get(id)
-            if known is not None:  # another thread may have met it at the same time
-                other = known()
-                if other is not None:
-                    reference._known = False
-                    return other
+            other = known() if known is not None else None
+            if other is not None:  # another thread has met it at the same time
+                return other
             # Dropped, but the node was not told: then it still counts us as a holder.
             if self._dropped.pop(id, 0) is not None:
                 self._holds[id] = None
-            self._refs[id] = _weak(reference)
+            self.adopt(reference)
         running = current_task.get()
         if running is not None:
             running.borrowed = True
@@ -131,7 +123,7 @@ class References(Correspondence):
         if len(held) < len(wanted):
             return list(map(self.revive, wanted))
         made: list[ObjectRef[Any]] = []
-        for id in wanted:
+        for id in wanted:  # as `own_reference`, but a call for each would be a third of the whole
             reference: ObjectRef[Any] = _new(ObjectRef)
             reference._id = id
             reference._state = PENDING
