@@ -56,7 +56,7 @@ def test_packages_are_installed_over_the_base_environment(shared_cache: Path) ->
     import subprocess, sys
     import cloudpickle, skate.exceptions, tiny_package
     print(tiny_package.value)
-    print(subprocess.run([sys.executable, "-c", "import tiny_package"]).returncode)
+    print(subprocess.run([sys.executable, "-c", "import tiny_package"]).returncode, flush=True)
     subprocess.run(["tiny_package-tool"])
     """
     assert run_in(prepared, code).split("\n") == ["1", "0", "tool ran"]
