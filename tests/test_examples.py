@@ -14,6 +14,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FILES = sorted(EXAMPLES.glob("*.py"))
 TOUR = EXAMPLES / "04_tour.py"
+RAY_PROGRAM = EXAMPLES / "05_ray_program.py"
 ENGINES = ("local", "inline")
 
 # A line that each example but the tour prints when it worked.
@@ -21,13 +22,14 @@ PROOF = {
     "01_tasks.py": r"^primes: 2 3 5 7 11 13 17 19 23 29 31 37 41 43 47$",
     "02_actors.py": r"^page-3: 69a50f17, after 2 tries$",
     "03_objects.py": r"^2000 of 2000 rows found their twin$",
+    "05_ray_program.py": r"^most common: \[\('is', 4\), \('the', 4\), \('and', 3\)\]$",
 }
 
 
 def run(example: Path, folder: Path, engine: str) -> str:
     """Run an example in a folder, and return what it printed."""
     done = subprocess.run(
-        [sys.executable, str(example)],
+        [sys.executable, *(("-m", "skate.cli", "run") if example == RAY_PROGRAM else ()), str(example)],
         cwd=folder,
         env={**os.environ, "SKATE_ENGINE": engine, "COLUMNS": "110"},
         capture_output=True,

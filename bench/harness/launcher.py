@@ -89,6 +89,22 @@ def figure(command: Command) -> float:
         return value
 
 
+def figures(command: Command) -> dict[str, float]:
+    """Run a program that measures several systems in turn; return the figure of each.
+
+    Raises:
+        ProgramError: It failed, or ran for too long.
+    """
+    with _running(command) as (process, talk):
+        output = process.stdout
+        assert output is not None
+        found = parse_figures(output)
+        process.wait()
+        if not found or process.returncode != 0:
+            raise ProgramError(last_words(talk, process.returncode))
+        return found
+
+
 def startup_seconds(command: Command) -> float:
     """Return the wall time from starting the interpreter to the first task's result."""
     start = time.perf_counter()
@@ -116,11 +132,18 @@ def _steady(readings: list[float]) -> bool:
 
 def parse_figure(lines: IO[str] | list[str]) -> float | None:
     """Return the last figure among a program's lines, or None; other lines are the system's talk."""
-    value = None
+    return next(reversed(parse_figures(lines).values()), None)
+
+
+def parse_figures(lines: IO[str] | list[str]) -> dict[str, float]:
+    """Return the last figure of each system among a program's lines."""
+    found: dict[str, float] = {}
     for line in lines:
         if line.startswith(FIGURE_MARK):
-            value = float(json.loads(line.removeprefix(FIGURE_MARK))["value"])
-    return value
+            figure = json.loads(line.removeprefix(FIGURE_MARK))
+            found.pop(figure["system"], None)  # the last is to come last
+            found[figure["system"]] = float(figure["value"])
+    return found
 
 
 def last_words(talk: IO[str], status: int | None) -> str:

@@ -47,6 +47,7 @@ class Row:
         peers: Which of the other systems can do the job at all.
         limits: The raw limits to show beside the row.
         observed: The harness takes the figure from outside instead of the program reporting it.
+        paired: One process measures Skate and Ray turn by turn, and reports both.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Row:
     peers: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
     observed: Literal["", "startup", "memory"] = ""
+    paired: bool = False
 
     @property
     def smaller_is_better(self) -> bool:
@@ -102,6 +104,9 @@ _SOCKET = Limit(row="ping_pong", label="socket ping-pong")
 _STREAM = Limit(row="stream", label="socket stream")
 _COPY_WARM = Limit(row="memcpy_warm", label="memcpy warm")
 _COPY_COLD = Limit(row="memcpy_cold", label="cold")
+
+# Skate with the ray engine beside plain Ray: what it adds may be 5 % at most.
+_ON_RAY = Bar(need=0.95, dream=0.99)
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -228,6 +233,16 @@ ROWS: tuple[Row, ...] = (
     Row(name="n_to_n", title="actor calls, async (n:n)", program="actors", limits=(_STREAM,)),
     Row(name="task_1mb", title="tasks with a 1 MB argument", program="tasks", peers=_ALL),
     Row(name="tasks_10k", title="10,000 tasks at once", program="tasks", peers=_ALL, limits=(_STREAM,)),
+    Row(name="on_ray_tasks", title="ray engine: tasks, async", program="on_ray", bar=_ON_RAY, paired=True),
+    Row(
+        name="on_ray_calls",
+        title="ray engine: actor calls, async",
+        program="on_ray",
+        bar=_ON_RAY,
+        paired=True,
+    ),
+    Row(name="on_ray_put", title="ray engine: put small", program="on_ray", bar=_ON_RAY, paired=True),
+    Row(name="on_ray_get", title="ray engine: get small", program="on_ray", bar=_ON_RAY, paired=True),
     Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
 )
 

@@ -29,6 +29,8 @@ class Settings:
 
     def systems(self, row: Row) -> list[str]:
         """Return who runs a row, in the order of the table."""
+        if row.paired:
+            return ["skate", "ray"] if self.skate_python else []
         peers = row.peers if self.peer_python else ()
         return [*(["skate"] if self.skate_python else []), *(["ray"] if self.ray_python else []), *peers]
 
@@ -51,6 +53,9 @@ class Runner:
             for name in systems:
                 self._sample(Samples(), partial(self._take, row, name))
         for number in range(self.settings.rounds):
+            if row.paired:
+                self._sample_both(row, result)
+                continue
             # Back and forth, so that nobody always runs after the same other.
             for name in systems if number % 2 == 0 else reversed(systems):
                 self._sample(result.systems[name], partial(self._take, row, name))
@@ -66,6 +71,18 @@ class Runner:
                 samples.values.append(take())
             except ProgramError as error:
                 samples.error = str(error)
+
+    def _sample_both(self, row: Row, result: RowResult) -> None:
+        """Take a figure of every system from one process, which needs Ray beside Skate."""
+        if not result.systems or any(samples.error for samples in result.systems.values()):
+            return
+        try:
+            found = launcher.figures(self._command(row, "skate", (row.name, *self._clock())))
+        except ProgramError as error:
+            result.systems["skate"].error = str(error)
+            return
+        for name, samples in result.systems.items():
+            samples.values.append(found[name])
 
     def _take(self, row: Row, system: str) -> float:
         if row.observed:

@@ -15,6 +15,7 @@ from skate._version import __version__
 if TYPE_CHECKING:
     from skate import actor, exceptions, remote_function, runtime_context
     from skate._api.cluster import available_resources, cluster_resources, get_gpu_ids, nodes, timeline
+    from skate._api.modes import SCRIPT_MODE, WORKER_MODE
     from skate._api.objects import cancel, get, kill, put, wait
     from skate._api.remote import remote
     from skate._api.session import init, is_initialized, shutdown
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 # Names load when they are first used: a node needs few of them, and starts while its driver loads the rest.
 _HOMES = {
     "_api.cluster": ("available_resources", "cluster_resources", "get_gpu_ids", "nodes", "timeline"),
+    "_api.modes": ("SCRIPT_MODE", "WORKER_MODE"),
     "_api.objects": ("cancel", "get", "kill", "put", "wait"),
     "_api.remote": ("remote",),
     "_api.session": ("init", "is_initialized", "shutdown"),
@@ -88,6 +90,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "SCRIPT_MODE",
+    "WORKER_MODE",
     "ActorClassID",
     "ActorID",
     "DynamicObjectRefGenerator",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import skate._engine as engines
-from skate._base.exports import ActorTemplate, Export, MethodInfo, is_async, is_generator
+from skate._base.exports import ActorTemplate, Export, MethodInfo, declared, is_async, is_generator
 from skate._base.ids import ActorID
 from skate._base.object_ref import ObjectRef
 from skate._base.options import ActorOptions, MethodOptions, check_num_returns
@@ -145,6 +145,7 @@ class ActorClass(Generic[T]):
         self._template: ActorTemplate | None = None
         self._signature: inspect.Signature | None = None
         self._check_order()
+        declared.add(self)
 
     @property
     def _core(self) -> ActorTemplate:
@@ -322,8 +323,8 @@ class ActorHandle(Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         keep = self._ray_keep
-        if keep is not None and hasattr(keep, "__reduce__"):
-            keep.__reduce__()  # tells the engine that a handle leaves this process
+        engine = engines.running()
+        carried = None if engine is None else engine.ship_actor(self._ray_actor_id.binary(), keep)
         return _revive, (
             self._ray_actor_id.binary(),
             self._ray_methods,
@@ -332,6 +333,7 @@ class ActorHandle(Generic[T]):
             self._ray_max_pending_calls,
             self._ray_unordered,
             keep is None,
+            carried,
         )
 
 
@@ -343,8 +345,9 @@ def _revive(
     limit: int,
     unordered: bool,
     weak: bool,
+    carried: Any,
 ) -> ActorHandle[Any]:
-    keep = None if weak else engines.current().hold_actor(actor)
+    keep = engines.current().hold_actor(actor, carried, weak=weak)
     return ActorHandle(actor, keep, methods, class_name, retries, limit, unordered)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import skate._engine as engines
-from skate._base.exports import Export, TaskFunction
+from skate._base.exports import Export, TaskFunction, declared
 from skate._base.object_ref import ObjectRef
 from skate._base.options import ActorOptions, TaskOptions, check_num_returns
 
@@ -37,6 +37,7 @@ class RemoteFunction(Generic[P, R]):
         # Ray's hook for wrapping the sending of a call.
         self._decorator = getattr(function, "__ray_invocation_decorator__", None)
         functools.update_wrapper(self, function)
+        declared.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
         """Say that remote functions are called with `.remote(…)`."""

@@ -95,7 +95,9 @@ class RuntimeContext:
 
         What encloses the function or class (`make.<locals>.`) is part of the name in asyncio actors alone, as in Ray.
         """
-        return function_name(self._facts)
+        facts = self._facts
+        known = getattr(facts["task"], "function_name", None)  # where the engine itself has the name
+        return function_name(facts) if known is None else str(known)
 
     @property
     def actor_id(self) -> ActorID:

@@ -47,7 +47,7 @@ def results() -> Results:
 
 
 def test_a_figure_is_found_between_other_lines() -> None:
-    lines = ["(worker) hello\n", launcher.FIGURE_MARK + '{"value": 12.5}\n', "bye\n"]
+    lines = ["(worker) hello\n", launcher.FIGURE_MARK + '{"system": "skate", "value": 12.5}\n', "bye\n"]
     assert launcher.parse_figure(lines) == 12.5
     assert launcher.parse_figure(["nothing here\n"]) is None
 

@@ -138,7 +138,7 @@ def test_commands_are_no_jobs(cli: Cli, node: nodes.NodeRecord) -> None:
     assert json.loads(cli("list", "jobs", "--format", "json").out) == []
     assert json.loads(cli("list", "workers", "--format", "json").out) == []
     program = "import skate; skate.init('auto'); print(skate.get_runtime_context().get_job_id())"
-    assert cli.program(program).out == "00000001\n"
+    assert cli.program(program).out == "01000000\n"
 
 
 def test_a_programs_own_node_is_found_too(cli: Cli) -> None:

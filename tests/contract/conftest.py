@@ -1,7 +1,8 @@
 """Run every test of this folder on every engine.
 
 A test that declares `pytestmark = pytest.mark.usefixtures("engine")` shares one session with its module; a test
-that asks for `fresh` starts its own with the arguments it wants.
+that asks for `fresh` starts its own with the arguments it wants. On Ray the session is one with a cluster of three
+nodes, which have four CPUs together; a test that is about one machine with four is marked `one_machine`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 
 import skate
 from tests.conftest import ENGINES, LeakWatch
+from tests.contract.cluster import OF_THE_MACHINE, ONE_MACHINE, THREE_NODES, Clusters
 from tests.contract.gaps import GAPS, NOT_RUN
 
 NUM_CPUS = 4
@@ -22,6 +24,7 @@ HERE = Path(__file__).parent
 # No test waits this long for anything; one that does is hung.
 HANG_SECONDS = 60
 GAP_SECONDS = 10
+RAY_SECONDS = 90  # it starts a process in a second, where the others need milliseconds
 
 _failed = pytest.StashKey[bool]()
 
@@ -56,7 +59,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if reason:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True, run=not reason.startswith(NOT_RUN)))
         if not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(GAP_SECONDS if reason else limit))
+            on_ray = "ray" in (config.getoption("--engine") or ())
+            seconds = RAY_SECONDS if on_ray else GAP_SECONDS if reason else limit
+            item.add_marker(pytest.mark.timeout(seconds))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,6 +72,12 @@ def pytest_runtest_makereport(
     if report.when == "call" and not report.passed:
         item.stash[_failed] = True
     return report
+
+
+class Arguments(Protocol):
+    """Complete what a test gives to `skate.init`."""
+
+    def __call__(self, given: dict[str, Any], *, one_machine: bool = False) -> dict[str, Any]: ...
 
 
 class Start(Protocol):
@@ -81,21 +92,56 @@ def engine_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Clusters]:
+    """The Ray clusters of this run."""
+    clusters = Clusters()
+    yield clusters
+    clusters.close()
+
+
 @pytest.fixture(scope="module")
-def shared_session(engine_name: str, leak_watch: LeakWatch) -> Iterator[None]:
-    """Close the session that the module's tests share, after the last of them."""
-    yield
+def init_arguments(engine_name: str, clusters: Clusters) -> Arguments:
+    """Return a function that completes what a test gives to `skate.init` with what its engine needs."""
+
+    def complete(given: dict[str, Any], *, one_machine: bool = False) -> dict[str, Any]:
+        if engine_name != "ray":
+            return {"engine": engine_name, "num_cpus": NUM_CPUS, **given}
+        node = {key: value for key, value in given.items() if key in OF_THE_MACHINE}
+        arguments = {key: value for key, value in given.items() if key not in OF_THE_MACHINE}
+        usual = ONE_MACHINE if one_machine else THREE_NODES
+        nodes = ({"num_cpus": NUM_CPUS, **node},) if node else usual
+        return {"engine": "ray", "address": clusters.address(*nodes), "preflight": "off", **arguments}
+
+    return complete
+
+
+@pytest.fixture(scope="module")
+def shared_session(engine_name: str, leak_watch: LeakWatch) -> Iterator[dict[str, bool]]:
+    """Close the session that the module's tests share, after the last of them; say what it is like."""
+    yield {"one_machine": False}
     skate.shutdown()
     leak_watch.session_is_shared = False
 
 
 @pytest.fixture
 def engine(
-    request: pytest.FixtureRequest, engine_name: str, shared_session: None, leak_watch: LeakWatch
+    request: pytest.FixtureRequest,
+    engine_name: str,
+    init_arguments: Arguments,
+    shared_session: dict[str, bool],
+    leak_watch: LeakWatch,
 ) -> Iterator[str]:
     """Run the test in a session that its module shares; return the engine's name."""
+    if "fresh" in request.fixturenames:  # the test starts a session of its own
+        yield engine_name
+        return
+    one_machine = engine_name == "ray" and request.node.get_closest_marker("one_machine") is not None
+    if skate.is_initialized() and shared_session["one_machine"] != one_machine:
+        skate.shutdown()
     if not skate.is_initialized():
-        skate.init(engine=engine_name, num_cpus=NUM_CPUS)
+        skate.init(**init_arguments({}, one_machine=one_machine))
+        shared_session["one_machine"] = one_machine
         leak_watch.session_is_shared = True
     yield engine_name
     if request.node.stash.get(_failed, False):
@@ -105,13 +151,15 @@ def engine(
 
 
 @pytest.fixture
-def fresh(engine_name: str, shared_session: None, leak_watch: LeakWatch) -> Iterator[Start]:
+def fresh(
+    init_arguments: Arguments, shared_session: dict[str, bool], leak_watch: LeakWatch
+) -> Iterator[Start]:
     """Return a function that starts a session for this test alone, with any `skate.init` arguments."""
     skate.shutdown()
     leak_watch.session_is_shared = False
 
     def start(**init_kwargs: Any) -> Any:
-        return skate.init(**{"engine": engine_name, "num_cpus": NUM_CPUS, **init_kwargs})
+        return skate.init(**init_arguments(init_kwargs))
 
     yield start
     skate.shutdown()

@@ -19,22 +19,26 @@ class Signal:
 
     def __init__(self) -> None:
         self._sent = asyncio.Event()
-        self._waiting = 0
+        self._waiting: list[Any] = []
         self._changed = asyncio.Condition()
 
     async def send(self) -> None:
         self._sent.set()
 
-    async def wait(self) -> None:
+    async def wait(self, name: Any = None) -> None:
         async with self._changed:
-            self._waiting += 1
+            self._waiting.append(name)
             self._changed.notify_all()
         await self._sent.wait()
 
     async def wait_for_waiters(self, count: int) -> None:
         """Return once `count` callers have come to wait."""
         async with self._changed:
-            await self._changed.wait_for(lambda: self._waiting >= count)
+            await self._changed.wait_for(lambda: len(self._waiting) >= count)
+
+    async def waiting(self) -> list[Any]:
+        """Return the names that callers who came to wait have given."""
+        return self._waiting
 
     async def has_been_sent(self) -> bool:
         return self._sent.is_set()

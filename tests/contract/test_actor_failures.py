@@ -269,7 +269,7 @@ def test_kill_twice_is_the_same_as_once() -> None:
     skate.kill(mortal)
     skate.kill(mortal)
     with pytest.raises(RayActorError):
-        skate.get(mortal.ping.remote())
+        eventually(lambda: ping(mortal) is None)
 
 
 def test_a_constructor_that_dies_is_reported() -> None:

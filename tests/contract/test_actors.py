@@ -380,8 +380,21 @@ def test_kill_ends_an_actor() -> None:
     account = Account.remote()
     assert skate.get(account.read.remote()) == 0
     skate.kill(account)
-    with pytest.raises(skate.exceptions.RayActorError):
-        skate.get(account.read.remote())
+    with pytest.raises(skate.exceptions.RayActorError):  # Ray lets it answer for a moment
+        eventually(lambda: skate.get(account.read.remote()) is None)
+
+
+def test_a_handle_works_on_after_a_copy_of_it_is_gone() -> None:
+    @skate.remote
+    def send_back(handle: Any) -> Any:
+        return handle
+
+    account = Account.remote(1)
+    copy = skate.get(send_back.remote(account))
+    assert skate.get(copy.deposit.remote(1)) == 2
+    del copy
+    assert skate.get(account.deposit.remote(1)) == 3
+    skate.kill(account)
 
 
 def test_kill_fails_the_calls_that_are_waiting() -> None:
@@ -432,6 +445,7 @@ def test_exit_actor_outside_an_actor_is_an_error() -> None:
         skate.actor.exit_actor()
 
 
+@pytest.mark.one_machine
 def test_an_actor_ends_when_its_last_handle_goes() -> None:
     @skate.remote
     class Holder:

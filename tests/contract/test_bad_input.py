@@ -215,15 +215,17 @@ def test_get_actor_refuses_an_empty_name() -> None:
         case(ValueError, "(?s)steam.*local", engine="steam"),
     ],
 )
-def test_a_wrong_init_argument_is_refused(fresh: Start, options: Any, error: Any, words: str) -> None:
+def test_a_wrong_init_argument_is_refused(
+    fresh: Start, engine_name: str, options: Any, error: Any, words: str
+) -> None:
     with pytest.raises(error, match=words):
-        fresh(**options)
+        skate.init(**{"engine": engine_name, **options})
     assert not skate.is_initialized()
 
 
-def test_a_session_starts_after_a_refused_init(fresh: Start) -> None:
+def test_a_session_starts_after_a_refused_init(fresh: Start, engine_name: str) -> None:
     with pytest.raises(ValueError, match="-1"):
-        fresh(num_cpus=-1)
+        skate.init(engine=engine_name, num_cpus=-1)
     fresh()
     assert skate.get(skate.put(1)) == 1
 

@@ -89,6 +89,7 @@ def test_a_task_that_waits_for_its_argument_is_cancelled() -> None:
     assert skate.get(log.items.remote()) == []
 
 
+@pytest.mark.one_machine
 def test_a_task_that_waits_for_resources_is_cancelled() -> None:
     # Holds the machine without blocking in get, which would give the CPUs back.
     @skate.remote
@@ -158,6 +159,7 @@ def test_a_cancelled_task_runs_its_finally_blocks() -> None:
     skate.get(cleaned.wait.remote())
 
 
+@pytest.mark.one_machine
 def test_the_worker_of_a_cancelled_task_is_free_again() -> None:
     started = Signal.remote()
     refs = [sleep_after.options(num_cpus=4).remote(started)]

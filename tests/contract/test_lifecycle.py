@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.conftest import Start
+from tests.contract.conftest import Arguments, Start
 from tests.contract.support import PATIENCE, Counter, eventually
 
 
@@ -26,9 +26,14 @@ def script(body: str) -> list[str]:
     return [sys.executable, "-c", textwrap.dedent(body)]
 
 
-def environment(engine_name: str) -> dict[str, str]:
+@pytest.fixture
+def environment(engine_name: str, init_arguments: Arguments) -> dict[str, str]:
+    """Variables that give a program of its own the engine of the test."""
     paths = os.pathsep.join(path for path in sys.path if path)
-    return {**os.environ, "PYTHONPATH": paths, "SKATE_ENGINE": engine_name}
+    variables = {**os.environ, "PYTHONPATH": paths, "SKATE_ENGINE": engine_name}
+    if engine_name == "ray":
+        variables["SKATE_ADDRESS"] = init_arguments({})["address"]
+    return variables
 
 
 def test_is_initialized_follows_init_and_shutdown(fresh: Start) -> None:
@@ -208,7 +213,7 @@ def test_shutdown_ends_actors(fresh: Start) -> None:
 
 
 @pytest.mark.parametrize("call", ["skate.put(1)", "skate.get(f.remote())", "A.remote()"])
-def test_the_first_call_starts_a_session_by_itself(engine_name: str, call: str) -> None:
+def test_the_first_call_starts_a_session_by_itself(environment: dict[str, str], call: str) -> None:
     body = f"""
         import skate
 
@@ -224,26 +229,26 @@ def test_the_first_call_starts_a_session_by_itself(engine_name: str, call: str) 
         {call}
         assert skate.is_initialized()
     """
-    result = subprocess.run(script(body), env=environment(engine_name), capture_output=True, text=True)
+    result = subprocess.run(script(body), env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
-def test_the_environment_variable_chooses_the_engine(engine_name: str) -> None:
+def test_the_environment_variable_chooses_the_engine(engine_name: str, environment: dict[str, str]) -> None:
     body = """
         import skate
 
-        print(skate.init(num_cpus=1)["engine"])
+        print(skate.init()["engine"])
         skate.shutdown()
     """
-    result = subprocess.run(script(body), env=environment(engine_name), capture_output=True, text=True)
+    result = subprocess.run(script(body), env=environment, capture_output=True, text=True)
     assert result.stdout.split() == [engine_name], result.stderr
 
 
-def test_a_script_without_shutdown_ends_cleanly(engine_name: str) -> None:
+def test_a_script_without_shutdown_ends_cleanly(environment: dict[str, str]) -> None:
     body = """
         import skate
 
-        skate.init(num_cpus=2)
+        skate.init()
 
         @skate.remote
         class Holder:
@@ -253,15 +258,15 @@ def test_a_script_without_shutdown_ends_cleanly(engine_name: str) -> None:
         holder = Holder.remote()
         print(skate.get(holder.ping.remote()))
     """
-    result = subprocess.run(script(body), env=environment(engine_name), capture_output=True, text=True)
+    result = subprocess.run(script(body), env=environment, capture_output=True, text=True)
     assert (result.returncode, result.stdout.split()) == (0, ["pong"]), result.stderr
 
 
-def test_a_script_that_fails_ends_with_its_own_error(engine_name: str) -> None:
+def test_a_script_that_fails_ends_with_its_own_error(environment: dict[str, str]) -> None:
     body = """
         import skate
 
-        skate.init(num_cpus=2)
+        skate.init()
 
         @skate.remote(max_retries=0)
         def fail():
@@ -269,7 +274,7 @@ def test_a_script_that_fails_ends_with_its_own_error(engine_name: str) -> None:
 
         skate.get(fail.remote())
     """
-    result = subprocess.run(script(body), env=environment(engine_name), capture_output=True, text=True)
+    result = subprocess.run(script(body), env=environment, capture_output=True, text=True)
     assert result.returncode == 1
     assert "the reason" in result.stderr
 
@@ -277,7 +282,7 @@ def test_a_script_that_fails_ends_with_its_own_error(engine_name: str) -> None:
 BUSY = """
     import skate, sys, time
 
-    skate.init(num_cpus=2)
+    skate.init()
 
     @skate.remote
     def sleep(path):
@@ -298,13 +303,13 @@ BUSY = """
 
 @pytest.mark.parametrize("signal", [signals.SIGINT, signals.SIGTERM, signals.SIGKILL], ids=lambda s: s.name)
 def test_a_driver_ended_by_a_signal_leaves_nothing(
-    engine_name: str, tmp_path: Path, signal: signals.Signals
+    environment: dict[str, str], tmp_path: Path, signal: signals.Signals
 ) -> None:
     # What is left, if anything, is found by the leak check after this test.
     started = tmp_path / "started"
     driver = subprocess.Popen(
         [*script(BUSY), str(started)],
-        env=environment(engine_name),
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,

@@ -27,8 +27,10 @@ def loggers_as_they_were() -> Iterator[None]:
 
 def encode(text: str) -> dict[str, Any]:
     """Return what the process makes of a record."""
-    (handler,) = [each for each in logging.getLogger().handlers if "skate" in type(each).__module__]
+    handlers = logging.getLogger().handlers
+    (handler,) = (each for each in handlers if type(each.formatter).__module__.startswith(("skate.", "ray.")))
     record = logging.getLogger("mine").makeRecord("mine", logging.ERROR, "f.py", 7, text, (), None)
+    handler.filter(record)  # which adds the ids, on Ray
     found: dict[str, Any] = json.loads(handler.format(record))
     return found
 

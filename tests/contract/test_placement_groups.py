@@ -24,7 +24,7 @@ from skate.util import (
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from tests.contract.support import Signal, eventually
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.one_machine]
 
 
 @skate.remote

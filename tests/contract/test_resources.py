@@ -14,7 +14,7 @@ from skate.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tests.contract.conftest import Start
 from tests.contract.support import Signal, eventually
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.one_machine]
 
 
 @skate.remote

@@ -29,7 +29,7 @@ from skate.util.state import (
 from skate.util.state.exception import RayStateApiException
 from tests.contract.support import Counter, Signal, eventually
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.one_machine]
 
 
 @skate.remote
@@ -292,7 +292,7 @@ def test_why_says_that_a_running_task_runs() -> None:
     signal = Signal.remote()
     ref = wait_for.remote(signal)
     skate.get(signal.wait_for_waiters.remote(1))
-    assert "run" in why(ref).lower()
+    eventually(lambda: "run" in why(ref).lower())  # Ray hears of it a little later
     skate.get(signal.send.remote())
     skate.get(ref)
 

@@ -273,6 +273,7 @@ def test_nested_tasks_wider_than_the_machine_do_not_deadlock() -> None:
     assert skate.get([branch.remote() for _ in range(8)]) == [3] * 8
 
 
+@pytest.mark.one_machine
 def test_a_task_blocked_in_get_gives_its_cpu_back() -> None:
     @skate.remote(num_cpus=4)
     def whole_machine(depth: int) -> int:
@@ -281,6 +282,7 @@ def test_a_task_blocked_in_get_gives_its_cpu_back() -> None:
     assert skate.get(whole_machine.remote(2)) == 0
 
 
+@pytest.mark.one_machine
 def test_a_task_blocked_in_wait_gives_its_cpu_back() -> None:
     @skate.remote(num_cpus=4)
     def whole_machine(depth: int) -> int:

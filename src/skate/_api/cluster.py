@@ -40,8 +40,19 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     Args:
         filename: Where to write JSON that chrome://tracing and Perfetto open; None returns a list.
     """
+    engine = engines.current()
+    native = getattr(engine, "timeline", None)
+    events = _task_events(engine) if native is None else native()
+    if filename is None:
+        return events
+    with open(filename, "w") as file:
+        json.dump(events, file)
+    return None
+
+
+def _task_events(engine: Any) -> list[dict[str, Any]]:
     events = []
-    for row in engines.current().state("tasks"):
+    for row in engine.state("tasks"):
         if not row["started"]:
             continue
         end = row["ended"] or row["started"]
@@ -57,8 +68,4 @@ def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
                 "args": {"task_id": row["task_id"].hex(), "state": row["state"], "type": row["type"]},
             }
         )
-    if filename is None:
-        return events
-    with open(filename, "w") as file:
-        json.dump(events, file)
-    return None
+    return events

@@ -38,8 +38,9 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     [1, 2]
     """
     if type(object_refs) is ObjectRef:
-        _check_timeout(timeout)
-        return engines.current().get([object_refs], timeout)[0]
+        if timeout is not None:
+            _check_timeout(timeout)
+        return engines.current().get_one(object_refs, timeout)
     if isinstance(object_refs, (list, tuple)):
         if not object_refs:
             return []
@@ -105,7 +106,8 @@ def wait(
         ray_waitables: References or generators, without duplicates.
         num_returns: Return as soon as this many are ready.
         timeout: Seconds to wait at most.
-        fetch_local: Accepted for Ray; on one machine every object is local.
+        fetch_local: Whether an object on another machine is ready only once it is here; on one machine every
+            object is.
 
     >>> import skate
     >>> ready, rest = skate.wait([skate.put(1), skate.put(2)])
@@ -139,7 +141,7 @@ def wait(
             "num_returns cannot be greater than the number of ray_waitables provided to ray.wait."
         )
     try:
-        ready, rest = engine.wait(ray_waitables, num_returns, timeout)
+        ready, rest = engine.wait(ray_waitables, num_returns, timeout, fetch_local)
     except AttributeError:
         _check_waitables(ray_waitables)  # somebody may have changed the list
         raise

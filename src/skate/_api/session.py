@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import skate._engine as engines
+from skate._api import starting
 from skate._base.labels import label_key_problem, label_value_problem
 from skate._version import __version__, ray_version
 
@@ -19,6 +21,8 @@ _IGNORED = frozenset(
         "_enable_object_reconstruction",
     )
 )  # fmt: skip
+
+_DASHBOARD_HOST = "127.0.0.1"
 
 
 class BaseContext(Mapping[str, Any]):
@@ -67,7 +71,7 @@ def init(
     local_mode: bool = False,
     ignore_reinit_error: bool = False,
     include_dashboard: bool | None = None,
-    dashboard_host: str = "127.0.0.1",
+    dashboard_host: str = _DASHBOARD_HOST,
     dashboard_port: int | None = None,
     job_config: Any = None,
     configure_logging: bool = True,
@@ -83,6 +87,7 @@ def init(
     system_reserved_memory: int | None = None,
     proxy_server_url: str | None = None,
     preload: list[str] | None = None,
+    preflight: str = "raise",
     **kwargs: Any,
 ) -> BaseContext:
     """Start a session: a private node on this machine, or attach to one that runs.
@@ -102,6 +107,8 @@ def init(
         namespace: Where names of actors are looked up; by default the session's own.
         runtime_env: Environment of all workers of this job.
         preload: Modules that workers start with, imported once.
+        preflight: What the ray engine does about problems that would make the program fail on the cluster:
+            "raise", "warn" or "off".
 
     Returns:
         The session's context, which can be used in a `with` statement.
@@ -137,69 +144,37 @@ def init(
     logging_config = _logging_config(logging_config, job_config)
     if logging_config is not None:
         metadata["logging_config"] = logging_config.to_dict()
+    if _ray_is_skate():
+        metadata["as_ray"] = True  # workers make it so, too
     if configure_logging:
         from skate._api.logs import configure
 
-        configure(logging_level, logging_format, logging_config)
-    if name == "ray":
-        raise ImportError(
-            "The ray engine is not part of this version of Skate: only the engines inline and local are."
-        )
+        # Ray encodes the records of its drivers itself.
+        configure(logging_level, logging_format, None if name == "ray" else logging_config)
     if log_to_driver is None:
         log_to_driver = os.environ.get("SKATE_LOG_TO_DRIVER", os.environ.get("RAY_LOG_TO_DRIVER", "1")) != "0"
-    environment = _job_environment(runtime_env)
-    if found:
-        from skate._api.submission import inherit
-
-        environment, metadata = inherit(environment, metadata)
-    if name == "inline":
-        from skate._engine.inline import engine as inline
-
-        running: Any = inline.start(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            custom=resources,
-            namespace=namespace,
-            runtime_env=environment,
-            labels=labels,
-            object_store_memory=int(object_store_memory) if object_store_memory else None,
-            metadata=metadata,
-        )
+    store = None if object_store_memory is None else int(object_store_memory)
+    machine = starting.Machine(num_cpus, num_gpus, resources, labels, store)
+    job = starting.Job(namespace, runtime_env, metadata, log_to_driver)
+    if name == "ray":
+        dashboard: dict[str, Any] = {"include_dashboard": include_dashboard, "dashboard_port": dashboard_port}
+        if dashboard_host != _DASHBOARD_HOST:
+            dashboard["dashboard_host"] = dashboard_host
+        running = starting.ray(found, machine, job, preflight, **dashboard, **kwargs)
+    elif name == "inline":
+        running = starting.inline(machine, job)
     elif found:
-        from skate._engine.local.interrupts import held_back
-
-        with held_back():  # else msgspec may be left in a state in which it crashes
-            from skate._engine.local import driver, long_lived
-
-        running = driver.connect(
-            long_lived.find(found),
-            namespace=namespace,
-            runtime_env=environment,
-            log_to_driver=log_to_driver,
-            metadata=metadata,
-        )
+        running = starting.attached(found, job)
     else:
-        from skate._engine.local import booting
-        from skate._engine.local.launcher import node_config
-
-        config = node_config(
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-            custom=resources,
-            memory=kwargs.get("_memory"),
-            labels=labels,
-            object_store_memory=int(object_store_memory) if object_store_memory else None,
-            preload=[*(preload or []), *filter(None, os.environ.get("SKATE_PRELOAD", "").split(","))],
-        )
-        running = booting.start(
-            config,
-            namespace=namespace,
-            runtime_env=environment,
-            log_to_driver=log_to_driver,
-            metadata=metadata,
-        )
+        running = starting.local(machine, job, memory=kwargs.get("_memory"), preload=preload)
     engines.adopt(running)
     return _context(running)
+
+
+def _ray_is_skate() -> bool:
+    """Tell whether `import ray` means Skate in this process; nobody has asked for it if it is not even loaded."""
+    alias = sys.modules.get("skate._base.alias")
+    return alias is not None and alias.installed()
 
 
 def _logging_config(given: Any, job_config: Any) -> Any:
@@ -258,33 +233,23 @@ def _check(
             raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
 
 
-def _job_environment(runtime_env: Any) -> dict[str, Any]:
-    if not runtime_env:
-        return {}
-    from skate._base.runtime_envs.inheritance import as_runtime_env
-    from skate._engine.common.environments import default_cache_dir, pack
-
-    return dict(pack(as_runtime_env(runtime_env), default_cache_dir()))
-
-
 def _context(engine: Any) -> BaseContext:
     facts = engine.context()
     session = facts["session"]
-    return BaseContext(
-        {
-            "engine": engine.name,
-            "node_id": facts["node"].hex(),
-            "node_ip_address": "127.0.0.1",
-            "address": session,
-            "gcs_address": session,
-            "session_dir": session,
-            "temp_dir": os.path.dirname(session),
-            "object_store_address": session,
-            "raylet_socket_name": os.path.join(session, "node.sock"),
-            "webui_url": "",
-            "metrics_export_port": 0,
-        }
-    )
+    known = {
+        "engine": engine.name,
+        "node_id": facts["node"].hex(),
+        "node_ip_address": "127.0.0.1",
+        "address": session,
+        "gcs_address": session,
+        "session_dir": session,
+        "temp_dir": os.path.dirname(session),
+        "object_store_address": session,
+        "raylet_socket_name": os.path.join(session, "node.sock"),
+        "webui_url": "",
+        "metrics_export_port": 0,
+    }
+    return BaseContext({**known, **getattr(engine, "address_info", {})})
 
 
 def is_initialized() -> bool:
@@ -297,7 +262,7 @@ def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = F
     engine = engines.running()
     if engine is None:
         return
-    if getattr(engine, "actor_handle", None) is not None or type(engine).__name__ == "LocalEngine":
+    if engine.is_worker:
         return  # a worker does not end the session it works for
     engines.leave()
     engine.shutdown()

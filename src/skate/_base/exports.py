@@ -6,8 +6,12 @@ import hashlib
 import inspect
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from skate._base.options import ActorOptions, TaskOptions
+
+# Every remote function and actor class of this process: what a program is made of, before it has run.
+declared: WeakSet[Any] = WeakSet()
 
 CODE_LIMIT = 95 << 20  # bytes: what is larger has captured data that belongs in an object
 
@@ -18,7 +22,7 @@ class Export:
     The key is a hash of the code, so that the same function exported twice is one function.
     """
 
-    __slots__ = ("_code", "_key", "_references", "module", "name", "qualname", "target")
+    __slots__ = ("_code", "_key", "_references", "module", "name", "qualname", "target", "ticket")
 
     def __init__(self, target: Any, name: str | None = None) -> None:
         self.target = target
@@ -27,6 +31,7 @@ class Export:
         self.name = name or getattr(target, "__name__", "") or type(target).__name__
         self._code: bytes | None = None
         self._key: bytes | None = None
+        self.ticket: Any = None  # an engine's cache
         self._references: list[Any] = []  # that the code refers to: their objects live as long as it does
 
     @property

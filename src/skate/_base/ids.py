@@ -121,11 +121,11 @@ class JobID(BaseID):
     @classmethod
     def from_int(cls, value: int) -> JobID:
         """Return the id of the job with this number."""
-        return cls(value.to_bytes(JOB_SIZE, "big"))
+        return cls(value.to_bytes(JOB_SIZE, "little"))
 
     def int(self) -> int:
         """Return the job's number."""
-        return int.from_bytes(self._id, "big")
+        return int.from_bytes(self._id, "little")
 
 
 class ActorID(BaseID):

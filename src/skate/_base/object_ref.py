@@ -102,10 +102,14 @@ class ObjectRef(Generic[T]):
 
     def future(self) -> Future[T]:
         """Return a `concurrent.futures.Future` for the value."""
+        engine = self._need_engine()
+        native = getattr(engine, "native_future", None)
+        if native is not None:
+            return native(self)  # type: ignore[no-any-return]
         from concurrent.futures import Future
 
         future: Future[T] = Future()
-        self._need_engine().when_ready(self, lambda ref: _fill(future, ref))
+        engine.when_ready(self, lambda ref: _fill(future, ref))
         return future  # the engine keeps the reference until the callback has been called
 
     def as_future(self, _internal: bool = False) -> Any:
@@ -117,9 +121,9 @@ class ObjectRef(Generic[T]):
     def _on_completed(self, callback: Callable[[Any], None]) -> ObjectRef[T]:
         """Call `callback` with the value (or the exception) once it is there."""
 
-        def deliver(ref: ObjectRef[Any]) -> None:
+        def deliver(done: Future[T]) -> None:
             try:
-                value = ref._need_engine().value_of(ref)
+                value: Any = done.result()
             except BaseException as error:  # the callback is the one to judge it
                 value = error
             try:
@@ -129,9 +133,9 @@ class ObjectRef(Generic[T]):
                 import traceback
 
                 # As text: a record of the exception itself would keep all that the callback refers to.
-                logging.getLogger("skate").error("A callback of %r failed:\n%s", ref, traceback.format_exc())
+                logging.getLogger("skate").error("A callback of %r failed:\n%s", self, traceback.format_exc())
 
-        self._need_engine().when_ready(self, deliver)
+        self.future().add_done_callback(deliver)
         return self
 
     def __await__(self) -> Generator[Any, None, T]:
@@ -139,6 +143,9 @@ class ObjectRef(Generic[T]):
 
     async def _result(self) -> T:
         engine = self._need_engine()
+        native = getattr(engine, "native_result", None)
+        if native is not None:
+            return await native(self)  # type: ignore[no-any-return]
         if self._state == PENDING:
             import asyncio
 
@@ -165,6 +172,13 @@ class ObjectRef(Generic[T]):
             )
         return self._engine
 
+    def __getattr__(self, name: str) -> Any:
+        # Only for what a slot does not hold yet: an engine may have to ask elsewhere for the id.
+        if name == "_id" and self._engine is not None:
+            self._id = self._engine.id_of(self)
+            return self._id
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectRef) and self._id == other._id
 
@@ -179,9 +193,8 @@ class ObjectRef(Generic[T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         engine = self._engine
-        if engine is not None:
-            engine.reference_pickled(self)
-        return revive, (self._id,)
+        native = None if engine is None else engine.reference_pickled(self)
+        return native or (revive, (self._id,))
 
     def __del__(self) -> None:
         # Only references that the engine's directory knows have to be reported.

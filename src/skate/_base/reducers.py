@@ -11,12 +11,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["REDUCERS", "Reducer", "deregister", "register"]
+__all__ = ["REDUCERS", "Reducer", "deregister", "follow", "register"]
 
 Reducer = Callable[[Any], tuple[Any, ...]]
 
 REDUCERS: dict[type, Reducer] = {}
 """Exact type -> function giving what ``__reduce__`` would. Subclasses are not covered."""
+
+_Pair = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+_pairs: dict[type, _Pair] = {}
+_followers: list[Callable[[type, _Pair | None], None]] = []
+
+
+def follow(follower: Callable[[type, _Pair | None], None]) -> Callable[[], None]:
+    """Tell an engine with a pickler of its own what is registered: now, and from now on.
+
+    Args:
+        follower: Is called with a class and its serializer and deserializer, or None when they are gone.
+
+    Returns:
+        A function that ends it.
+    """
+    for cls, pair in _pairs.items():
+        follower(cls, pair)
+    _followers.append(follower)
+    return lambda: _followers.remove(follower)
 
 
 def register(
@@ -47,8 +66,14 @@ def register(
         return deserializer, (serializer(obj),)
 
     REDUCERS[cls] = reduce
+    _pairs[cls] = serializer, deserializer
+    for follower in _followers:
+        follower(cls, _pairs[cls])
 
 
 def deregister(cls: type) -> None:
     """Forget the reducer of `cls`; a type that has none is left as it is."""
     REDUCERS.pop(cls, None)
+    if _pairs.pop(cls, None) is not None:
+        for follower in _followers:
+            follower(cls, None)

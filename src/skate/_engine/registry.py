@@ -24,10 +24,16 @@ def choose(engine: str | None, address: str | None) -> tuple[str, str | None]:
     address = address or os.environ.get("SKATE_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
     if address == "local":
         return name or "local", None
-    if address and address.startswith("ray://"):
+    if address and (address.startswith("ray://") or _is_host_and_port(address)):
         if name not in (None, "ray"):
             raise ValueError(
                 f"The address {address!r} is of a Ray cluster, which the engine {name!r} cannot use."
             )
         return "ray", address
     return name or "local", address
+
+
+def _is_host_and_port(address: str) -> bool:
+    """Tell whether an address is of a Ray cluster's head, as its own machines use it: "10.0.0.7:6379"."""
+    host, _, port = address.rpartition(":")
+    return bool(host) and port.isdigit() and os.sep not in host

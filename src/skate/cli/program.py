@@ -6,12 +6,22 @@ from typing import Any
 
 import click
 
-from skate.cli import about, inspection, jobs, lifecycle, listing, logs
+from skate.cli import about, inspection, jobs, lifecycle, listing, logs, run
+from skate.cli.script import Handover
 from skate.exceptions import RayError
 
 
 class Program(click.Group):
     """A group whose commands report what a user can mend in one line, without a traceback."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the program; a script that a command hands over runs outside of click, as under `python`."""
+        try:
+            return super().main(*args, **extra)
+        except Handover as handover:
+            script = handover.script
+        script.run()
+        return None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command."""
@@ -37,6 +47,7 @@ for _command in (
     lifecycle.start,
     lifecycle.stop,
     lifecycle.status,
+    run.run,
     listing.list_,
     listing.get,
     listing.summary,

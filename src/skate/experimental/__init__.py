@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from skate.experimental import compiled_dag_ref
+from skate.experimental import compiled_dag_ref, tqdm_ray
 
-__all__ = ["compiled_dag_ref"]
+__all__ = ["compiled_dag_ref", "tqdm_ray"]

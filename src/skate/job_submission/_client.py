@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import skate
 from skate._api import nodes
-from skate._api.session import _job_environment
+from skate._api.starting import packed_environment
 from skate._api.submission import describe
 from skate._version import ray_version
 from skate.exceptions import RayActorError
@@ -124,7 +124,7 @@ class JobSubmissionClient:
         for key, value in every.items():
             if not isinstance(key, str) or not isinstance(value, str):
                 raise TypeError(f"metadata maps strings to strings, not {key!r} to {value!r}")
-        environment = _job_environment(runtime_env)
+        environment = packed_environment(runtime_env)
         info = JobInfo(
             JobStatus.PENDING,
             entrypoint,

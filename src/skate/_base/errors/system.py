@@ -35,6 +35,25 @@ class RayChannelTimeoutError(RayChannelError, TimeoutError):
     """Report that a channel could not be read or written in time."""
 
 
+class PreflightError(RayError):
+    """Report all that keeps a program from running on a Ray cluster. Not in Ray.
+
+    Args:
+        problems: One sentence for each.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+    def __str__(self) -> str:
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        return (
+            f"This program cannot run on the Ray cluster:{lines}\n"
+            'Mend these, or connect with init(…, preflight="warn") to try nevertheless.'
+        )
+
+
 class RayCgraphCapacityExceeded(RaySystemError):
     """Report that a compiled graph has as many executions in flight as it can hold."""
 

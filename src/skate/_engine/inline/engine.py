@@ -129,8 +129,12 @@ class InlineEngine:
         """Return the values of references; raise the first error."""
         return self._waiting.get(references, timeout)
 
+    def get_one(self, reference: ObjectRef[Any], timeout: float | None) -> Any:
+        """Return the value of a reference."""
+        return self._waiting.get([reference], timeout)[0]
+
     def wait(
-        self, references: list[Any], num_returns: int, timeout: float | None
+        self, references: list[Any], num_returns: int, timeout: float | None, fetch_local: bool = True
     ) -> tuple[list[Any], list[Any]]:
         """Split references into those that are ready, at most `num_returns`, and the rest."""
         return self._waiting.wait(references, num_returns, timeout)
@@ -190,9 +194,14 @@ class InlineEngine:
         self._settle_down()
         return created
 
-    def hold_actor(self, actor: bytes) -> Any:
+    def ship_actor(self, actor: bytes, keep: Any) -> None:
+        """Note that a handle leaves whoever has it."""
+        if keep is not None:
+            keep.__reduce__()
+
+    def hold_actor(self, actor: bytes, carried: Any, *, weak: bool) -> Any:
         """Return what keeps an actor alive for a handle that arrives here."""
-        return self.actors.hold(actor)
+        return None if weak else self.actors.hold(actor)
 
     def call(
         self,
@@ -359,10 +368,9 @@ class InlineEngine:
         }
 
     @property
-    def actor_handle(self) -> tuple[bytes, str] | None:
-        """The actor or task that asks, if it is one: such code does not end the session."""
-        running = current.get()
-        return None if running is None else (running.caller, running.name)
+    def is_worker(self) -> bool:
+        """Whether code of a task or an actor asks: such code does not end the session."""
+        return current.get() is not None
 
     @property
     def restarts(self) -> int:

@@ -23,6 +23,8 @@ from skate._engine.local.wire import Connection, pack
 class LocalDriver(LocalEngine):
     """The engine of a driver: it also ends the node that it has started."""
 
+    is_worker = False
+
     def __init__(self, client: Client, node: NodeProcess | None, info: dict[str, Any]) -> None:
         super().__init__(client)
         self._node = node

@@ -35,6 +35,7 @@ class LocalEngine:
     """Implements the engine protocol on a client of a node."""
 
     name = "local"
+    is_worker = True
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -63,8 +64,12 @@ class LocalEngine:
         """Return the values of references."""
         return self.client.get(references, timeout)
 
+    def get_one(self, reference: ObjectRef[Any], timeout: float | None) -> Any:
+        """Return the value of a reference."""
+        return self.client.get([reference], timeout)[0]
+
     def wait(
-        self, references: list[Any], num_returns: int, timeout: float | None
+        self, references: list[Any], num_returns: int, timeout: float | None, fetch_local: bool = True
     ) -> tuple[list[Any], list[Any]]:
         """Split references into ready ones and others."""
         return self.client.wait(references, num_returns, timeout)
@@ -214,9 +219,14 @@ class LocalEngine:
             "unordered": template.is_unordered,
         }
 
-    def hold_actor(self, actor: bytes) -> Any:
+    def ship_actor(self, actor: bytes, keep: Any) -> None:
+        """Note that a handle leaves this process."""
+        if keep is not None:
+            keep.__reduce__()
+
+    def hold_actor(self, actor: bytes, carried: Any, *, weak: bool) -> Any:
         """Return what keeps an actor alive for a handle that arrived from elsewhere."""
-        return self.client.revive(handle_id(actor))
+        return None if weak else self.client.revive(handle_id(actor))
 
     def call(
         self,

@@ -93,6 +93,10 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    if config.get("as_ray"):  # for what is preloaded; a worker asks its own job
+        from skate._base import alias
+
+        alias.install()
     if config.get("preload"):
         die_with_parent(parent)  # what is preloaded may hang; else we outlive the node and clean up
         for name in config["preload"]:

@@ -336,6 +336,11 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
         sys.path.insert(0, environment["cwd"])
     engine.environment = environment.get("original") or {}
     metadata = job.get("metadata") or {}
+    if metadata.get("as_ray") or "skate._base.alias" in sys.modules:
+        from skate._base import alias
+
+        # What the template has preloaded for one job must not hold for another.
+        (alias.install if metadata.get("as_ray") else alias.uninstall)()
     engine.default_lifetime = metadata.get("default_actor_lifetime", "")
     if "logging_config" in metadata:
         from skate._engine.common.log_context import log_as

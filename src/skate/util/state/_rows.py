@@ -27,7 +27,16 @@ NO_CALL_SITE = "disabled"  # Ray's word: where objects are made is not recorded
 
 def rows(engine: Any, resource: StateResource) -> list[StateSchema]:
     """Return all rows of a table, with details, in the order in which things were made."""
-    return _TABLES[resource](engine)
+    native = getattr(engine, "state_rows", None)
+    if native is None:
+        return _TABLES[resource](engine)
+    # Ray's rows, which have Ray's columns: ours are the same, but for those that came later.
+    schema = _SCHEMAS[resource]
+    columns = schema.columns()
+    return [
+        schema(**{name: value for name, value in row.items() if name in columns})
+        for row in native(resource.value)
+    ]
 
 
 def schema_of(resource: StateResource) -> type[StateSchema]:

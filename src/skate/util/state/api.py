@@ -305,12 +305,17 @@ def list_logs(
 
     Args:
         address: Of the node; see `list_actors`.
-        node_id: Accepted as in Ray: there is one node.
-        node_ip: Accepted as in Ray.
+        node_id: On a cluster, the node; else accepted as in Ray: there is one.
+        node_ip: On a cluster, the node's address.
         glob_filter: A pattern that names have to match, like `worker-1*`.
         timeout: Accepted as in Ray.
     """
     with attached(address) as engine:
+        if hasattr(engine, "list_logs"):  # of a cluster, where they lie on many machines
+            names: dict[str, list[str]] = engine.list_logs(
+                node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout
+            )
+            return names
         return log_files(engine, glob_filter or "*")
 
 
@@ -337,8 +342,8 @@ def get_log(
 
     Args:
         address: Of the node; see `list_actors`.
-        node_id: Accepted as in Ray: there is one node.
-        node_ip: Accepted as in Ray.
+        node_id: On a cluster, the node; else accepted as in Ray: there is one.
+        node_ip: On a cluster, the node's address.
         filename: One of the names that `list_logs` returns.
         actor_id: Of the actor whose process writes the log.
         task_id: Of the task whose worker wrote the log; other tasks of that worker wrote to it too.
@@ -357,6 +362,25 @@ def get_log(
         InvalidQueryError: There is no such log.
     """
     with attached(address) as engine:
+        if hasattr(engine, "get_log"):
+            yield from engine.get_log(
+                node_id=node_id,
+                node_ip=node_ip,
+                filename=filename,
+                actor_id=actor_id,
+                task_id=task_id,
+                pid=pid,
+                follow=follow,
+                tail=tail,
+                timeout=timeout,
+                suffix=suffix,
+                encoding=encoding,
+                errors=errors,
+                submission_id=submission_id,
+                attempt_number=attempt_number,
+                filter_ansi_code=filter_ansi_code,
+            )
+            return
         folder = log_folder(engine)
         name = log_name(
             engine, filename=filename, actor=actor_id, task=task_id, pid=pid, submission=submission_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from skate._base import ids
 from skate._base.object_ref import SHARED
 from skate._engine.common.resources import Pool, to_units
 from skate._engine.local import messages as m
@@ -165,7 +166,7 @@ class Machine:
             number = self._next_job = self._next_job + 1
             if self.private and not self._owner:
                 self._owner = self._next_peer + 1
-        job = number.to_bytes(4, "big")
+        job = ids.JobID.from_int(number).binary()
         peer = self._new_peer(is_driver=True, job=job, environment="")
         peer.pid = pid
         peer.state = IDLE
@@ -290,7 +291,6 @@ class Machine:
             for result in reply.results:
                 directory.discard(result.segment, source)
             return
-        from skate._base import ids
 
         first = message.item or 1
         for index, result in enumerate(reply.results, first):

@@ -1,0 +1,7 @@
+"""Stands for `ray._private.services`: where this machine is."""
+
+from __future__ import annotations
+
+from skate.util.node import get_node_ip_address
+
+__all__ = ["get_node_ip_address"]

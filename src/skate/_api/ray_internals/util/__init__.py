@@ -1,0 +1,1 @@
+"""Stands for parts of `ray.util` that have nothing behind them in Skate."""

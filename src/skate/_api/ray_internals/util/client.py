@@ -1,0 +1,28 @@
+"""Stands for `ray.util.client`: says that there is no connection through a Ray client, as there never is."""
+
+from __future__ import annotations
+
+__all__ = ["ClientContext", "ClientStub", "ray"]
+
+
+class ClientContext:
+    """The connection of this process to a client server: none."""
+
+    def is_connected(self) -> bool:
+        """Return False: a driver of Skate takes part in its session itself."""
+        return False
+
+
+class ClientStub:
+    """What programs ask for the connection."""
+
+    def get_context(self) -> ClientContext:
+        """Return the connection of this process."""
+        return ClientContext()
+
+    def is_connected(self) -> bool:
+        """Return False, as the connection does."""
+        return self.get_context().is_connected()
+
+
+ray = ClientStub()

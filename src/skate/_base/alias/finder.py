@@ -1,0 +1,70 @@
+"""The finder that gives `import ray` and every submodule of it to Skate."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from skate._base.alias import missing, names
+from skate._base.alias.adoption import reach
+from skate._base.alias.facade import ray
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+
+class RayFinder:
+    """Finds `ray` and what is below it, as long as it does not stand aside for the real Ray."""
+
+    def __init__(self) -> None:
+        self.stands_aside = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how to load one of Ray's modules from Skate; None for every other module.
+
+        Raises:
+            ModuleNotFoundError: Skate has no such module, and it is about to be imported.
+        """
+        if self.stands_aside or not names.is_ray(fullname):
+            return None
+        found = names.spec_behind(fullname)
+        if found is not None:
+            loader: Any = AliasLoader()  # not derived from importlib.abc.Loader, which is slow to import
+            return ModuleSpec(
+                fullname,
+                loader,
+                origin=found.origin,
+                is_package=found.submodule_search_locations is not None,
+            )
+        if missing.is_import(sys._getframe(1)):
+            raise missing.missing_module(fullname)
+        return None
+
+    def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
+        """Return what `importlib.metadata` is to know of Ray, unless Ray is installed."""
+        from skate._base.alias.distribution import standing_in
+
+        return standing_in(context)
+
+
+class AliasLoader:
+    """Loads a module of Ray's by giving it the module of Skate's: the same one, under a second name."""
+
+    def __init__(self) -> None:
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return Skate's module."""
+        module = ray if spec.name == names.RAY else reach(spec.name)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back, which importlib has replaced by that of its second name."""
+        if self._spec is not None:  # else `ray` is reloaded, which has nothing to load
+            module.__spec__ = self._spec

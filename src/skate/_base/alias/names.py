@@ -1,0 +1,91 @@
+"""Which module of Skate stands behind a module name of Ray's, and back.
+
+Public modules have the same path under both roofs: `ray.util.queue` is `skate.util.queue`. Private modules of
+Ray are no API, but packages touch a few of them. Those that mean something here, cheaply and honestly, stand in
+`INTERNALS`, and the modules behind them in `skate._api.ray_internals`, under the same path: `ray._raylet` is
+`skate._api.ray_internals._raylet`. To add one, write the module with the names that are asked for, and list it
+here, and each package above it. A part of Ray that is public, but only a shell in Skate, may stand there too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.machinery import ModuleSpec
+
+RAY = "ray"
+SKATE = __name__.partition(".")[0]
+VERSIONS = f"{SKATE}._version"
+ENGINE = "SKATE_ENGINE"  # the variable that names the engine
+
+INTERNALS = frozenset(
+    (
+        "ray._private",
+        "ray._private.services",
+        "ray._private.state",
+        "ray._private.worker",
+        "ray._raylet",
+        "ray._version",
+        "ray.util.client",
+    )
+)
+_INTERNALS_HOME = f"{SKATE}._api.ray_internals"
+
+# Skate's own, which no Ray program means.
+_OURS = frozenset((f"{SKATE}.as_ray", f"{SKATE}.cli"))
+
+# Libraries of Ray's; those that Skate has are found before anybody looks here.
+LIBRARIES = frozenset(("air", "data", "llm", "rllib", "serve", "train", "tune", "workflow"))
+
+
+def is_ray(name: str) -> bool:
+    """Tell whether a module's name is Ray's or one under it."""
+    return name == RAY or name.startswith("ray.")
+
+
+def target_of(name: str) -> str | None:
+    """Return the name of Skate's module behind one of Ray's; None if there can be none.
+
+    >>> target_of("ray.util.queue")
+    'skate.util.queue'
+    >>> target_of("ray._raylet")
+    'skate._api.ray_internals._raylet'
+    >>> print(target_of("ray._engine"), target_of("rays"))
+    None None
+    """
+    if not is_ray(name):
+        return None
+    if name in INTERNALS:
+        return _INTERNALS_HOME + name.removeprefix(RAY)
+    parts = name.split(".")[1:]
+    if any(part.startswith("_") for part in parts):
+        return None
+    target = ".".join((SKATE, *parts))
+    return None if any(target == own or target.startswith(f"{own}.") for own in _OURS) else target
+
+
+def alias_of(target: str) -> str | None:
+    """Return what Ray calls a module of Skate's; None if Ray has no name for it.
+
+    >>> alias_of("skate.util.queue")
+    'ray.util.queue'
+    >>> print(alias_of("skate._engine.holder"))
+    None
+    """
+    for home in (_INTERNALS_HOME, SKATE):
+        name = RAY + target.removeprefix(home)
+        if target.startswith(f"{home}.") and target_of(name) == target:
+            return name
+    return RAY if target == SKATE else None
+
+
+def spec_behind(name: str) -> ModuleSpec | None:
+    """Return the spec of Skate's module behind one of Ray's; None if there is none."""
+    target = target_of(name)
+    if target is None:
+        return None
+    try:
+        return importlib.util.find_spec(target)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{target}.".startswith(f"{error.name}."):
+            raise  # what is above it is there, and needs something that is not
+        return None

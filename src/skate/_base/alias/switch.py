@@ -1,0 +1,94 @@
+"""Turning the alias on and off, and reaching the real Ray while it is on."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from types import ModuleType
+
+from skate._base.alias import adoption, names, real
+from skate._base.alias.beside import ImportHooks
+from skate._base.alias.facade import RayModule
+from skate._base.alias.finder import RayFinder
+
+_lock = threading.RLock()
+_finder = RayFinder()
+_hooks = ImportHooks()
+_import_module = importlib.import_module  # the one that does not ask who imports
+
+
+def install() -> None:
+    """Let `import ray`, and every submodule of it, mean Skate in this process; again does nothing.
+
+    Where the real Ray has been imported before, its own modules keep it.
+    """
+    with _lock:
+        if installed():
+            return
+        adoption.begin()
+        sys.meta_path.insert(0, _finder)
+        if not isinstance(sys.modules.get(names.RAY), RayModule | None):
+            _make_room()
+
+
+def uninstall() -> None:
+    """Let `import ray` mean what it meant before; again does nothing."""
+    with _lock:
+        if not installed():
+            return
+        sys.meta_path.remove(_finder)
+        _finder.stands_aside = False
+        real.is_here.clear()
+        _hooks.take_off()
+        _forget_modules()
+        adoption.end()
+
+
+def installed() -> bool:
+    """Tell whether `import ray` means Skate in this process."""
+    return _finder in sys.meta_path
+
+
+def real_ray(name: str = names.RAY) -> ModuleType:
+    """Import the real Ray, or a module of it, whether the alias is on or not.
+
+    From the first call on, both are in this process: `import ray` is Skate for everybody but Ray itself.
+
+    Args:
+        name: The module's full name, like "ray.util.state".
+
+    Raises:
+        ImportError: Ray is not installed.
+    """
+    with _lock:
+        if not _real_ray_exists():
+            raise ImportError("The ray engine needs Ray: pip install 'skate[ray]'", name=names.RAY)
+        if installed() and not _finder.stands_aside:
+            _make_room()
+    return _import_module(name)
+
+
+def _real_ray_exists() -> bool:
+    if not isinstance(sys.modules.get(names.RAY), RayModule | None):
+        return True
+    finders = (finder for finder in sys.meta_path if finder is not _finder)
+    specs = (finder.find_spec(names.RAY, None) for finder in finders)
+    return any(spec is not None and spec.origin is not None for spec in specs)  # else a folder without code
+
+
+def _make_room() -> None:
+    """Leave `sys.modules` to the real Ray, and tell by who imports which of the two is meant."""
+    _finder.stands_aside = True
+    real.is_here.set()
+    _hooks.put_on()
+    _forget_modules()
+
+
+def _forget_modules() -> None:
+    """Take Skate's modules out of `sys.modules` where they stand under Ray's names."""
+    for name, module in list(sys.modules.items()):
+        if names.is_ray(name) and (
+            isinstance(module, RayModule) or getattr(module, "__name__", "").partition(".")[0] == names.SKATE
+        ):
+            del sys.modules[name]

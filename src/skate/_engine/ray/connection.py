@@ -1,0 +1,95 @@
+"""Connecting to a Ray cluster, or starting Ray on this machine."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from skate._base.alias import real_ray
+from skate._engine.ray.engine import RayEngine
+from skate._engine.ray.failures import translated
+from skate._engine.ray.preflight import check
+
+REACH_SECONDS = 10.0
+
+
+def connect(
+    address: str | None,
+    *,
+    namespace: str | None,
+    runtime_env: Any,
+    log_to_driver: bool,
+    metadata: dict[str, Any],
+    preflight: str,
+    **given: Any,
+) -> RayEngine:
+    """Make this process a driver of a Ray cluster.
+
+    Args:
+        address: Of the cluster: "ray://host:port" (Ray Client), "auto" or "host:port"; None is as for `ray.init`:
+            the cluster that runs here or that RAY_ADDRESS names, else a Ray of its own on this machine.
+        namespace: Where names of actors are looked up.
+        runtime_env: Environment of all workers of this job.
+        log_to_driver: Whether workers' output is shown here.
+        metadata: What the job says of itself.
+        preflight: "raise", "warn" or "off": what to do about problems that would make the program fail there.
+        given: Further arguments of `ray.init`; those that are None are left to Ray.
+
+    Raises:
+        ConnectionError: No cluster answers at the address.
+        PreflightError: The program cannot run there; says all that is wrong.
+    """
+    if address is not None:
+        _check_reachable(address)  # first, for it takes less time than to import Ray
+    theirs = real_ray()
+    if theirs.is_initialized():  # the program has connected by itself
+        return RayEngine(owns_connection=True, address=address)
+    arguments = {key: value for key, value in given.items() if value is not None}
+    if address is None and not _OF_A_MACHINE.isdisjoint(arguments):
+        address = "local"  # Ray would take a cluster that happens to run, and then refuse to change it
+    if runtime_env:
+        arguments["runtime_env"] = dict(runtime_env)
+    if metadata:
+        arguments["job_config"] = _job_config(metadata)
+        if "logging_config" in metadata:
+            arguments["logging_config"] = theirs.LoggingConfig(**metadata["logging_config"])
+    try:
+        info = theirs.init(address, namespace=namespace, log_to_driver=log_to_driver, **arguments)
+    except Exception as error:
+        raise translated(error) from None
+    engine = RayEngine(owns_connection=True, address=address)
+    engine.address_info = dict(getattr(info, "address_info", None) or {})
+    try:
+        check(engine, preflight)
+    except BaseException:
+        engine.shutdown()
+        raise
+    return engine
+
+
+def _check_reachable(address: str) -> None:
+    """Raise ConnectionError where nobody listens: Ray itself would try again for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return  # "auto", or a name that Ray knows how to look up
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"No Ray cluster answers at {address} ({error}). Is it running, and is the port right? Ray Client listens "
+            "at port 10001 (ray://host:10001), and the head node at 6379 for drivers on the cluster's own machines."
+        ) from None
+
+
+def _job_config(metadata: dict[str, Any]) -> Any:
+    plain = {key: str(value) for key, value in metadata.items() if key not in _SPECIAL}
+    lifetime = metadata.get("default_actor_lifetime")
+    arguments = {"default_actor_lifetime": lifetime} if lifetime else {}
+    return real_ray("ray.job_config").JobConfig(metadata=plain, **arguments)
+
+
+# What can be said of a Ray that is to be started, but not of one that runs.
+_OF_A_MACHINE = frozenset(("labels", "num_cpus", "num_gpus", "object_store_memory", "resources"))
+
+# Parts of the metadata that have an argument of their own in Ray, or a meaning to Skate alone.
+_SPECIAL = frozenset(("default_actor_lifetime", "logging_config", "as_ray"))

@@ -1,0 +1,236 @@
+"""User code on its way into a Ray worker: functions and classes, wrapped so that Skate is there when they run.
+
+Ray gets a function or a class of ours for each of the user's. What it pickles is the wrapper, with the user's code as
+bytes inside: they are read when the worker runs it for the first time, after this process has become a part of
+the session and `import ray` means what it means in the driver. A module that cannot be imported there is then an
+error of the task, like any other.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from skate._base import alias
+from skate._base.alias import real_ray
+from skate._base.exports import ActorTemplate, Export, MethodInfo, TaskFunction
+from skate._engine.common.outcomes import matches
+from skate._engine.ray.failures import packed
+
+CALL = "skate_call"  # stands in for `__ray_call__`, which has to see the user's object
+
+
+class Shipped:
+    """The user's function, or class and what is known of it.
+
+    It is the thing itself where that was defined, and elsewhere its pickle, until it is needed.
+    """
+
+    def __init__(self, target: Any = None, code: bytes | None = None, *, as_ray: bool = False) -> None:
+        self._target = target
+        self._code = code
+        self._as_ray = as_ray
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the user's function."""
+        target = self._target
+        if target is None:
+            target = self.load()
+        return target(*args, **kwargs)
+
+    def load(self) -> Any:
+        """Return what was shipped, in a process that is part of the session."""
+        if self._target is None:
+            from skate._engine.ray.worker import attach
+
+            attach()
+            if self._as_ray:
+                alias.install()
+            self._target = cloudpickle.loads(self._code)
+            self._code = None
+        return self._target
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._code is not None:
+            return _shipped, (self._code, self._as_ray)
+        return _shipped, (pickled(self._target), alias.installed())
+
+
+def _shipped(code: bytes, as_ray: bool) -> Shipped:
+    return Shipped(code=code, as_ray=as_ray)
+
+
+def pickled(target: Any) -> bytes:
+    """Pickle user code as Ray does: references and handles in it are then known to Ray."""
+    theirs = real_ray("ray.cloudpickle")
+    missing = cloudpickle.list_registry_pickle_by_value() - theirs.list_registry_pickle_by_value()
+    for module in missing:
+        theirs.register_pickle_by_value(sys.modules[module])
+    code: bytes = theirs.dumps(target)
+    return code
+
+
+def task(function: TaskFunction) -> Callable[..., Any]:
+    """Return the function that Ray runs for a remote function."""
+    export = function.export
+    shipped = Shipped(export.target)
+    retry = function.options.effective_retry_exceptions
+    wrapper = _wrapped(shipped, export.name, retry, generator=function.is_generator)
+    _name(wrapper, export)
+    return wrapper
+
+
+def _wrapped(shipped: Shipped, name: str, retry: Any, *, generator: bool) -> Callable[..., Any]:
+    if generator:
+
+        def stream(*args: Any, **kwargs: Any) -> Any:
+            try:
+                yield from iter(shipped(*args, **kwargs))
+            except Exception as error:
+                raise packed(error, name, functools.partial(matches, retry=retry)) from None
+
+        return stream
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return shipped(*args, **kwargs)
+        except Exception as error:
+            raise packed(error, name, functools.partial(matches, retry=retry)) from None
+
+    return call
+
+
+def actor(template: ActorTemplate) -> type:
+    """Return the class that Ray makes an actor of for an actor class.
+
+    Its instance holds the user's, and each of its methods calls the user's method of that name.
+    """
+    theirs = real_ray()
+    export = template.export
+    class_name = export.name
+    facts = {
+        "class_name": class_name,
+        "methods": template.methods,
+        "max_task_retries": template.options.effective_max_task_retries,
+        "max_pending_calls": template.options.effective_max_pending_calls,
+        "unordered": template.is_unordered,
+    }
+    shipped = Shipped((export.target, facts))
+
+    class Host:
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            from skate._engine.ray.worker import enter_actor
+
+            try:
+                kind, facts = shipped.load()
+                enter_actor(facts)  # before the constructor, which may ask for a handle to itself
+                self.skate_instance = kind(*args, **kwargs)
+            except Exception as error:
+                raise packed(error, f"{class_name}.__init__", lambda _: False) from None
+
+    setattr(Host, CALL, _caller())
+    if export.target.__repr__ is not object.__repr__:
+        # Ray writes the repr into its log with every call, so that Host has one only where the user wants it.
+        Host.__repr__ = _shown_as_instance(class_name)  # type: ignore[method-assign]
+    for name, info in template.methods.items():
+        if name.startswith("__ray_") or name == "__init__":
+            continue
+        method = _method(name, class_name, info.options.effective_retry_exceptions, info)
+        given = _method_options(info.options.given())
+        setattr(Host, name, theirs.method(**given)(method) if given else method)
+    _name(Host, export)
+    return Host
+
+
+def _method_options(given: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(given.get("retry_exceptions"), (list, tuple)):
+        from skate._engine.ray.failures import RetryableFailure
+
+        given["retry_exceptions"] = [RetryableFailure]
+    return given
+
+
+def _method(name: str, class_name: str, retry: Any, info: MethodInfo) -> Callable[..., Any]:
+    """Return the method that Ray calls for a method of the user's class, of the same kind."""
+    title = f"{class_name}.{name}"
+
+    def failed(host: Any, error: Exception) -> Exception:
+        from skate._engine.ray.worker import own_actor_id
+
+        return packed(
+            error, title, functools.partial(matches, retry=retry), host.skate_instance, own_actor_id()
+        )
+
+    made: Callable[..., Any]
+    if info.is_async and info.is_generator:
+
+        async def async_stream(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                async for item in getattr(self.skate_instance, name)(*args, **kwargs):
+                    yield item
+            except Exception as error:
+                raise failed(self, error) from None
+
+        made = async_stream
+    elif info.is_async:
+
+        async def async_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return await getattr(self.skate_instance, name)(*args, **kwargs)
+            except Exception as error:
+                raise failed(self, error) from None
+
+        made = async_call
+    elif info.is_generator:
+
+        def stream(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                yield from iter(getattr(self.skate_instance, name)(*args, **kwargs))
+            except Exception as error:
+                raise failed(self, error) from None
+
+        made = stream
+    else:
+
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return getattr(self.skate_instance, name)(*args, **kwargs)
+            except Exception as error:
+                raise failed(self, error) from None
+
+        made = call
+    made.__name__ = name
+    made.__qualname__ = title
+    if info.signature is not None:
+        # Ray binds the arguments of each call to it, which takes longer for a signature that takes anything.
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        made.__dict__["__signature__"] = inspect.Signature([own, *info.signature.parameters.values()])
+    return made
+
+
+def _shown_as_instance(class_name: str) -> Callable[[Any], str]:
+    def shown(self: Any) -> str:
+        instance = self.__dict__.get("skate_instance")
+        return f"{class_name}()" if instance is None else repr(instance)
+
+    return shown
+
+
+def _caller() -> Callable[..., Any]:
+    def skate_call(self: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return function(self.skate_instance, *args, **kwargs)
+
+    return skate_call
+
+
+def _name(wrapper: Any, export: Export) -> None:
+    """Give a wrapper the user's names, which Ray shows in its tables, logs and errors."""
+    wrapper.__name__ = export.name
+    wrapper.__qualname__ = export.qualname
+    wrapper.__module__ = export.module
+    wrapper.__doc__ = export.target.__doc__

@@ -1,0 +1,42 @@
+"""`skate run`: a Ray program, as it is, on Skate."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from skate.cli.script import Handover, Script
+
+ENGINES = ("inline", "local", "ray")
+
+
+class NoSuchFile(click.ClickException):
+    """There is no script of that name; `python` ends with the same status."""
+
+    exit_code = 2
+
+
+# What follows the script is the script's, options too.
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
+@click.option(
+    "--engine", type=click.Choice(ENGINES), help="The engine to run on. Default: SKATE_ENGINE, or local."
+)
+@click.option("--address", help="The node or cluster to use, like `auto` or `ray://host:10001`.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    script: str, arguments: tuple[str, ...], is_module: bool, engine: str | None, address: str | None
+) -> None:
+    """Run a Ray program on Skate, unchanged.
+
+    Does what `python SCRIPT ARGUMENTS` would do, except that `import ray` is Skate, in SCRIPT and in every
+    worker of its, also when Ray is installed. SCRIPT may be a folder or a zip file with a `__main__.py`.
+    """
+    if not is_module and not os.path.exists(script):
+        raise NoSuchFile(f"There is no file {script!r}.")
+    for name, value in (("SKATE_ENGINE", engine), ("SKATE_ADDRESS", address)):
+        if value is not None:
+            os.environ[name] = value
+    raise Handover(Script(script, arguments, is_module=is_module))

@@ -1,0 +1,104 @@
+"""Progress of loops that run in tasks and actors, shown where the driver prints.
+
+A bar is a line of text whenever there is news, at most one a second: lines of many workers stay readable when
+they come together, which drawings that move the cursor do not.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+__all__ = ["safe_print", "tqdm"]
+
+
+def safe_print(*args: Any, **kwargs: Any) -> None:
+    """Print. Lines of text do not disturb each other, so nothing has to be moved out of the way."""
+    print(*args, **kwargs)  # noqa: T201 - it is what the function is for
+
+
+class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
+    """Count the steps of a loop, and say how far it is.
+
+    Args:
+        iterable: What to loop over; without it, call `update` for each step.
+        desc: Stands before the numbers.
+        total: How many steps there will be; by default the length of `iterable`, if it has one.
+        unit: What a step is.
+        position: Has no effect: a line of text has no place of its own.
+        flush_interval_s: The least time between two lines, in seconds.
+
+    Example:
+        >>> import sys
+        >>> sys.stderr = sys.stdout  # where lines go
+        >>> for word in tqdm(["a", "b", "c"], desc="words", flush_interval_s=60):
+        ...     pass
+        words: 1/3 it
+        words: 3/3 it, done
+        >>> sys.stderr = sys.__stderr__
+    """
+
+    DEFAULT_FLUSH_INTERVAL_SECONDS = 1.0
+
+    def __init__(
+        self,
+        iterable: Iterable[T] | None = None,
+        desc: str | None = None,
+        total: int | None = None,
+        unit: str | None = None,
+        position: int | None = None,
+        flush_interval_s: float | None = None,
+    ) -> None:
+        if total is None:
+            total = len(iterable) if isinstance(iterable, Sized) else None
+        self.n = 0
+        self.total = total
+        self._iterable = iterable
+        self._description = desc or ""
+        self._unit = unit or "it"
+        self._interval = self.DEFAULT_FLUSH_INTERVAL_SECONDS if flush_interval_s is None else flush_interval_s
+        self._last_line: float | None = None
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[T]:
+        if self._iterable is None:
+            raise ValueError("This bar has nothing to loop over: pass an iterable, as in tqdm(range(10)).")
+        try:
+            for item in self._iterable:
+                yield item
+                self.update()
+        finally:
+            self.close()
+
+    def update(self, n: int = 1) -> None:
+        """Count `n` more steps."""
+        self.n += n
+        self.refresh()
+
+    def set_description(self, desc: str) -> None:
+        """Change what stands before the numbers."""
+        self._description = desc
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Say how far the loop is, unless the last line is too fresh."""
+        now = time.monotonic()
+        if self._last_line is None or now - self._last_line >= self._interval:
+            self._last_line = now
+            self._write("")
+
+    def close(self) -> None:
+        """Say how far the loop has come; there is nothing to say after that."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._write(", done")
+
+    def _write(self, end: str) -> None:
+        of_total = "" if self.total is None else f"/{self.total}"
+        before = f"{self._description}: " if self._description else ""
+        sys.stderr.write(f"{before}{self.n}{of_total} {self._unit}{end}\n")
+        sys.stderr.flush()

@@ -1,0 +1,46 @@
+"""Runs a job of somebody else's package on Skate, as its user would: with `skate run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+JOBS = Path(__file__).parent / "jobs"
+PATIENCE = 110  # seconds: a job takes a few, most of them for imports
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a job said: what the workers computed, what it should be, and which processes computed it."""
+
+    result: Any
+    expected: Any
+    pids: list[int]
+    driver: int
+    api: str
+
+
+def run_on_skate(name: str, folder: Path) -> Report:
+    """Run a job in a folder, and return its report; fail if it did not run in Skate's workers."""
+    job = JOBS / f"{name}_job.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "skate.cli", "run", str(job)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    printed = f"{job.name} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, printed
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"result"')]
+    assert len(lines) == 1, printed
+    report = Report(**json.loads(lines[0]))
+    assert report.api.startswith("skate."), f"`import ray` was not Skate, but {report.api}"
+    assert report.pids, printed
+    assert report.driver not in report.pids, f"the driver {report.driver} did some of the work: {report.pids}"
+    return report
