@@ -20,11 +20,15 @@ COMPAT_LIST ?= open_core
 RAY_SOURCES ?=
 
 # The contract once more, on Ray: in a process of its own, which Ray leaves its marks in. A wait inside of Ray is not
-# interrupted by a signal. Ray has races of its own (an actor that was killed may answer for a moment), so that a test
-# which fails there is tried a second time; the summary shows it.
-ON_RAY = $(BIN)/python -m pytest --engine ray --timeout-method thread --reruns 1
-ALL_ON_RAY := tests/contract tests/engine/ray
+# interrupted by a signal: a test that hangs ends that process, and xdist goes on in another. Ray has races of its own
+# (an actor that was killed may answer for a moment), so that a test which fails there is tried a second time; the
+# summary shows it.
+ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 1 --numprocesses 1 --timeout-method thread
+DATA_ON_RAY := $(addprefix tests/data/test_,mapping.py relating.py consuming.py splitting.py faults.py)
+ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY)
 QUICK_ON_RAY := $(addprefix tests/contract/test_,tasks.py errors.py) $(addprefix tests/engine/ray/test_,preflight.py connection.py)
+
+# Tests of datasets run in a process of their own too: libraries that they load leave threads behind.
 
 # Extra arguments for what a target runs: make test ARGS="-k actor -x"
 ARGS ?=
@@ -49,7 +53,8 @@ run: setup ## the tour: tasks, actors and objects, what each cost, and out/timel
 	$(BIN)/python examples/04_tour.py
 
 test: setup check ## all checks and all tests, on Ray a part of them: `make ray` runs the whole contract there
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--ignore tests/data)
+	$(if $(ARGS),,$(BIN)/python -m pytest tests/data)
 	$(if $(ARGS),,$(ON_RAY) $(QUICK_ON_RAY))
 
 ray: setup ## the contract of the engines on a Ray cluster of three nodes

@@ -97,3 +97,11 @@ def ray_means_ray_again() -> Iterator[None]:
     as_ray = sys.modules.get("skate.as_ray")
     if as_ray is not None:
         as_ray.uninstall()
+
+
+@pytest.fixture(scope="session")
+def polars_is_running() -> None:
+    """Start the threads of Polars, which it keeps with their descriptors: no test has leaked them."""
+    import polars as pl
+
+    pl.DataFrame({"x": [1, 1]}).lazy().group_by("x").agg(pl.len()).collect(engine="streaming")

@@ -97,8 +97,15 @@ class Row:
 
 
 # Peers, by the name of their program `peer_<name>.py`, and what the table calls them.
-PEERS = {"mp": "multiprocessing", "loky": "joblib/loky", "dask": "dask"}
-_ALL = tuple(PEERS)
+PEERS = {
+    "mp": "multiprocessing",
+    "loky": "joblib/loky",
+    "dask": "dask",
+    "polars": "Polars",
+    "duckdb": "DuckDB",
+}
+_ALL = ("mp", "loky", "dask")
+_RELATIONAL = ("polars", "duckdb")
 
 _SOCKET = Limit(row="ping_pong", label="socket ping-pong")
 _STREAM = Limit(row="stream", label="socket stream")
@@ -107,6 +114,9 @@ _COPY_COLD = Limit(row="memcpy_cold", label="cold")
 
 # Skate with the ray engine beside plain Ray: what it adds may be 5 % at most.
 _ON_RAY = Bar(need=0.95, dream=0.99)
+
+# Operations that need all rows at once.
+_ALL_ROWS = Bar(need=5, dream=15)
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -243,6 +253,67 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(name="on_ray_put", title="ray engine: put small", program="on_ray", bar=_ON_RAY, paired=True),
     Row(name="on_ray_get", title="ray engine: get small", program="on_ray", bar=_ON_RAY, paired=True),
+    Row(
+        name="data_five_rows",
+        title="data: 5 rows through a filter",
+        program="data",
+        unit="s",
+        bar=Bar(need=100, dream=300),
+        peers=_RELATIONAL,
+    ),
+    Row(
+        name="data_batches",
+        title="data: 2M rows, map_batches, iterate",
+        program="data",
+        unit="s",
+        bar=Bar(need=3, dream=6),
+    ),
+    Row(
+        name="data_map",
+        title="data: map over 200k rows",
+        program="data",
+        unit="s",
+        bar=Bar(need=5, dream=15),
+    ),
+    Row(
+        name="data_sort",
+        title="data: sort 2M rows",
+        program="data",
+        unit="s",
+        bar=_ALL_ROWS,
+        peers=_RELATIONAL,
+    ),
+    Row(
+        name="data_groupby",
+        title="data: group 2M rows",
+        program="data",
+        unit="s",
+        bar=_ALL_ROWS,
+        peers=_RELATIONAL,
+    ),
+    Row(
+        name="data_join",
+        title="data: join 2M rows with 1k",
+        program="data",
+        unit="s",
+        bar=_ALL_ROWS,
+        peers=_RELATIONAL,
+    ),
+    Row(
+        name="data_shuffle",
+        title="data: shuffle 2M rows",
+        program="data",
+        unit="s",
+        bar=_ALL_ROWS,
+        peers=("polars",),
+    ),
+    Row(
+        name="data_write",
+        title="data: 2M rows, map_batches, write",
+        program="data",
+        unit="s",
+        bar=Bar(need=3, dream=6),
+    ),
     Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
 )
 

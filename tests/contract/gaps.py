@@ -42,6 +42,8 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_faults.py::test_a_task_that_closes_every_descriptor_does_not_hang_the_session",
         "test_faults.py::test_the_producer_of_a_large_object_may_die_afterwards",
         "test_generators.py::test_a_generator_whose_worker_dies_starts_over_without_repeating_items",
+        "test_generators.py::test_a_generator_that_starts_over_is_not_held_back_by_what_was_taken_before",
+        "test_generators.py::test_a_generator_of_an_actor_that_starts_over_is_not_held_back_either",
         "test_generators.py::test_a_generator_whose_worker_dies_for_good_ends_with_the_crash",
         "test_placement_groups.py::test_a_crashed_actor_is_restarted_in_its_group",
         "test_resources.py::test_a_crashed_task_gives_its_resources_back",
@@ -173,6 +175,11 @@ _RAY: dict[str, tuple[str, ...]] = {
     NOT_RUN + "Ray tells of a setup hook that fails only as of a worker that died, after four of them": (
         "test_runtime_env.py::test_a_setup_hook_that_fails_fails_the_tasks",
         "test_runtime_env.py::test_a_setup_hook_that_fails_fails_the_actors",
+    ),
+    NOT_RUN
+    + "Ray copies the whole environment of its Python, gigabytes of it, for each try to install a package": (
+        "test_runtime_env.py::test_a_package_is_installed_for_one_actor_only",
+        "test_runtime_env.py::test_a_package_that_cannot_be_installed_fails_the_task",
     ),
     NOT_RUN + "Ray may refuse a call while its actor restarts, whatever the call's own max_task_retries": (
         "test_actor_failures.py::test_method_options_set_max_task_retries",

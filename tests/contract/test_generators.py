@@ -299,6 +299,36 @@ def test_a_generator_whose_worker_dies_starts_over_without_repeating_items() -> 
     assert skate.get(attempts.read.remote()) == 2
 
 
+def test_a_generator_that_starts_over_is_not_held_back_by_what_was_taken_before() -> None:
+    attempts = Counter.remote()
+
+    @skate.remote(max_retries=1, _generator_backpressure_num_objects=2)
+    def dies_once() -> Iterator[int]:
+        again = skate.get(attempts.increment.remote()) > 1
+        for i in range(20):
+            if i == 10 and not again:
+                os._exit(1)
+            yield i
+
+    assert [skate.get(ref) for ref in dies_once.remote()] == list(range(20))
+
+
+def test_a_generator_of_an_actor_that_starts_over_is_not_held_back_either() -> None:
+    attempts = Counter.remote()
+
+    @skate.remote(max_restarts=1, max_task_retries=1)
+    class DiesOnce:
+        def count(self) -> Iterator[int]:
+            again = skate.get(attempts.increment.remote()) > 1
+            for i in range(20):
+                if i == 10 and not again:
+                    os._exit(1)
+                yield i
+
+    method = DiesOnce.remote().count.options(num_returns="streaming", _generator_backpressure_num_objects=2)
+    assert [skate.get(ref) for ref in method.remote()] == list(range(20))
+
+
 def test_a_generator_whose_worker_dies_for_good_ends_with_the_crash() -> None:
     @skate.remote(max_retries=0)
     def dies() -> Iterator[int]:

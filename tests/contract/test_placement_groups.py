@@ -216,6 +216,12 @@ def test_removing_twice_is_the_same_as_once() -> None:
     remove_placement_group(group)
 
 
+def test_a_group_removed_before_it_is_ready_gives_everything_back() -> None:
+    for _ in range(50):
+        remove_placement_group(placement_group([{"CPU": 1}, {"CPU": 1}]))
+    eventually(lambda: free_cpus() == 4)
+
+
 def test_a_task_for_a_removed_group_fails() -> None:
     group = placement_group([{"CPU": 1}])
     skate.get(group.ready())

@@ -1,20 +1,12 @@
 """Group, merge, sort and map a frame with Modin, its partitions kept and worked on by Ray."""
 
-import importlib.util
 import os
-import sys
-from types import ModuleType
 
 import modin.config
 import modin.pandas as mpd
 import numpy as np
 import pandas
 from reporting import report
-
-if importlib.util.find_spec("ray.data") is None:
-    # Modin asks for this name when it starts, and uses it only to turn a data set of Ray's into a frame.
-    sys.modules["ray.data"] = ModuleType("ray.data")
-    sys.modules["ray.data"].from_pandas_refs = None
 
 rng = np.random.default_rng(11)
 orders = {

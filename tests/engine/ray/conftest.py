@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import skate
+from skate._base.exports import declared
 from tests.contract.cluster import cluster
 
 
@@ -27,3 +28,13 @@ def no_session_stays() -> Iterator[None]:
     """End the session that a test has opened."""
     yield
     skate.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def only_this_program() -> Iterator[None]:
+    """Forget for a while what other tests have declared: the pre-flight looks at the program under test alone."""
+    others = list(declared)
+    declared.clear()
+    yield
+    declared.clear()
+    declared.update(others)

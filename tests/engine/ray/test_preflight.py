@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import skate
-from skate._base.exports import declared
 from skate.exceptions import PreflightError
 
 ANOTHER_PYTHON = "3.99.0"
-
-
-@pytest.fixture(autouse=True)
-def only_this_program() -> Iterator[None]:
-    """Forget for a while what other tests have declared: it is not part of the program under test."""
-    others = list(declared)
-    declared.clear()
-    yield
-    for each in others:
-        declared.add(each)
 
 
 def connect(cluster: Any, **options: Any) -> Any:
@@ -120,6 +108,21 @@ def test_nothing_is_looked_at_when_it_is_off(one_node: Any) -> None:
         return lock.locked()
 
     connect(one_node, preflight="off")
+    assert skate.is_initialized()
+
+
+def test_a_function_that_only_a_cycle_holds_is_not_part_of_the_program(one_node: Any) -> None:
+    lock = threading.Lock()
+
+    def in_a_cycle() -> None:
+        @skate.remote
+        def holds_a_lock() -> bool:
+            return lock.locked()
+
+        holds_a_lock.itself = holds_a_lock
+
+    in_a_cycle()
+    connect(one_node)
     assert skate.is_initialized()
 
 

@@ -223,6 +223,7 @@ class ActorHost:
         if not incoming.cancelled:
             return
         self._by_task.pop(incoming.call.task, None)
+        self._executor.gate.ended(incoming.call.task)
         cancelled = incoming.fill(self._executor.cancelled(incoming.call.task))
         self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
@@ -249,6 +250,8 @@ class ActorHost:
             if type(message) is m.Call:
                 incoming = Incoming(message, connection, self.class_name)
                 self._by_task[message.task] = incoming
+                if message.num_returns == m.STREAMING:
+                    self._executor.gate.expect_reader(message.task, message.taken)
                 lane = self._lane_for(message)
                 if lane is None:
                     self._refuse_group(incoming)
@@ -264,6 +267,7 @@ class ActorHost:
             f"{incoming.name} has no concurrency group {call.group!r}; its groups are: {known}."
         )
         self._by_task.pop(call.task, None)
+        self._executor.gate.ended(call.task)
         failure = self._executor.failure(error, incoming.name, self.instance, self._message.actor)
         self._client.hub.send(incoming.connection, m.Reply(call.task, incoming.fill(failure)))
 

@@ -132,6 +132,8 @@ class ActorLink:
     def _send(self, pending: PendingCall) -> None:
         assert self._connection is not None
         self._sent[pending.call.task] = pending
+        if pending.stream is not None:
+            pending.call.taken = pending.stream.taken
         self._client.hub.send(self._connection, pending.call)
 
     # ------------------------------------------------------------ arriving, in the reading thread

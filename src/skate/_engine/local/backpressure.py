@@ -31,9 +31,17 @@ class Gate:
         self._streams: dict[bytes, _Stream] = {}
         self.on_moved: Callable[[], None] | None = None
 
+    def expect_reader(self, task: bytes, taken: int = 0) -> None:
+        """A generator will start: from now on its reader may tell what it takes, of an earlier attempt as well."""
+        self._streams[task] = stream = _Stream(0)
+        stream.consumed = taken
+
     def open(self, task: bytes, window: int) -> None:
         """A generator starts."""
-        self._streams[task] = _Stream(window)
+        stream = self._streams.get(task)
+        if stream is None:
+            stream = self._streams[task] = _Stream(window)
+        stream.window = window
 
     def made(self, task: bytes) -> int:
         """Return how many objects a generator has made."""
@@ -78,7 +86,7 @@ class Gate:
         return not self.cap or self._outstanding() < self.cap
 
     def _outstanding(self) -> int:
-        return sum(s.made + s.making - s.consumed for s in self._streams.values() if not s.closed)
+        return sum(max(0, s.made + s.making - s.consumed) for s in self._streams.values() if not s.closed)
 
     def ended(self, task: bytes) -> None:
         """A generator has ended; with a cap its objects count until they are taken."""

@@ -101,6 +101,11 @@ class TaskStream:
 
     # ------------------------------------------------------------ taking
 
+    @property
+    def taken(self) -> int:
+        """How many items the reader has."""
+        return self._taken
+
     def ready(self) -> bool:
         """Tell whether the next item (or the end) is there."""
         return self._taken + 1 in self._items or self.finished()

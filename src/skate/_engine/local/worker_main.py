@@ -55,7 +55,7 @@ class Worker:
         client.on_node_closed = self._node_gone
         client.handlers.update(
             {
-                m.Run: self.queue.append,
+                m.Run: self._queue,
                 m.Become: self.queue.append,
                 m.Define: self._define,
                 m.Recall: lambda _: self._hand_back(),
@@ -71,6 +71,11 @@ class Worker:
     def _define(self, message: m.Define) -> None:
         self._templates[message.number] = Prepared(message.template, message.code)
 
+    def _queue(self, run: m.Run) -> None:
+        if self._templates[run.template].template.num_returns == m.STREAMING:
+            self.executor.gate.expect_reader(run.task)  # the next message may tell of it
+        self.queue.append(run)
+
     def _hand_back(self) -> None:
         """Give back tasks that have not been started: somebody else is faster."""
         back = []
@@ -81,6 +86,7 @@ class Worker:
                 break
             if isinstance(run, m.Run):
                 back.append(run.task)
+                self.executor.gate.ended(run.task)
             else:
                 self.queue.append(run)
                 break
@@ -95,6 +101,7 @@ class Worker:
                     self.queue.remove(run)
                 except ValueError:
                     break
+                self.executor.gate.ended(run.task)
                 self.client.send(
                     m.Done(run.task, [self.executor.cancelled(run.task)], failed="TaskCancelledError")
                 )

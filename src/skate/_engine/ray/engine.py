@@ -369,8 +369,19 @@ class RayEngine:
         return id
 
     def remove_placement_group(self, id: bytes) -> None:
-        """End what runs in a group, and give its resources back."""
-        self._ray.util.remove_placement_group(group_of(id))
+        """End what runs in a group, and give its resources back.
+
+        Ray 2.60 loses the resources of a group that is removed in the moment in which it is placed. So Ray is asked
+        until that moment has passed, which takes milliseconds also for a group that has to wait.
+        """
+        group = group_of(id)
+        while self._is_being_placed(group):
+            pass
+        self._ray.util.remove_placement_group(group)
+
+    def _is_being_placed(self, group: Any) -> bool:
+        stats = self._ray.util.placement_group_table(group).get("stats", {})
+        return stats.get("scheduling_state") in ("QUEUED", "SCHEDULING_STARTED")
 
     def placement_group_ready(self, id: bytes, value: object) -> ObjectRef[Any]:
         """Return a reference that gets `value` once the group is reserved."""

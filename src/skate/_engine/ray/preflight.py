@@ -6,6 +6,7 @@ a worker needs to read them, and which resources they ask for. One small task th
 
 from __future__ import annotations
 
+import gc
 import io
 import platform
 import sys
@@ -42,6 +43,7 @@ def check(engine: Any, preflight: str) -> None:
         raise ValueError(f"preflight must be one of {', '.join(CHOICES)}, not {preflight!r}")
     if preflight == "off":
         return
+    gc.collect()  # what only a cycle holds, such as the frames of an old error, is no longer part of the program
     declared = list(exports.declared)
     modules, problems = _needed_modules(declared)
     problems += _cluster_problems(modules)

@@ -74,6 +74,7 @@ class Call(Message, tag=60):
     caller: int = 0
     attempt: int = 0
     depth: int = 0
+    taken: int = 0  # what the reader of a generator has taken of an earlier attempt
 
 
 class Reply(Message, tag=61):

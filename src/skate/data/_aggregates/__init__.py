@@ -1,0 +1,1 @@
+"""What is behind `skate.data.aggregate`: how an aggregation is defined, and the ones that come with it."""

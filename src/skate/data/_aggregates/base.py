@@ -1,0 +1,187 @@
+"""How an aggregation is defined: what users subclass or construct."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from skate.data._block import rows
+
+__all__ = ["AggregateFn", "AggregateFnV2", "target"]
+
+AccumulatorType = TypeVar("AccumulatorType")
+AggOutputType = TypeVar("AggOutputType")
+
+
+class AggregateFn:
+    """Define an aggregation by functions.
+
+    Args:
+        init: Makes an empty accumulator for a group. Takes the group's key: a value, a tuple if there are several
+            keys, None if there are no groups.
+        merge: Makes one accumulator out of two.
+        name: The name of the resulting column.
+        accumulate_row: Takes an accumulator and a row, and returns the accumulator with the row in it.
+        accumulate_block: The same for many rows at once: takes an accumulator and a `pyarrow.Table`.
+        finalize: Makes the result out of the last accumulator; the accumulator is the result if not given.
+
+    Raises:
+        ValueError: Neither or both of `accumulate_row` and `accumulate_block` are given.
+        TypeError: The name is not a string, or one of the others is not a function.
+
+    Example:
+        >>> longest = AggregateFn(
+        ...     init=lambda key: 0,
+        ...     accumulate_row=lambda length, row: max(length, len(row["word"])),
+        ...     merge=max,
+        ...     name="longest",
+        ... )
+        >>> longest.name
+        'longest'
+    """
+
+    def __init__(
+        self,
+        init: Callable[[Any], Any],
+        merge: Callable[[Any, Any], Any],
+        name: str,
+        accumulate_row: Callable[[Any, dict[str, Any]], Any] | None = None,
+        accumulate_block: Callable[[Any, pa.Table], Any] | None = None,
+        finalize: Callable[[Any], Any] | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of an aggregation is a string, and not {name!r}")
+        if (accumulate_row is None) == (accumulate_block is None):
+            raise ValueError(
+                f"the aggregation {name!r} needs exactly one of accumulate_row and accumulate_block: got"
+                f" {'neither' if accumulate_row is None else 'both'}"
+            )
+        given = {
+            "init": init,
+            "merge": merge,
+            "accumulate_row": accumulate_row,
+            "accumulate_block": accumulate_block,
+            "finalize": finalize,
+        }
+        for role, function in given.items():
+            if function is not None and not callable(function):
+                raise TypeError(f"{role} of the aggregation {name!r} is a function, and not {function!r}")
+        self.name = name
+        self.init = init
+        self.merge = merge
+        self.accumulate_row = accumulate_row
+        self.accumulate_block = accumulate_block or _by_rows(accumulate_row)
+        self.finalize = finalize or _unchanged
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+def _unchanged(accumulator: Any) -> Any:
+    return accumulator
+
+
+def _by_rows(accumulate_row: Any) -> Callable[[Any, pa.Table], Any]:
+    def accumulate_block(accumulator: Any, block: pa.Table) -> Any:
+        for row in rows.to_rows(block):
+            accumulator = accumulate_row(accumulator, row)
+        return accumulator
+
+    return accumulate_block
+
+
+class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType]):
+    """Define an aggregation by a class: `aggregate_block`, `combine`, and `finalize` if it is needed.
+
+    An accumulator of None stands for "nothing yet". Whether such an accumulator is left out when two are combined,
+    or makes the whole result None, is decided by `ignore_nulls`. `finalize` never sees None: its result is None then.
+
+    Args:
+        name: The name of the resulting column.
+        zero_factory: Makes the accumulator to start from. It is not used with `ignore_nulls`, where that is None.
+        on: The column that is aggregated, if it is one.
+        ignore_nulls: Whether nulls are left out.
+
+    Example:
+        >>> class Product(AggregateFnV2):
+        ...     def __init__(self, on):
+        ...         super().__init__(f"product({on})", lambda: 1, on=on, ignore_nulls=True)
+        ...
+        ...     def aggregate_block(self, block):
+        ...         return math.prod(block[self.get_target_column()].drop_null().to_pylist())
+        ...
+        ...     def combine(self, current_accumulator, new):
+        ...         return current_accumulator * new
+        >>> import math
+        >>> Product("x").aggregate_block(pa.table({"x": [2, None, 3]}))
+        6
+    """
+
+    def __init__(
+        self, name: str, zero_factory: Callable[[], Any], *, on: str | None, ignore_nulls: bool
+    ) -> None:
+        if on is not None and not isinstance(on, str):
+            raise ValueError(f"an aggregation is `on` a column, by its name, and not {on!r}")
+        self._zero_factory = zero_factory
+        self._target_column = on
+        self.ignore_nulls = ignore_nulls
+        finalize = self.finalize
+        super().__init__(
+            init=self._start,
+            merge=self._merge,
+            name=name,
+            accumulate_block=self._accumulate,
+            finalize=_Finalize(finalize),
+        )
+
+    def get_target_column(self) -> str | None:
+        """Return the name of the column that is aggregated, or None if it is the whole row."""
+        return self._target_column
+
+    def get_agg_name(self) -> str:
+        """Return the name of the resulting column."""
+        return self.name
+
+    @abc.abstractmethod
+    def aggregate_block(self, block: pa.Table) -> AccumulatorType:
+        """Return the accumulator of the rows of one block that belong to one group."""
+
+    @abc.abstractmethod
+    def combine(self, current_accumulator: AccumulatorType, new: AccumulatorType) -> AccumulatorType:
+        """Return one accumulator out of two."""
+
+    # An instance has this as an attribute that lets None through: see the constructor.
+    def finalize(self, accumulator: AccumulatorType) -> AggOutputType | None:
+        """Return the result, given the last accumulator; the accumulator itself unless overridden."""
+        return accumulator  # type: ignore[return-value]  # the two are the same type where this is used
+
+    def _start(self, key: Any) -> Any:
+        return None if self.ignore_nulls else self._zero_factory()
+
+    def _accumulate(self, accumulator: Any, block: pa.Table) -> Any:
+        return self._merge(accumulator, self.aggregate_block(block))
+
+    def _merge(self, current: Any, new: Any) -> Any:
+        if current is None or new is None:
+            if not self.ignore_nulls:
+                return None
+            return new if current is None else current
+        return self.combine(current, new)
+
+
+class _Finalize:
+    """Call a function for anything but None."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def __call__(self, accumulator: Any) -> Any:
+        return None if accumulator is None else self._function(accumulator)
+
+
+def target(agg: AggregateFnV2[Any, Any], block: pa.Table) -> pa.ChunkedArray:
+    """Return the column that an aggregation is on."""
+    return block.column(agg.get_target_column())

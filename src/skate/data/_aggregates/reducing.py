@@ -1,0 +1,298 @@
+"""Aggregations whose accumulator is a few numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skate.data._aggregates.base import AggregateFnV2, target
+
+__all__ = ["AbsMax", "Count", "Max", "Mean", "Min", "MissingValuePercentage", "Std", "Sum", "ZeroPercentage"]
+
+
+def _infinity() -> float:
+    return math.inf
+
+
+def _minus_infinity() -> float:
+    return -math.inf
+
+
+class Count(AggregateFnV2[int, int]):
+    """Count rows, or the values of a column.
+
+    Args:
+        on: The column; whole rows if not given.
+        ignore_nulls: Whether nulls of the column are not counted.
+        alias_name: The name of the result.
+
+    Example:
+        >>> Count("x", ignore_nulls=True).aggregate_block(pa.table({"x": [1, None]}))
+        1
+    """
+
+    def __init__(
+        self, on: str | None = None, ignore_nulls: bool = False, alias_name: str | None = None
+    ) -> None:
+        super().__init__(alias_name or f"count({on or ''})", int, on=on, ignore_nulls=ignore_nulls)
+
+    def aggregate_block(self, block: pa.Table) -> int:
+        """Return the count."""
+        nulls = target(self, block).null_count if self.get_target_column() and self.ignore_nulls else 0
+        return int(block.num_rows - nulls)
+
+    def combine(self, current_accumulator: int, new: int) -> int:
+        """Return the sum of two counts."""
+        return current_accumulator + new
+
+
+class Sum(AggregateFnV2[Any, Any]):
+    """Add up the numbers of a column; the sum of nothing is null.
+
+    Args:
+        on: The column.
+        ignore_nulls: Whether nulls are passed over; if not, the sum is null if there is one.
+        alias_name: The name of the result.
+
+    Example:
+        >>> Sum("x").aggregate_block(pa.table({"x": [1, None, 2]}))
+        3
+    """
+
+    def __init__(
+        self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None
+    ) -> None:
+        super().__init__(alias_name or f"sum({on or ''})", int, on=on, ignore_nulls=ignore_nulls)
+
+    def aggregate_block(self, block: pa.Table) -> Any:
+        """Return the sum of a block."""
+        return pc.sum(target(self, block), skip_nulls=self.ignore_nulls).as_py()
+
+    def combine(self, current_accumulator: Any, new: Any) -> Any:
+        """Return the sum of two sums."""
+        return current_accumulator + new
+
+
+class Min(AggregateFnV2[Any, Any]):
+    """Find the smallest value of a column.
+
+    Args:
+        on: The column.
+        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        alias_name: The name of the result.
+        zero_factory: Makes a value that is larger than any in the column; used by subclasses alone.
+    """
+
+    def __init__(
+        self,
+        on: str | None = None,
+        ignore_nulls: bool = True,
+        alias_name: str | None = None,
+        zero_factory: Callable[[], Any] = _infinity,
+    ) -> None:
+        super().__init__(alias_name or f"min({on or ''})", zero_factory, on=on, ignore_nulls=ignore_nulls)
+
+    def aggregate_block(self, block: pa.Table) -> Any:
+        """Return the smallest value of a block."""
+        return pc.min(target(self, block), skip_nulls=self.ignore_nulls).as_py()
+
+    def combine(self, current_accumulator: Any, new: Any) -> Any:
+        """Return the smaller of two values."""
+        return min(current_accumulator, new)
+
+
+class Max(AggregateFnV2[Any, Any]):
+    """Find the largest value of a column.
+
+    Args:
+        on: The column.
+        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        alias_name: The name of the result.
+        zero_factory: Makes a value that is smaller than any in the column; used by subclasses alone.
+    """
+
+    def __init__(
+        self,
+        on: str | None = None,
+        ignore_nulls: bool = True,
+        alias_name: str | None = None,
+        zero_factory: Callable[[], Any] = _minus_infinity,
+    ) -> None:
+        super().__init__(alias_name or f"max({on or ''})", zero_factory, on=on, ignore_nulls=ignore_nulls)
+
+    def aggregate_block(self, block: pa.Table) -> Any:
+        """Return the largest value of a block."""
+        return pc.max(target(self, block), skip_nulls=self.ignore_nulls).as_py()
+
+    def combine(self, current_accumulator: Any, new: Any) -> Any:
+        """Return the larger of two values."""
+        return max(current_accumulator, new)
+
+
+class AbsMax(AggregateFnV2[Any, Any]):
+    """Find the largest absolute value of a column of numbers.
+
+    Args:
+        on: The column.
+        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        alias_name: The name of the result.
+        zero_factory: Makes the value to start from; used by subclasses alone.
+    """
+
+    def __init__(
+        self,
+        on: str | None = None,
+        ignore_nulls: bool = True,
+        alias_name: str | None = None,
+        zero_factory: Callable[[], Any] = int,
+    ) -> None:
+        super().__init__(alias_name or f"abs_max({on or ''})", zero_factory, on=on, ignore_nulls=ignore_nulls)
+
+    def aggregate_block(self, block: pa.Table) -> Any:
+        """Return the largest absolute value of a block."""
+        return pc.max(pc.abs(target(self, block)), skip_nulls=self.ignore_nulls).as_py()
+
+    def combine(self, current_accumulator: Any, new: Any) -> Any:
+        """Return the larger of two values."""
+        return max(current_accumulator, new)
+
+
+class Mean(AggregateFnV2[list[Any], float]):
+    """Compute the mean of a column of numbers.
+
+    Args:
+        on: The column.
+        ignore_nulls: Whether nulls are passed over; if not, the mean is null if there is one.
+        alias_name: The name of the result.
+    """
+
+    def __init__(
+        self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None
+    ) -> None:
+        super().__init__(alias_name or f"mean({on or ''})", _zeros_of_two, on=on, ignore_nulls=ignore_nulls)
+
+    def aggregate_block(self, block: pa.Table) -> list[Any]:
+        """Return the sum of a block and how many values it is of."""
+        column = target(self, block)
+        total = pc.sum(column, skip_nulls=self.ignore_nulls).as_py()
+        return _or_nothing([total, len(column) - column.null_count], if_none=total)
+
+    def combine(self, current_accumulator: list[Any], new: list[Any]) -> list[Any]:
+        """Return the sum of two sums and of two counts."""
+        return [mine + its for mine, its in zip(current_accumulator, new, strict=True)]
+
+    def finalize(self, accumulator: list[Any]) -> float | None:
+        """Return the mean."""
+        return accumulator[0] / accumulator[1] if accumulator[1] else None
+
+
+class Std(AggregateFnV2[list[Any], float]):
+    """Compute the standard deviation of a column of numbers.
+
+    Args:
+        on: The column.
+        ddof: What is taken off the number of values in the divisor: 1 for a sample, 0 for the whole population.
+        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        alias_name: The name of the result.
+    """
+
+    def __init__(
+        self, on: str | None = None, ddof: int = 1, ignore_nulls: bool = True, alias_name: str | None = None
+    ) -> None:
+        super().__init__(alias_name or f"std({on or ''})", _zeros_of_three, on=on, ignore_nulls=ignore_nulls)
+        self.ddof = ddof
+
+    def aggregate_block(self, block: pa.Table) -> list[Any]:
+        """Return the sum of squared distances from the mean, the mean, and the number of values."""
+        column = target(self, block)
+        count = len(column) - column.null_count
+        mean = pc.mean(column, skip_nulls=self.ignore_nulls).as_py()
+        variance = pc.variance(column, ddof=0, skip_nulls=self.ignore_nulls).as_py()
+        return _or_nothing([(variance or 0.0) * count, float(mean or 0.0), count], if_none=mean)
+
+    def combine(self, current_accumulator: list[Any], new: list[Any]) -> list[Any]:
+        """Return the same three of both together."""
+        squares, mean, count = current_accumulator
+        new_squares, new_mean, new_count = new
+        total = count + new_count
+        if not total:
+            return current_accumulator
+        apart = new_mean - mean
+        return [
+            squares + new_squares + apart * apart * count * new_count / total,
+            (mean * count + new_mean * new_count) / total,
+            total,
+        ]
+
+    def finalize(self, accumulator: list[Any]) -> float | None:
+        """Return the standard deviation; NaN if there are too few values."""
+        squares, _, count = accumulator
+        return math.sqrt(squares / (count - self.ddof)) if count > self.ddof else math.nan
+
+
+class MissingValuePercentage(AggregateFnV2[list[int], float]):
+    """Compute how many of a column's values are null or NaN, in percent.
+
+    Args:
+        on: The column.
+        alias_name: The name of the result.
+    """
+
+    def __init__(self, on: str, alias_name: str | None = None) -> None:
+        super().__init__(alias_name or f"missing_pct({on})", _zeros_of_two, on=on, ignore_nulls=False)
+
+    def aggregate_block(self, block: pa.Table) -> list[int]:
+        """Return how many are missing, and of how many."""
+        return [pc.sum(target(self, block).is_null(nan_is_null=True)).as_py() or 0, block.num_rows]
+
+    def combine(self, current_accumulator: list[int], new: list[int]) -> list[int]:
+        """Return the sums of both."""
+        return [mine + its for mine, its in zip(current_accumulator, new, strict=True)]
+
+    def finalize(self, accumulator: list[int]) -> float | None:
+        """Return the percentage, or None of no rows."""
+        return accumulator[0] * 100.0 / accumulator[1] if accumulator[1] else None
+
+
+class ZeroPercentage(AggregateFnV2[list[int], float]):
+    """Compute how many of a column's numbers are zero, in percent.
+
+    Args:
+        on: The column.
+        ignore_nulls: Whether nulls are not among what the percentage is of.
+        alias_name: The name of the result.
+    """
+
+    def __init__(self, on: str, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
+        super().__init__(alias_name or f"zero_pct({on})", _zeros_of_two, on=on, ignore_nulls=ignore_nulls)
+
+    def aggregate_block(self, block: pa.Table) -> list[int]:
+        """Return how many are zero, and of how many."""
+        column = target(self, block)
+        zeros = pc.sum(pc.equal(column, 0)).as_py() or 0
+        return [zeros, len(column) - (column.null_count if self.ignore_nulls else 0)]
+
+    def combine(self, current_accumulator: list[int], new: list[int]) -> list[int]:
+        """Return the sums of both."""
+        return [mine + its for mine, its in zip(current_accumulator, new, strict=True)]
+
+    def finalize(self, accumulator: list[int]) -> float | None:
+        """Return the percentage, or None of no values."""
+        return accumulator[0] * 100.0 / accumulator[1] if accumulator[1] else None
+
+
+def _or_nothing(accumulator: list[Any], *, if_none: Any) -> list[Any]:
+    # None stands for "no values yet": combining passes over it, or lets it win, as `ignore_nulls` says.
+    return accumulator if if_none is not None else None  # type: ignore[return-value]
+
+
+def _zeros_of_two() -> list[Any]:
+    return [0, 0]
+
+
+def _zeros_of_three() -> list[Any]:
+    return [0.0, 0.0, 0]

@@ -1,0 +1,132 @@
+"""Blocks of any sizes in, blocks of one size out; in order, or through a buffer that shuffles them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from skate.data._block import tables
+
+
+def batched(
+    blocks: Iterable[pa.Table], batch_size: int | None, *, drop_last: bool = False
+) -> Iterator[pa.Table]:
+    """Yield the rows of some blocks, in order, in blocks of `batch_size` rows.
+
+    A batch that lies within one block is a slice of it; one that spans several refers to slices of them.
+
+    Args:
+        blocks: The blocks.
+        batch_size: How many rows a batch has; None yields the blocks as they are, but for empty ones.
+        drop_last: Leave out the last batch if it has fewer rows.
+
+    Raises:
+        ValueError: `batch_size` is less than 1.
+    """
+    _check_size("batch_size", batch_size)
+    return _batched(blocks, batch_size, drop_last)
+
+
+def _batched(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool) -> Iterator[pa.Table]:
+    if batch_size is None:
+        yield from (block for block in blocks if block.num_rows)
+        return
+    waiting: deque[pa.Table] = deque()
+    waiting_rows = 0
+    for block in blocks:
+        start = 0
+        if waiting:
+            start = min(batch_size - waiting_rows, block.num_rows)
+            waiting.append(tables.slice_rows(block, 0, start))
+            waiting_rows += start
+            if waiting_rows < batch_size:
+                continue
+            yield tables.concat(list(waiting))
+            waiting.clear()
+            waiting_rows = 0
+        if block.num_rows - start >= batch_size:
+            # Finding a row in a table of many chunks takes a look at each: better once than for every batch.
+            block = tables.combine(block)
+        while block.num_rows - start >= batch_size:
+            yield tables.slice_rows(block, start, start + batch_size)
+            start += batch_size
+        if start < block.num_rows:
+            waiting.append(tables.slice_rows(block, start, block.num_rows))
+            waiting_rows = block.num_rows - start
+    if waiting and not drop_last:
+        yield tables.concat(list(waiting))
+
+
+def shuffled_batches(
+    blocks: Iterable[pa.Table],
+    batch_size: int | None,
+    buffer_size: int,
+    *,
+    seed: int | None = None,
+    drop_last: bool = False,
+) -> Iterator[pa.Table]:
+    """Yield the rows of some blocks in blocks of `batch_size` rows, shuffled within a buffer.
+
+    Each batch is drawn at random from at least `buffer_size` rows, until the blocks end. The buffer is
+    permuted once each time it has been filled up, and batches are cut from it in turn.
+
+    Args:
+        blocks: The blocks.
+        batch_size: How many rows a batch has.
+        buffer_size: How many rows there are at least to draw from.
+        seed: The same seed and the same blocks give the same batches.
+        drop_last: Leave out the last batch if it has fewer rows.
+
+    Raises:
+        ValueError: `batch_size` is None or less than 1, or `buffer_size` is less than 1.
+    """
+    if batch_size is None:
+        raise ValueError(
+            "a local shuffle needs a batch_size, but it is None: give the number of rows in a batch"
+        )
+    _check_size("batch_size", batch_size)
+    _check_size("local_shuffle_buffer_size", buffer_size)
+    return _shuffled_batches(blocks, batch_size, max(buffer_size, batch_size), seed, drop_last)
+
+
+def _shuffled_batches(
+    blocks: Iterable[pa.Table], batch_size: int, buffer_size: int, seed: int | None, drop_last: bool
+) -> Iterator[pa.Table]:
+    random = np.random.default_rng(seed)
+    incoming: list[pa.Table] = []
+    incoming_rows = 0
+    buffer = pa.table({})
+    for block in blocks:
+        if not block.num_rows:
+            continue
+        incoming.append(block)
+        incoming_rows += block.num_rows
+        # Filled to twice what has to stay: a permutation then pays for `buffer_size` rows that leave.
+        if buffer.num_rows + incoming_rows < 2 * buffer_size:
+            continue
+        buffer = _permuted([buffer, *incoming], random)
+        incoming, incoming_rows = [], 0
+        start = 0
+        while buffer.num_rows - start >= buffer_size + batch_size:
+            yield tables.slice_rows(buffer, start, start + batch_size)
+            start += batch_size
+        buffer = tables.slice_rows(buffer, start, buffer.num_rows)
+    if incoming:
+        buffer = _permuted([buffer, *incoming], random)
+    for start in range(0, buffer.num_rows, batch_size):
+        batch = tables.slice_rows(buffer, start, start + batch_size)
+        if batch.num_rows == batch_size or not drop_last:
+            yield batch
+
+
+def _permuted(parts: list[pa.Table], random: np.random.Generator) -> pa.Table:
+    whole = tables.concat(parts)
+    return tables.combine(tables.take(whole, random.permutation(whole.num_rows)))
+
+
+def _check_size(name: str, size: int | None) -> None:
+    if size is not None and size < 1:
+        raise ValueError(f"{name} has to be at least 1, but is {size!r}")

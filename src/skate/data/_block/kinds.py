@@ -1,0 +1,51 @@
+"""Families of Arrow types that are treated alike."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import types as is_
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Tell whether values are lists, of any length or of one."""
+    return bool(is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_))
+
+
+def is_number(type_: pa.DataType) -> bool:
+    """Tell whether values are integers, floats or decimals."""
+    return bool(is_.is_integer(type_) or is_.is_floating(type_) or is_.is_decimal(type_))
+
+
+def is_string(type_: pa.DataType) -> bool:
+    """Tell whether values are text."""
+    return bool(is_.is_string(type_) or is_.is_large_string(type_) or is_.is_string_view(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Tell whether values are bytes, of any length or of one."""
+    variable = is_.is_binary(type_) or is_.is_large_binary(type_) or is_.is_binary_view(type_)
+    return bool(variable or (is_.is_fixed_size_binary(type_) and not is_.is_decimal(type_)))
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Tell whether values are text or bytes."""
+    return is_string(type_) or is_bytes(type_)
+
+
+def is_extension(type_: pa.DataType) -> bool:
+    """Tell whether a type is made of another: a tensor, a Python object, a UUID."""
+    return isinstance(type_, pa.BaseExtensionType)
+
+
+def without_views(type_: pa.DataType) -> pa.DataType:
+    """Return the type to hold the same values with text that is not in views, which few kernels of Arrow take."""
+    if is_.is_string_view(type_):
+        return pa.string()
+    if is_.is_binary_view(type_):
+        return pa.binary()
+    if is_.is_struct(type_):
+        return pa.struct([field.with_type(without_views(field.type)) for field in type_])
+    if is_.is_list(type_) or is_.is_large_list(type_):
+        make = pa.list_ if is_.is_list(type_) else pa.large_list
+        return make(type_.value_field.with_type(without_views(type_.value_type)))
+    return type_

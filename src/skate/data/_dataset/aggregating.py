@@ -1,0 +1,80 @@
+"""Operations that make one value, or one row, out of all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from skate.data import aggregate as aggregates
+from skate.data._dataset.consuming import Consuming
+from skate.data._plan import nodes
+
+
+class Aggregating(Consuming):
+    """The part of a dataset's API that aggregates over all rows."""
+
+    def aggregate(self, *aggs: Any) -> Any:
+        """Return what aggregates make of all rows: a dict of results by name.
+
+        >>> import skate
+        >>> from skate.data.aggregate import Max, Mean
+        >>> skate.data.range(5).aggregate(Max("id"), Mean("id"))
+        {'max(id)': 4, 'mean(id)': 2.0}
+        """
+        if not aggs:
+            raise ValueError("Aggregate requires at least one aggregation.")
+        found = list(self._rows(nodes.Aggregate(self._node, (), aggs)))
+        return found[0] if found else None
+
+    def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
+        """Return the sum of a column, or of each of several columns by name.
+
+        >>> import skate
+        >>> skate.data.range(5).sum("id")
+        10
+        """
+        return self._over(aggregates.Sum, on, ignore_nulls=ignore_nulls)
+
+    def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
+        """Return the smallest value of a column, or of each of several columns by name."""
+        return self._over(aggregates.Min, on, ignore_nulls=ignore_nulls)
+
+    def max(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
+        """Return the largest value of a column, or of each of several columns by name."""
+        return self._over(aggregates.Max, on, ignore_nulls=ignore_nulls)
+
+    def mean(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
+        """Return the mean of a column, or of each of several columns by name."""
+        return self._over(aggregates.Mean, on, ignore_nulls=ignore_nulls)
+
+    def std(self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
+        """Return the standard deviation of a column, or of each of several columns by name.
+
+        Args:
+            on: The column or columns; all of them if not given.
+            ddof: What is taken from the number of rows in the divisor.
+            ignore_nulls: Leave nulls out; otherwise one null makes the result null.
+        """
+        return self._over(aggregates.Std, on, ddof=ddof, ignore_nulls=ignore_nulls)
+
+    def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
+        """Return the different values of a column.
+
+        >>> import skate
+        >>> sorted(skate.data.from_items([1, 2, 1]).unique("item"))
+        [1, 2]
+        """
+        found = self._rows(nodes.Aggregate(self._node, (column,), (aggregates.Count(),)))
+        values = [row[column] for row in found]
+        return [value for value in values if value is not None] if ignore_nulls else values
+
+    def _over(self, kind: Any, on: str | list[str] | None, **options: Any) -> Any:
+        """Return one aggregate's value, or the values for several columns by name."""
+        columns = [on] if isinstance(on, str) else on
+        if columns is None:
+            columns = self.columns() or []
+        if not columns:
+            raise ValueError("At least 1 column to aggregate on has to be provided: there is none")
+        result = self.aggregate(*(kind(column, **options) for column in columns))
+        if isinstance(on, str) or (on is None and len(columns) == 1):
+            return None if result is None else next(iter(result.values()))
+        return result

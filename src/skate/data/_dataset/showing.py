@@ -1,0 +1,78 @@
+"""A dataset as text: a table of its columns and, if they are there, of its first and last rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from skate.data._block import rows as row_blocks
+from skate.data._exec.exchanges import cut_at
+from skate.data._exec.execution import fetched
+from skate.data._exec.items import Item
+
+ENDS = 5  # rows shown of the beginning, and of the end
+WIDEST = 40  # letters of a value
+
+
+def table_text(schema: pa.Schema | None, rows: int | None, items: Sequence[Item] | None) -> str:
+    """Return a table.
+
+    Args:
+        schema: The columns; None if they are not known.
+        rows: How many rows there are; None if that is not known.
+        items: The rows, if they are there.
+    """
+    if schema is None or not schema.names:
+        return f"shape: ({'?' if rows is None else rows}, ?)\n(Dataset with unknown columns)"
+    head = [[name, "---", str(schema.field(name).type)] for name in schema.names]
+    shown: list[list[str]] = []
+    if items is None:
+        note = "(Dataset isn't materialized)"
+    else:
+        shown, count = _shown(schema, items, rows or 0)
+        note = f"(Showing {count} of {rows} rows)"
+    columns = [
+        [_short(text) for text in (*top, *(row[place] for row in shown))] for place, top in enumerate(head)
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    lines = [
+        f"shape: ({'?' if rows is None else f'{rows:,}'}, {len(head)})",
+        _rule("╭", "─", "┬", "╮", widths),
+        *(_line([column[place] for column in columns], widths) for place in range(3)),
+    ]
+    if items is not None:
+        lines.append(_rule("╞", "═", "╪", "╡", widths))
+        lines += [_line([column[3 + place] for column in columns], widths) for place in range(len(shown))]
+    return "\n".join([*lines, _rule("╰", "─", "┴", "╯", widths), note])
+
+
+def _shown(schema: pa.Schema, items: Sequence[Item], rows: int) -> tuple[list[list[str]], int]:
+    """Return the texts of some rows, and of how many."""
+    if rows <= 2 * ENDS:
+        found = _texts(schema, items)
+        return found, len(found)
+    first, _, last = cut_at(items, [ENDS, rows - ENDS, rows])
+    return [*_texts(schema, first), ["…"] * len(schema.names), *_texts(schema, last)], 2 * ENDS
+
+
+def _texts(schema: pa.Schema, items: Sequence[Item]) -> list[list[str]]:
+    found = [row for item in items for row in row_blocks.to_rows(fetched(item))]
+    return [[_text(row.get(name)) for name in schema.names] for row in found]
+
+
+def _text(value: Any) -> str:
+    return " ".join(str(value).split())
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
+    return "│ " + " ┆ ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)) + " │"
+
+
+def _rule(left: str, dash: str, between: str, right: str, widths: Sequence[int]) -> str:
+    return left + between.join(dash * (width + 2) for width in widths) + right

@@ -1,0 +1,177 @@
+"""Operations that cut a dataset into several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from skate.data._dataset.base import Plan
+from skate.data._exec.exchanges import cut_at
+from skate.data._exec.items import Item
+from skate.data._plan import nodes
+from skate.data._seeds import seed_of
+
+if TYPE_CHECKING:
+    from skate.data.dataset import MaterializedDataset
+    from skate.data.iterator import DataIterator
+
+
+class Splitting(Plan):
+    """The part of a dataset's API that cuts."""
+
+    def split(
+        self, n: int, *, equal: bool = False, locality_hints: list[Any] | None = None
+    ) -> list[MaterializedDataset]:
+        """Run the plan, and return `n` datasets that have its rows between them.
+
+        Args:
+            n: How many.
+            equal: Give each the same number of rows, and leave out what does not divide.
+            locality_hints: Accepted; on one machine all data are local.
+
+        >>> import skate
+        >>> [part.count() for part in skate.data.range(10).split(3)]
+        [4, 3, 3]
+        """
+        if n <= 0:
+            raise ValueError(f"The number of splits {n} is not positive.")
+        if locality_hints is not None and len(locality_hints) != n:
+            raise ValueError(
+                f"The length of locality_hints {len(locality_hints)} doesn't equal the number of splits {n}."
+            )
+        items = self._kept()
+        rows = sum(item.rows for item in items)
+        each, more = divmod(rows, n)
+        sizes = [each + (place < more and not equal) for place in range(n)]
+        return self._cut(items, [sum(sizes[: place + 1]) for place in range(n)])
+
+    def split_at_indices(self, indices: Sequence[int]) -> list[MaterializedDataset]:
+        """Run the plan, and return datasets of the rows before, between and after some places.
+
+        >>> import skate
+        >>> [part.count() for part in skate.data.range(10).split_at_indices([2, 5])]
+        [2, 3, 5]
+        """
+        if not indices:
+            raise ValueError("indices must be at least of length 1")
+        if list(indices) != sorted(indices):
+            raise ValueError("indices must be sorted")
+        if indices[0] < 0:
+            raise ValueError("indices must be positive")
+        items = self._kept()
+        rows = sum(item.rows for item in items)
+        return self._cut(items, [*(min(index, rows) for index in indices), rows])
+
+    def split_proportionately(self, proportions: Sequence[float]) -> list[MaterializedDataset]:
+        """Run the plan, and return datasets with shares of the rows; the last one gets the rest.
+
+        >>> import skate
+        >>> [part.count() for part in skate.data.range(10).split_proportionately([0.2, 0.5])]
+        [2, 5, 3]
+        """
+        if not proportions:
+            raise ValueError("proportions must be at least of length 1")
+        if any(share <= 0 for share in proportions):
+            raise ValueError("proportions must be bigger than 0")
+        if sum(proportions) >= 1:
+            raise ValueError("proportions must sum to less than 1")
+        items = self._kept()
+        rows = sum(item.rows for item in items)
+        ends, passed = [], 0.0
+        for share in proportions:
+            passed += share
+            ends.append(int(rows * passed + 1e-9))
+        parts = len(proportions) + 1
+        for place in range(len(ends)):  # nobody goes without, as long as there are enough rows
+            if rows >= parts:
+                ends[place] = max(ends[place], place + 1)
+                ends[place] = min(ends[place], rows - (parts - 1 - place))
+        return self._cut(items, [*ends, rows])
+
+    def train_test_split(
+        self,
+        test_size: int | float,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        stratify: str | None = None,
+    ) -> tuple[MaterializedDataset, MaterializedDataset]:
+        """Run the plan, and return a dataset to train with and one to test with.
+
+        Args:
+            test_size: Rows of the test set, or their share.
+            shuffle: Bring the rows into a random order before.
+            seed: For the order.
+            stratify: A column whose values both sets have in the same shares.
+
+        >>> import skate
+        >>> train, test = skate.data.range(8).train_test_split(0.25)
+        >>> train.count(), test.count()
+        (6, 2)
+        """
+        from skate.data._dataset.stratifying import stratified
+
+        _check_test_size(test_size)
+        if stratify is not None:
+            if shuffle:
+                raise ValueError("`shuffle` and `stratify` cannot be given together")
+            return stratified(self, test_size, stratify)  # type: ignore[arg-type]  # self is a Dataset
+        source = self._then(nodes.Shuffle(self._node, seed_of(seed))) if shuffle else self
+        items = source._kept()
+        rows = sum(item.rows for item in items)
+        if isinstance(test_size, float):
+            train = rows - math.floor(rows * test_size)
+        elif test_size >= rows:
+            raise ValueError(
+                f"If `test_size` is an integer, it must be smaller than the number of rows, {rows}; it is {test_size}"
+            )
+        else:
+            train = rows - test_size
+        first, second = self._cut(items, [train, rows])
+        return first, second
+
+    def streaming_split(
+        self, n: int, *, equal: bool = False, locality_hints: list[Any] | None = None
+    ) -> list[DataIterator]:
+        """Return `n` iterators that have the rows of the dataset between them, as it is read.
+
+        Each is for a process of its own: pass it to a task or an actor. They have to be iterated over at the same
+        time, once all of them for each pass over the data.
+
+        Args:
+            n: How many.
+            equal: Give each the same number of rows, and leave out what does not divide. Otherwise who is faster gets
+                more.
+            locality_hints: Accepted; on one machine all data are local.
+        """
+        from skate.data._splits import streaming_split
+
+        if n <= 0:
+            raise ValueError(f"the number of splits must be positive, it is {n}")
+        return streaming_split(self, n, equal=equal)  # type: ignore[arg-type]
+
+    def _kept(self) -> list[Item]:
+        if isinstance(self._node, nodes.Values):
+            return list(self._node.items)
+        return list(self._items())
+
+    def _cut(self, items: Sequence[Item], ends: Sequence[int]) -> list[MaterializedDataset]:
+        from skate.data.dataset import MaterializedDataset
+
+        columns = [item.cut(0, 0) for item in items[:1]]
+        return [
+            MaterializedDataset(nodes.Values(tuple(part or columns)), self._context)
+            for part in cut_at(items, ends)
+        ]
+
+
+def _check_test_size(test_size: Any) -> None:
+    if isinstance(test_size, bool) or not isinstance(test_size, (int, float)):
+        raise TypeError(f"`test_size` must be int or float got {type(test_size)}.")
+    if isinstance(test_size, float) and not 0 < test_size < 1:
+        raise ValueError(
+            f"If `test_size` is a float, it must be bigger than 0 and smaller than 1. Got {test_size}."
+        )
+    if isinstance(test_size, int) and test_size <= 0:
+        raise ValueError(f"If `test_size` is an int, it must be bigger than 0. Got {test_size}.")

@@ -1,0 +1,132 @@
+"""What becomes of rows for which user code fails: the job ends, they are left out, or they are kept apart."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from skate.data._block import rows as row_blocks
+from skate.data._block import tables
+from skate.data._exec import meter
+from skate.data.exceptions import user_error
+
+CHOICES = ("raise", "drop", "dead_letter")
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """Rows that have failed, with what was raised for each."""
+
+    table: pa.Table
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What a step does with errors of user code.
+
+    Attributes:
+        on_error: "raise" ends the job; "drop" leaves the failing rows out and counts them; "dead_letter" also keeps
+            them, with their errors.
+        step: The name of the step, for dead letters.
+    """
+
+    on_error: str = "raise"
+    step: str = ""
+
+    def __post_init__(self) -> None:
+        if self.on_error not in CHOICES:
+            raise ValueError(f"on_error must be one of {', '.join(CHOICES)}, not {self.on_error!r}")
+
+    def call_each(
+        self, function: Callable[[Any], Any], values: list[Any], *, complete: bool = False
+    ) -> tuple[list[Any], list[Any], Letter | None]:
+        """Call a function with each value.
+
+        Args:
+            function: What the user gave.
+            values: Rows.
+            complete: The results are iterables, which may fail while they are iterated over: do that here.
+
+        Returns:
+            The values for which it worked, their results, and a letter about the others.
+        """
+        if self.on_error == "raise":
+            try:
+                results = list(map(function, values))
+                if complete:
+                    results = [many if isinstance(many, list) else _completed(many) for many in results]
+            except Exception as error:
+                raise user_error(error) from error.__cause__
+            return values, results, None
+        good, results, bad = [], [], []
+        for value in values:
+            try:
+                result = function(value)
+                result = _completed(result) if complete else result
+            except Exception as error:
+                bad.append((value, error))
+            else:
+                good.append(value)
+                results.append(result)
+        return good, results, self._letter([value for value, _ in bad], [error for _, error in bad])
+
+    def call_batch(
+        self, call: Callable[[pa.Table], Iterator[pa.Table]], block: pa.Table
+    ) -> Iterator[pa.Table | Letter]:
+        """Call a function with a batch; if it fails and the job is to go on, find the rows that make it fail.
+
+        The batch is tried in halves, and these in halves: each good row is in exactly one call that works.
+        """
+        if self.on_error == "raise":
+            try:
+                yield from call(block)
+            except Exception as error:
+                raise user_error(error) from error.__cause__
+            return
+        try:
+            made = list(call(block))  # nothing is passed on before all of it is known to be good
+        except Exception as error:
+            if block.num_rows <= 1:
+                letter = self._letter(list(row_blocks.to_rows(block)), [error] * block.num_rows)
+                if letter is not None:
+                    yield letter
+                return
+        else:
+            yield from made
+            return
+        half = block.num_rows // 2
+        yield from self.call_batch(call, tables.slice_rows(block, 0, half))
+        yield from self.call_batch(call, tables.slice_rows(block, half, block.num_rows))
+
+    def _letter(self, values: list[Any], errors: list[Exception]) -> Letter | None:
+        if not values:
+            return None
+        notes = meter.current().notes
+        notes["failed_rows"] = notes.get("failed_rows", 0) + len(values)
+        if self.on_error != "dead_letter":
+            return None
+        about = [
+            {
+                "row": value,
+                "step": self.step,
+                "error_type": type(error).__name__,
+                "error": str(error),
+                "traceback": "".join(traceback.format_exception(error)),
+            }
+            for value, error in zip(values, errors, strict=True)
+        ]
+        return Letter(row_blocks.to_block(about))
+
+
+RAISES = Failures()
+
+
+def _completed(many: Any) -> Any:
+    """Return an iterable as a list; anything else as it is, for somebody else to complain about."""
+    if isinstance(many, (str, bytes, dict)) or not hasattr(many, "__iter__"):
+        return many
+    return list(many)

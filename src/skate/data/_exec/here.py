@@ -1,0 +1,99 @@
+"""Runs a plan in this process, without a task: the whole of a small plan, and the beginning of others.
+
+Five rows are through before a worker would have been asked. Nobody knows how long a user's function takes, though: once
+the work has taken a while and there is more of it, the rest is given to workers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start
+from skate.data._exec.items import Item, Report
+from skate.data._exec.tasks import OnMade, Task
+from skate.data._exec.worker import cut, produce
+
+PATIENCE = 0.25  # seconds of work before anybody else is thought of
+WORTHWHILE = (
+    0.5  # seconds of work left that workers are asked for: they have to be started, and to import Arrow
+)
+
+
+class InProcess:
+    """Drives a flow in the thread of its consumer."""
+
+    def __init__(self, flow: Flow, on_made: OnMade) -> None:
+        self.flow = flow
+        self._on_made = on_made
+        self._to_start: list[Task] = []
+        self._open: dict[Task, Iterator[tuple[pa.Table, Report]]] = {}
+        self._to_resume: list[Task] = []
+        self._worked = 0.0
+        self._ended = 0
+        self._note(flow.begin())
+
+    def next(self) -> Item | None:
+        """Return the next item, working as long as there is none; None at the end, or when patience is over."""
+        while True:
+            item, instructions = self.flow.take()
+            self._note(instructions)
+            if item is not None or self.flow.finished:
+                return item
+            if self._to_start and not self._open and self._takes_long():
+                return None
+            begun = time.perf_counter()
+            self._work()
+            self._worked += time.perf_counter() - begun
+
+    def _takes_long(self) -> bool:
+        """Tell whether what is left is worth starting workers for, if it takes as long as what has been done."""
+        left = self.flow.tasks_left + len(self._to_start)
+        return self._worked > PATIENCE and self._worked / max(1, self._ended) * left > WORTHWHILE
+
+    def hand_over(self) -> tuple[Flow, list[Instruction]]:
+        """Return the flow, for somebody else to drive, and what has not been done of what it wants."""
+        assert not self._open
+        return self.flow, [Start(task) for task in self._to_start]
+
+    def close(self) -> None:
+        """Give up what has begun."""
+        for generator in self._open.values():
+            generator.close()  # type: ignore[attr-defined]
+        self._open.clear()
+        self.flow.stop()
+
+    def _note(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Start):
+                self._to_start.append(instruction.task)
+            elif isinstance(instruction, Resume):
+                self._to_resume.append(instruction.task)
+            elif isinstance(instruction, Cancel):
+                if instruction.task in self._to_start:
+                    self._to_start.remove(instruction.task)
+                elif (generator := self._open.pop(instruction.task, None)) is not None:
+                    generator.close()  # type: ignore[attr-defined]
+
+    def _work(self) -> None:
+        """Go on with a task until it is held back, or has ended."""
+        if self._to_resume:
+            task = self._to_resume.pop(0)
+        else:
+            task = self._to_start.pop(0)
+            blocks = [cut(item.block, (item.start, item.rows)) for item in task.inputs]
+            self._open[task] = produce(task.work, task.argument, blocks, task.index)
+        generator = self._open.get(task)
+        if generator is None:
+            return
+        for block, report in generator:
+            item = Item.of(block, report)
+            if self._on_made(task, item, report):
+                self._note(self.flow.made(task, item))
+            if task.paused or task not in self._open:
+                return
+        self._open.pop(task, None)
+        self._ended += 1
+        self._note(self.flow.ended(task))

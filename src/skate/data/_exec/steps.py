@@ -1,0 +1,56 @@
+"""The work of a step: read or take blocks, put them through its transforms, and make blocks of a good size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from skate.data._block import batches
+from skate.data._exec import meter
+from skate.data._exec.failures import Letter
+from skate.data._exec.transforms import Transform, resized
+from skate.data.context import DataContext
+
+
+@dataclass(frozen=True)
+class Step:
+    """Transforms that follow each other in one task.
+
+    Attributes:
+        transforms: What is done with each block.
+        block_size: Bytes of the largest blocks to make; None leaves them as they come.
+        reads: What the source is called, if what the tasks get are parts of one, to be called.
+        context: The settings of the dataset, which user code may ask for.
+    """
+
+    transforms: tuple[Transform, ...]
+    block_size: int | None
+    reads: str | None = None
+    context: DataContext | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called in plans and statistics."""
+        return "->".join([*([self.reads] if self.reads else []), *(each.name for each in self.transforms)])
+
+    def prepare(self) -> None:
+        """Make the instances of the user's classes."""
+        for transform in self.transforms:
+            transform.prepare()
+
+    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | Letter]:
+        """Yield what the transforms make of a part of a source, or of blocks."""
+        stream: Any = self._read(argument) if self.reads else iter(blocks)
+        for transform in self.transforms:
+            stream = transform.apply(stream, index)
+        return stream if self.block_size is None else resized(stream, self.block_size)
+
+    def _read(self, part: Any) -> Iterator[pa.Table]:
+        files = list(getattr(part.metadata, "input_files", None) or ())
+        if files:
+            meter.current().notes["files"] = files
+        for block in part():
+            yield block if isinstance(block, pa.Table) else batches.to_block(block)

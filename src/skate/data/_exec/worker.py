@@ -1,0 +1,134 @@
+"""Where the work of a plan is done: in a task, in an actor, or in this process."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+import skate
+from skate.data._block import tables
+from skate.data._exec import meter
+from skate.data._exec.failures import Letter
+from skate.data._exec.items import Report
+from skate.data._exec.tasks import Work
+from skate.data.context import DataContext
+
+T = TypeVar("T")
+
+# A worker keeps the work of the last few operators, so that a function is unpickled once and not for every task.
+_KEPT = 16
+_works: OrderedDict[str, Work] = OrderedDict()
+
+# A task is held back when it has made as many objects that nobody has taken: two blocks and their reports.
+AHEAD = 4
+
+Span = tuple[int, int]  # first row and number of rows
+
+
+def produce(
+    work: Work, argument: Any, blocks: Sequence[pa.Table], index: int
+) -> Iterator[tuple[pa.Table, Report]]:
+    """Do a task's work; yield each block with a report of it."""
+    with meter.measuring() as measured:
+        for made in _in_context(work, work.run(argument, blocks, index)):
+            if isinstance(made, Letter):
+                measured.notes["dead_letter"] = True
+                block = made.table
+            else:
+                block = tables.compact(made)
+            yield block, _report(block, measured)
+            measured.restart_clock()
+
+
+def _in_context(work: Work, stream: Iterator[T]) -> Iterator[T]:
+    """Yield the same, made while the settings of the dataset are those that user code sees."""
+    if work.context is None:
+        yield from stream
+        return
+    while True:
+        with DataContext.current(work.context):
+            made = next(stream, None)
+        if made is None:
+            return
+        yield made
+
+
+def _report(block: pa.Table, measured: meter.Meter) -> Report:
+    seconds, user_seconds, notes = measured.read()
+    files = tuple(notes.pop("files", ()))
+    return Report(
+        rows=block.num_rows,
+        bytes=tables.nbytes(block),
+        schema=block.schema,
+        files=files,
+        seconds=seconds,
+        user_seconds=user_seconds,
+        process=os.getpid(),
+        memory=meter.own_memory(),
+        notes=notes,
+    )
+
+
+def cut(block: pa.Table, span: Span) -> pa.Table:
+    """Return the rows of a block that a task is to work on."""
+    return block if span == (0, block.num_rows) else tables.slice_rows(block, span[0], span[0] + span[1])
+
+
+Holder = tuple[
+    str, Any
+]  # a name that no other work has, and a reference to the work, which is not fetched for it
+
+
+def hold(work: Work) -> Holder:
+    """Keep a work where every worker finds it."""
+    return uuid.uuid4().hex, skate.put(work)
+
+
+def _work(holder: Holder) -> Work:
+    """Return the work of an operator, which is fetched the first time."""
+    key, reference = holder
+    found = _works.get(key)
+    if found is None:
+        found = _works[key] = skate.get(reference)
+        if len(_works) > _KEPT:
+            _works.popitem(last=False)
+    else:
+        _works.move_to_end(key)
+    return found
+
+
+def _stream(
+    holder: Holder, argument: Any, index: int, spans: list[Span], blocks: tuple[pa.Table, ...]
+) -> Iterator[Any]:
+    cuts = [cut(block, span) for block, span in zip(blocks, spans, strict=True)]
+    for block, report in produce(_work(holder), argument, cuts, index):
+        yield block
+        yield report
+
+
+@skate.remote(num_returns="streaming", _generator_backpressure_num_objects=AHEAD)  # type: ignore[untyped-decorator]
+def run_task(
+    holder: Holder, argument: Any, index: int, spans: list[Span], *blocks: pa.Table
+) -> Iterator[Any]:
+    """Do a task's work; yield, for each block, the block and its report."""
+    yield from _stream(holder, argument, index, spans, blocks)
+
+
+class Workman:
+    """Does an operator's work in a process of its own, where what the work has set up stays."""
+
+    def __init__(self, holder: Holder) -> None:
+        self._holder = holder
+        _work(holder).prepare()
+
+    def ready(self) -> None:
+        """Return as soon as the actor can work."""
+
+    def run(self, argument: Any, index: int, spans: list[Span], *blocks: pa.Table) -> Iterator[Any]:
+        """Do a task's work; yield, for each block, the block and its report."""
+        yield from _stream(self._holder, argument, index, spans, blocks)

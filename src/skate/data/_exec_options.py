@@ -1,0 +1,74 @@
+"""What a plan may use while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class ExecutionResources:
+    """Amounts of what a plan uses; None is no limit."""
+
+    cpu: float | None = None
+    gpu: float | None = None
+    object_store_memory: float | None = None
+    memory: float | None = None
+
+    def copy(
+        self,
+        cpu: float | None = None,
+        gpu: float | None = None,
+        memory: float | None = None,
+        object_store_memory: float | None = None,
+    ) -> ExecutionResources:
+        """Return the same amounts, but for those that are given."""
+        return ExecutionResources(
+            self.cpu if cpu is None else cpu,
+            self.gpu if gpu is None else gpu,
+            self.object_store_memory if object_store_memory is None else object_store_memory,
+            self.memory if memory is None else memory,
+        )
+
+    @classmethod
+    def zero(cls) -> ExecutionResources:
+        """Return nothing of everything."""
+        return cls(0.0, 0.0, 0.0, 0.0)
+
+    @classmethod
+    def for_limits(
+        cls,
+        cpu: float | None = None,
+        gpu: float | None = None,
+        object_store_memory: float | None = None,
+        memory: float | None = None,
+    ) -> ExecutionResources:
+        """Return limits: what is not given is without limit."""
+        unlimited = float("inf")
+        given = (cpu, gpu, object_store_memory, memory)
+        return cls(*(unlimited if amount is None else amount for amount in given))
+
+
+@dataclass
+class ExecutionOptions:
+    """How a plan is executed.
+
+    Attributes:
+        resource_limits: What a plan may use at most.
+        exclude_resources: What is left to others.
+        preserve_order: Pass on blocks in the order of their source. Order is kept unless this is set to False.
+        locality_with_output: Accepted; on one machine all data are local.
+        verbose_progress: Show each step's progress.
+    """
+
+    resource_limits: ExecutionResources = field(default_factory=ExecutionResources.for_limits)
+    exclude_resources: ExecutionResources = field(default_factory=ExecutionResources.zero)
+    preserve_order: bool = True
+    locality_with_output: bool | list[str] = False
+    actor_locality_enabled: bool = True
+    verbose_progress: bool = False
+    label_selector: Any = None
+
+    def is_resource_limits_default(self) -> bool:
+        """Tell whether nothing is limited."""
+        return self.resource_limits == ExecutionResources.for_limits()

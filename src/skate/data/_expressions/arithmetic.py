@@ -1,0 +1,132 @@
+"""What the operators compute, on Arrow arrays and scalars.
+
+Most are functions of `pyarrow.compute`, and mean what these mean. The exceptions are text, which `+` joins, and `//`
+and `%`, which round as Python's do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skate.data._expressions.operations import Operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FUNCTIONS: dict[Operation, Callable[..., Any]] = {
+    Operation.ADD: pc.add,
+    Operation.SUB: pc.subtract,
+    Operation.MUL: pc.multiply,
+    Operation.DIV: pc.divide,
+    Operation.GT: pc.greater,
+    Operation.LT: pc.less,
+    Operation.GE: pc.greater_equal,
+    Operation.LE: pc.less_equal,
+    Operation.EQ: pc.equal,
+    Operation.NE: pc.not_equal,
+    Operation.AND: pc.and_kleene,
+    Operation.OR: pc.or_kleene,
+    Operation.NOT: pc.invert,
+    Operation.IS_NULL: pc.is_null,
+    Operation.IS_NOT_NULL: pc.is_valid,
+}
+
+
+def is_text(column_type: pa.DataType) -> bool:
+    """Tell whether values of this type are text, dictionary-encoded or not."""
+    column_type = value_type(column_type)
+    return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))
+
+
+def value_type(column_type: pa.DataType) -> pa.DataType:
+    """Return the type of the values of a column: what a dictionary holds, what a view shows, or the type itself."""
+    if pa.types.is_dictionary(column_type):
+        column_type = column_type.value_type
+    return _VIEWS.get(column_type, column_type)
+
+
+# Few functions of Arrow take views; a view may show more than 2 GiB.
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+
+
+def is_view(column_type: pa.DataType) -> bool:
+    """Tell whether a column of this type shows values that stand elsewhere."""
+    return column_type in _VIEWS
+
+
+def decoded(value: Any) -> Any:
+    """Return an array without dictionary encoding, which few functions of Arrow take."""
+    plain = value_type(value.type)
+    return value if plain == value.type else value.cast(plain)
+
+
+def apply_binary(op: Operation, left: Any, right: Any) -> Any:
+    """Combine two arrays or scalars by an operator other than IN and NOT_IN."""
+    if op in (Operation.FLOORDIV, Operation.MOD):
+        return _rounded_division(op, left, right)
+    if op is Operation.ADD and (common := joint_type(left.type, right.type)) is not None:
+        return joined(left.cast(common), right.cast(common), common)
+    return FUNCTIONS[op](left, right)
+
+
+def joint_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type of text that `+` joins values of these types to; None if it does not join them.
+
+    It joins text and text, and text and a column of nothing but nulls.
+    """
+    kinds = {value_type(left), value_type(right)} - {pa.null()}
+    if not kinds or not all(map(is_text, kinds)):
+        return None
+    return pa.large_string() if pa.large_string() in kinds else pa.string()
+
+
+def joined(left: Any, right: Any, common: pa.DataType) -> Any:
+    """Join text and text of one type; also for expressions of pyarrow's."""
+    return pc.binary_join_element_wise(left, right, pa.scalar("", common))
+
+
+def _rounded_division(op: Operation, left: Any, right: Any) -> Any:
+    """Divide as Python does: the quotient rounds down, and the remainder has the divisor's sign."""
+    common = pc.divide(_empty(left), _empty(right)).type  # for types that nothing divides, this raises
+    if pa.types.is_decimal(common):
+        quotient = pc.floor(pc.divide(left, right))
+        return quotient if op is Operation.FLOORDIV else pc.subtract(left, pc.multiply(quotient, right))
+    if not (pa.types.is_integer(common) or pa.types.is_floating(common)):
+        raise pa.ArrowNotImplementedError("the quotient is no number that could be rounded")
+    dividend, divisor = _numpy(left.cast(common)), _numpy(right.cast(common))
+    nulls = _nulls(left) | _nulls(right)
+    if pa.types.is_integer(common) and np.any((divisor == 0) & ~nulls):
+        raise pa.ArrowInvalid("divide by zero")
+    with np.errstate(
+        all="ignore"
+    ):  # floats become inf or NaN; the integers left to divide by 0 are under nulls
+        values = (np.floor_divide if op is Operation.FLOORDIV else np.remainder)(dividend, divisor)
+    if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
+        return pa.scalar(None if nulls else values.item(), common)
+    return pa.array(values, common, mask=np.broadcast_to(nulls, values.shape) if np.any(nulls) else None)
+
+
+def _empty(value: Any) -> pa.Array:
+    """Return an empty array of the type of a value, to ask Arrow what type an operator gives."""
+    return pa.array([], value_type(value.type))
+
+
+def _nulls(value: Any) -> np.ndarray[Any, Any]:
+    """Return which values are null; one answer for all if none is."""
+    if isinstance(value, pa.Scalar) or value.null_count == 0:
+        return np.asarray(isinstance(value, pa.Scalar) and not value.is_valid)
+    return _numpy(pc.is_null(value))
+
+
+def _numpy(value: Any) -> np.ndarray[Any, Any]:
+    """Return numbers or truth values as NumPy's, with zeros for nulls."""
+    if isinstance(value, pa.Scalar):
+        return np.asarray(value.as_py() if value.is_valid else 0, value.type.to_pandas_dtype())
+    if value.null_count:
+        value = pc.fill_null(value, pa.scalar(0, value.type))
+    array = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
+    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]  # pyarrow has no types

@@ -1,0 +1,179 @@
+"""Nodes that call a function: the user's, or one of pyarrow's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from skate.data._expressions.expr import UNKNOWN, Expr
+from skate.data._expressions.fingerprints import Same, frozen
+from skate.data._expressions.nodes import as_expr, node
+from skate.data.datatype import DataType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class CallableClassSpec:
+    """Hold a callable class and what to construct it with, until a worker makes an object of it."""
+
+    cls: type
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def key(self) -> Hashable:
+        """Return what tells it from others."""
+        return (self.cls, frozen(self.args), frozen(dict(self.kwargs)))
+
+    def make(self) -> Any:
+        """Construct the object."""
+        return self.cls(*self.args, **self.kwargs)
+
+
+@node
+class UDFExpr(Expr):
+    """Call a function with whole columns.
+
+    Args:
+        fn: The function; takes Arrow arrays, and Python values where an argument is a literal.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        data_type: The type of what it returns.
+        callable_class_spec: The class to call an object of instead, if it is one.
+    """
+
+    fn: Callable[..., Any]
+    args: Sequence[Expr] = ()
+    kwargs: Mapping[str, Expr] = field(default_factory=dict)
+    data_type: DataType = UNKNOWN
+    callable_class_spec: CallableClassSpec | None = None
+
+    @property
+    def label(self) -> str:
+        """What the function is called."""
+        if self.callable_class_spec is not None:
+            return self.callable_class_spec.cls.__name__
+        return getattr(self.fn, "__name__", type(self.fn).__name__)
+
+    def children(self) -> tuple[Expr, ...]:
+        """Return the arguments, positional ones first."""
+        return (*self.args, *self.kwargs.values())
+
+    def split(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Sort what stands for the children into positional and keyword arguments."""
+        positional = len(self.args)
+        return list(values[:positional]), dict(zip(self.kwargs, values[positional:], strict=True))
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """Return the call with other arguments."""
+        args, kwargs = self.split(children)
+        return UDFExpr(self.fn, args, kwargs, self.data_type, self.callable_class_spec)
+
+    def own_key(self) -> Hashable:
+        """Return the function or class, and which arguments have names."""
+        function = Same(self.fn) if self.callable_class_spec is None else self.callable_class_spec.key()
+        return (function, len(self.args), tuple(self.kwargs))
+
+    def needs_actor(self) -> bool:
+        """Tell whether it or an argument uses a callable class."""
+        return self.callable_class_spec is not None or super().needs_actor()
+
+
+@node
+class PyArrowComputeUDFExpr(UDFExpr):
+    """Call a function of `pyarrow.compute`, which readers can evaluate too.
+
+    Args:
+        pc_func: The function.
+        pc_positional: What it takes after the arguments that are expressions.
+        pc_kwargs: Its options.
+        method: What the method is called that makes this node, for messages.
+    """
+
+    pc_func: Callable[..., Any] | None = None
+    pc_positional: tuple[Any, ...] = ()
+    pc_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    method: str = ""
+
+    @property
+    def label(self) -> str:
+        """What the method is called."""
+        return self.method
+
+    def apply(self, values: Sequence[Any]) -> Any:
+        """Call the function with arrays or with expressions of pyarrow's."""
+        return self.fn(*values, *self.pc_positional, **self.pc_kwargs)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """Return the call with other arguments."""
+        return PyArrowComputeUDFExpr(
+            self.fn,
+            tuple(children),
+            {},
+            self.data_type,
+            None,
+            self.pc_func,
+            self.pc_positional,
+            self.pc_kwargs,
+            self.method,
+        )
+
+    def own_key(self) -> Hashable:
+        """Return the method and its options."""
+        return (self.method, frozen(self.pc_positional), frozen(dict(self.pc_kwargs)))
+
+
+def compute(
+    method: str,
+    function: Callable[..., Any],
+    *args: Any,
+    positional: tuple[Any, ...] = (),
+    returns: DataType = UNKNOWN,
+    **options: Any,
+) -> PyArrowComputeUDFExpr:
+    """Make a node that calls a function of `pyarrow.compute`.
+
+    Args:
+        method: What the method is called that makes the node.
+        function: The function.
+        args: What it is applied to: expressions, or values for all rows.
+        positional: What it takes after these.
+        returns: The type of what it returns, where that does not depend on what it takes.
+        options: Its options.
+    """
+    return PyArrowComputeUDFExpr(
+        fn=function,
+        args=tuple(as_expr(arg) for arg in args),
+        data_type=returns,
+        pc_func=function,
+        pc_positional=positional,
+        pc_kwargs=options,
+        method=method,
+    )
+
+
+@node
+class KernelExpr(UDFExpr):
+    """Call a function of Skate's own over Arrow arrays, for what `pyarrow.compute` has no single function for."""
+
+    method: str = ""
+    options: tuple[Any, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What the method is called."""
+        return self.method
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """Return the call with other arguments."""
+        return KernelExpr(self.fn, tuple(children), method=self.method, options=self.options)
+
+    def own_key(self) -> Hashable:
+        """Return the method and its options."""
+        return (self.method, frozen(self.options))
+
+
+def cast(value: Any, target_type: Any, safe: bool) -> Any:
+    """Convert an array, a scalar or an expression of pyarrow's; `pyarrow.compute.cast` takes no expressions."""
+    return value.cast(target_type, safe=safe)

@@ -1,0 +1,255 @@
+"""The plain nodes of a tree: columns, literals, operators, names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
+
+import pyarrow as pa
+
+from skate.data._expressions.expr import Expr
+from skate.data._expressions.fingerprints import frozen
+from skate.data._expressions.operations import Operation
+from skate.data.datatype import DataType
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+T = TypeVar("T")
+
+
+@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(field,))
+def node(cls: type[T]) -> type[T]:
+    """Make a class of nodes: a dataclass without equality, since `==` builds an expression."""
+    return dataclass(frozen=True, eq=False, repr=False)(cls)
+
+
+def as_expr(value: Any) -> Expr:
+    """Return an expression as it is, and anything else as a literal."""
+    return value if isinstance(value, Expr) else LiteralExpr(value)
+
+
+@node
+class ColumnExpr(Expr):
+    """Read a column."""
+
+    _name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self._name, str):
+            raise TypeError(f"col() takes the name of a column as a string, got {self._name!r}")
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self._name
+
+    def own_key(self) -> Hashable:
+        """Return the name."""
+        return self._name
+
+    def columns(self) -> set[str]:
+        """Return the name."""
+        return {self._name}
+
+    def get_type(self, input_schema: pa.Schema) -> pa.DataType | None:
+        """Return what the schema says."""
+        field = self.to_field(input_schema)
+        return None if field is None else field.type
+
+    def nullable(self, input_schema: pa.Schema) -> bool:
+        """Tell what the schema says."""
+        index = input_schema.get_field_index(self._name)
+        return index < 0 or bool(input_schema.field(index).nullable)
+
+    def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
+        """Return the field of the schema, with its metadata."""
+        index = input_schema.get_field_index(self._name)
+        return None if index < 0 else input_schema.field(index)
+
+
+@node
+class LiteralExpr(Expr):
+    """Hold one value for all rows."""
+
+    value: Any
+    data_type: DataType = field(init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.value, Expr):
+            raise TypeError("lit() takes a value, got an expression: use the expression as it is")
+        object.__setattr__(self, "data_type", DataType.infer_dtype(self.value))
+
+    def own_key(self) -> Hashable:
+        """Return the value, told from equal values of other types."""
+        return frozen(self.value)
+
+    def nullable(self, input_schema: pa.Schema) -> bool:
+        """Tell whether it is None."""
+        return self.value is None
+
+
+@node
+class BinaryExpr(Expr):
+    """Combine two expressions by an operator."""
+
+    op: Operation
+    left: Expr
+    right: Expr
+
+    def children(self) -> tuple[Expr, ...]:
+        """Return the operands."""
+        return (self.left, self.right)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """Return the operator over other operands."""
+        return BinaryExpr(self.op, *children)
+
+    def own_key(self) -> Hashable:
+        """Return the operator."""
+        return self.op
+
+    def nullable(self, input_schema: pa.Schema) -> bool:
+        """Tell whether one of the operands may hold nulls."""
+        return self.left.nullable(input_schema) or self.right.nullable(input_schema)
+
+
+@node
+class UnaryExpr(Expr):
+    """Apply an operator to one expression."""
+
+    op: Operation
+    operand: Expr
+    data_type: DataType = field(init=False, default=DataType(pa.bool_()))
+
+    def children(self) -> tuple[Expr, ...]:
+        """Return the operand."""
+        return (self.operand,)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """Return the operator over another operand."""
+        return UnaryExpr(self.op, *children)
+
+    def own_key(self) -> Hashable:
+        """Return the operator."""
+        return self.op
+
+    def nullable(self, input_schema: pa.Schema) -> bool:
+        """Tell whether there may be nulls: the questions about null always have an answer."""
+        return self.op is Operation.NOT and self.operand.nullable(input_schema)
+
+
+@node
+class AliasExpr(Expr):
+    """Give the column that an expression computes a name."""
+
+    expr: Expr
+    _name: str
+    _is_rename: bool = False
+    data_type: DataType = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self._name, str):
+            raise TypeError(f"alias() takes a name as a string, got {self._name!r}")
+        object.__setattr__(self, "data_type", self.expr.data_type)
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self._name
+
+    def children(self) -> tuple[Expr, ...]:
+        """Return the expression that is named."""
+        return (self.expr,)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """Return another expression under the same name."""
+        (child,) = children
+        return AliasExpr(child, self._name, _is_rename=self._is_rename and isinstance(child, ColumnExpr))
+
+    def own_key(self) -> Hashable:
+        """Return the name, and whether it takes the place of the column's own."""
+        return (self._name, self._is_rename)
+
+    def alias(self, name: str) -> AliasExpr:
+        """Return the expression under another name."""
+        return AliasExpr(self.expr, name, _is_rename=self._is_rename)
+
+    def nullable(self, input_schema: pa.Schema) -> bool:
+        """Tell whether the named expression may hold nulls."""
+        return self.expr.nullable(input_schema)
+
+    def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
+        """Return the field of the named expression under the new name."""
+        inner = self.expr.to_field(input_schema)
+        return super().to_field(input_schema) if inner is None else inner.with_name(self._name)
+
+
+@node
+class StarExpr(Expr):
+    """Stand for every column of the input, in a projection."""
+
+    def own_key(self) -> Hashable:
+        """Return nothing: all are alike."""
+        return None
+
+    def reads_all_columns(self) -> bool:
+        """Tell that it does."""
+        return True
+
+    def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
+        """Return nothing: it stands for many fields."""
+        return None
+
+
+@node
+class UnnestExpr(Expr):
+    """Stand for one column for each field of a column of records, in a projection."""
+
+    expr: Expr
+
+    def children(self) -> tuple[Expr, ...]:
+        """Return the expression that computes the records."""
+        return (self.expr,)
+
+    def with_children(self, children: Sequence[Expr]) -> Expr:
+        """Return the fields of other records."""
+        return UnnestExpr(*children)
+
+    def own_key(self) -> Hashable:
+        """Return nothing: the child tells all."""
+        return None
+
+    def alias(self, name: str) -> AliasExpr:
+        """Refuse: there are as many columns as fields, and they are named after the fields."""
+        raise TypeError(
+            f"unnest() cannot be aliased as {name!r}: it makes a column for each field, named after it"
+        )
+
+    def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
+        """Return nothing: it stands for many fields."""
+        return None
+
+
+def unaliased(expr: Expr) -> Expr:
+    """Return what an expression computes, without its name."""
+    while isinstance(expr, AliasExpr):
+        expr = expr.expr
+    return expr
+
+
+def substituted(expr: Expr, replacements: Mapping[str, Expr]) -> Expr:
+    """Return the expression that reads the replacements in place of columns, under the name it had."""
+    replaced = _substituted(expr, replacements)
+    if expr.name is not None and replaced.name != expr.name:
+        return replaced.alias(expr.name)
+    return replaced
+
+
+def _substituted(expr: Expr, replacements: Mapping[str, Expr]) -> Expr:
+    if isinstance(expr, ColumnExpr):
+        return unaliased(replacements[expr.name]) if expr.name in replacements else expr
+    before = expr.children()
+    after = [_substituted(child, replacements) for child in before]
+    # A tree that reads none of the columns stays the object it is, with what it has cached.
+    return expr if all(a is b for a, b in zip(after, before, strict=True)) else expr.with_children(after)

@@ -1,0 +1,65 @@
+"""Arrow files, of the IPC format in both its kinds (Feather is one of them), as a source and as a sink."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from skate.data.block import BlockAccessor
+from skate.data.datasource.file_based_datasource import FileBasedDatasource
+from skate.data.datasource.file_datasink import BlockBasedFileDatasink
+
+_FILE_MAGIC = b"ARROW1"
+
+
+class ArrowDatasource(FileBasedDatasource):
+    """Read Arrow IPC files, Arrow IPC streams and Feather files; takes the arguments of `FileBasedDatasource`."""
+
+    _KIND: ClassVar[str] = "Arrow"
+    _FILE_EXTENSIONS: ClassVar[list[str] | None] = ["arrow", "arrows", "feather", "ipc"]
+
+    def _open_input_source(self, filesystem: pafs.FileSystem, path: str, **open_args: Any) -> pa.NativeFile:
+        return filesystem.open_input_file(path)
+
+    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
+        start = f.read(len(_FILE_MAGIC))
+        f.seek(0)
+        if start == _FILE_MAGIC:
+            with pa.ipc.open_file(f) as reader:
+                yield from self._tables(reader.get_batch(index) for index in range(reader.num_record_batches))
+                if not reader.num_record_batches:
+                    yield reader.schema.empty_table()
+        else:
+            with pa.ipc.open_stream(f) as reader:
+                yield from self._tables(reader)
+
+    def _tables(self, batches: Any) -> Iterator[pa.Table]:
+        for batch in batches:
+            yield pa.Table.from_batches([batch]).replace_schema_metadata()
+
+
+class ArrowDatasink(BlockBasedFileDatasink):
+    """Write Arrow IPC files, which are Feather files too.
+
+    Args:
+        path: The folder.
+        compression: Of the buffers: `"lz4"`, `"zstd"` or None.
+        file_args: As for `BlockBasedFileDatasink`.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, compression: str | None = "lz4", **file_args: Any
+    ) -> None:
+        super().__init__(path, file_format=file_args.pop("file_format", "arrow"), **file_args)
+        self._compression = compression
+
+    def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
+        """Write a block."""
+        table = block.to_arrow()
+        options = pa.ipc.IpcWriteOptions(compression=self._compression)
+        with pa.ipc.new_file(file, table.schema, options=options) as writer:
+            writer.write_table(table)

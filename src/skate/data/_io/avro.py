@@ -1,0 +1,36 @@
+"""Avro files as a source."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from skate.data import _optional
+from skate.data._io import loose_rows, paths
+from skate.data._io.errors import FileReadError
+from skate.data.datasource.file_based_datasource import FileBasedDatasource
+
+_ROWS_AT_A_TIME = 10_000
+
+
+class AvroDatasource(FileBasedDatasource):
+    """Read Avro files; takes the arguments of `FileBasedDatasource`."""
+
+    _KIND: ClassVar[str] = "Avro"
+
+    def __init__(self, paths: paths.Paths, **file_args: Any) -> None:
+        _optional.load("fastavro", "read_avro")
+        super().__init__(paths, **file_args)
+
+    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
+        fastavro = _optional.load("fastavro", "read_avro")
+        try:
+            records = iter(fastavro.reader(f))
+            while found := list(itertools.islice(records, _ROWS_AT_A_TIME)):
+                yield loose_rows.to_block(found)
+        # What fastavro runs into when lengths are not what they should be.
+        except (ValueError, LookupError, EOFError, OverflowError, MemoryError, SystemError) as error:
+            raise FileReadError("Avro", path, str(error) or type(error).__name__) from error

@@ -1,0 +1,260 @@
+"""Delta tables, as a source and as a sink."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from skate.data import _optional
+from skate.data._block import schemas, tables
+from skate.data._block.errors import SchemaConflictError
+from skate.data._io.parquet import ParquetDatasource
+from skate.data._io.parquet_footers import plain
+from skate.data._io.parquet_sink import ParquetDatasink
+from skate.data.block import BlockAccessor
+from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
+from skate.data.datasource.partitioning import NULL_PARTITION, Partitioning, PartitionStyle
+from skate.data.datasource.savemode import SaveMode
+
+_MODES = (SaveMode.APPEND, SaveMode.OVERWRITE)
+# Tables that need these cannot be read file by file as plain Parquet.
+_UNREADABLE = {"deletionVectors", "columnMapping"}
+
+
+def delta_source(
+    path: str,
+    version: int | None = None,
+    *,
+    storage_options: dict[str, Any] | None = None,
+    filesystem: Any = None,
+    columns: list[str] | None = None,
+    **parquet_args: Any,
+) -> ParquetDatasource:
+    """Return a source of the Parquet files that make a version of a Delta table.
+
+    Args:
+        path: Where the table is.
+        version: Which version; the newest, as it is now, if not given.
+        storage_options: For the store, as `deltalake` wants them.
+        filesystem: To read the files with; found by the URI if not given.
+        columns: Read only these.
+        parquet_args: As for `ParquetDatasource`.
+
+    Raises:
+        ValueError: The table uses a feature that needs more than its files.
+    """
+    if not isinstance(path, str):
+        raise ValueError(
+            f"read_delta takes the path of one table, not {path!r}: unite datasets to read several"
+        )
+    deltalake = _optional.load("deltalake", "read_delta")
+    table = deltalake.DeltaTable(path, version=version, storage_options=storage_options)
+    needed = _UNREADABLE & set(table.protocol().reader_features or ())
+    if needed:
+        raise ValueError(
+            f"the Delta table {path} uses {sorted(needed)}, which its files alone do not show: rewrite it without, or "
+            f"read it with deltalake and from_arrow"
+        )
+    schema = plain(pa.schema(table.schema().to_arrow()))
+    files = table.file_uris()
+    if not files:
+        raise ValueError(
+            f"no files found to read in version {table.version()} of the Delta table {path}: it is empty"
+        )
+    return ParquetDatasource(
+        files,
+        columns=columns,
+        filesystem=filesystem,
+        schema=schema,
+        partitioning=Partitioning(PartitionStyle.HIVE),
+        file_extensions=parquet_args.pop("file_extensions", None),
+        **parquet_args,
+    )
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that waits for the commit of its table.
+
+    Attributes:
+        path: Within the table.
+        size: Bytes.
+        rows: How many.
+        schema: With the partition columns.
+    """
+
+    path: str
+    size: int
+    rows: int
+    schema: pa.Schema
+
+
+class DeltaDatasink(Datasink[list[WrittenFile]]):
+    """Write to a Delta table; what is written appears as one version when all parts are written.
+
+    Args:
+        path: Where the table is; it is made if it is not there.
+        mode: `"append"` or `"overwrite"`.
+        partition_by: Columns to partition a new table by; an existing one keeps its own.
+        storage_options: For the store, as `deltalake` wants them.
+        filesystem: To write the files with; found by the URI if not given.
+        schema_mode: `"merge"` adds new columns to the table, `"error"` refuses them.
+        name: Of a new table.
+        description: Of a new table.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        mode: SaveMode = SaveMode.APPEND,
+        partition_by: list[str] | None = None,
+        storage_options: dict[str, Any] | None = None,
+        filesystem: Any = None,
+        schema_mode: str = "merge",
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        _optional.load("deltalake", "write_delta")
+        if mode not in _MODES:
+            raise ValueError(
+                f"mode is {str(mode)!r}: Delta tables can be written with 'append' or 'overwrite'"
+            )
+        if schema_mode not in ("merge", "error"):
+            raise ValueError(f"schema_mode is {schema_mode!r}: use 'merge' or 'error'")
+        self._path = str(path)
+        self._mode = SaveMode(mode)
+        self._partition_by = list(partition_by or ())
+        self._storage_options = storage_options
+        self._schema_mode = schema_mode
+        self._name = name
+        self._description = description
+        self._schema: pa.Schema | None = None
+        self._files = _DeltaFiles(self._path, filesystem=filesystem, partition_cols=self._partition_by)
+
+    def on_write_start(self, schema: pa.Schema | None = None) -> None:
+        """Look at the table, before anything is written."""
+        self._schema = schema
+        table = self._table()
+        if table is None:
+            return
+        existing = list(table.metadata().partition_columns)
+        if self._partition_by and self._partition_by != existing:
+            raise ValueError(
+                f"partition_by is {self._partition_by}, but {self._path} is partitioned by {existing}"
+            )
+        self._partition_by = existing
+        self._files = self._files.partitioned_by(existing)
+
+    def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> list[WrittenFile]:
+        """Write the files of one part."""
+        block = tables.concat(list(blocks) or [pa.table({})])
+        missing = [name for name in self._partition_by if name not in block.column_names]
+        if block.num_rows == 0:
+            return []
+        if missing:
+            raise ValueError(f"partition columns {missing} are not among the columns {block.column_names}")
+        return self._files.write_files(block, ctx)
+
+    def on_write_complete(self, write_result: WriteResult[list[WrittenFile]]) -> None:
+        """Commit all parts as one version."""
+        deltalake = _optional.load("deltalake", "write_delta")
+        written = [file for files in write_result.write_returns for file in files or ()]
+        table = self._table()
+        if not written and (table is None or self._mode == SaveMode.APPEND):
+            if table is None and self._schema is None:
+                raise ValueError(f"nothing was written and no schema is known: {self._path} cannot be made")
+            if table is not None:
+                return
+        actions = [self._action(deltalake, file) for file in written]
+        found = [file.schema for file in written]
+        schema = schemas.unify(found) if found else self._schema
+        if table is None:
+            deltalake.transaction.create_table_with_add_actions(
+                self._path,
+                deltalake.Schema.from_arrow(schema),
+                actions,
+                "error",
+                self._partition_by or None,
+                self._name,
+                self._description,
+                storage_options=self._storage_options,
+            )
+            return
+        existing = plain(pa.schema(table.schema().to_arrow()))
+        if self._mode == SaveMode.APPEND:
+            schema = self._merged(table, existing, schema)
+        table.create_write_transaction(
+            actions,
+            str(self._mode),
+            deltalake.Schema.from_arrow(schema if schema is not None else existing),
+            self._partition_by or None,
+        )
+
+    def _merged(self, table: Any, existing: pa.Schema, schema: pa.Schema) -> pa.Schema:
+        added = [field for field in schema if field.name not in existing.names]
+        if added and self._schema_mode == "error":
+            raise ValueError(
+                f"columns {[field.name for field in added]} are not in the Delta table {self._path}: drop them, "
+                f"or pass schema_mode='merge'"
+            )
+        try:
+            known = schemas.unify([existing, schema])
+        except SchemaConflictError as error:
+            raise ValueError(f"the rows do not fit the Delta table {self._path}: {error}") from error
+        changed = [name for name in existing.names if known.field(name).type != existing.field(name).type]
+        if changed:
+            raise ValueError(
+                f"columns {changed} have other types than in the Delta table {self._path}: cast them to "
+                f"{[str(existing.field(name).type) for name in changed]}"
+            )
+        if added:
+            deltalake = _optional.load("deltalake", "write_delta")
+            fields = [field.with_nullable(True) for field in added]
+            table.alter.add_columns(deltalake.Schema.from_arrow(pa.schema(fields)).fields)
+            table.update_incremental()
+        return pa.schema(table.schema().to_arrow())
+
+    def _table(self) -> Any:
+        deltalake = _optional.load("deltalake", "write_delta")
+        if not deltalake.DeltaTable.is_deltatable(self._path, self._storage_options):
+            return None
+        return deltalake.DeltaTable(self._path, storage_options=self._storage_options)
+
+    def _action(self, deltalake: Any, file: WrittenFile) -> Any:
+        folders = [part.split("=", 1) for part in file.path.split("/")[:-1]]
+        values = {unquote(key): None if value == NULL_PARTITION else unquote(value) for key, value in folders}
+        stats = json.dumps({"numRecords": file.rows})
+        return deltalake.transaction.AddAction(
+            file.path, file.size, values, int(time.time() * 1000), data_change=True, stats=stats
+        )
+
+
+class _DeltaFiles(ParquetDatasink):
+    """The files of a Delta table, before its log knows them."""
+
+    def partitioned_by(self, columns: list[str]) -> _DeltaFiles:
+        self._partition_columns = columns
+        return self
+
+    def write_files(self, block: pa.Table, ctx: TaskContext) -> list[WrittenFile]:
+        self._create_folder(self.path)
+        self._written = []
+        self.write_block(BlockAccessor.for_block(block), 0, ctx)
+        infos = self._filesystem.get_file_info(self._written)
+        root = self.path.rstrip("/") + "/"
+        return [
+            WrittenFile(path.removeprefix(root), info.size, self._count(path), block.schema)
+            for path, info in zip(self._written, infos, strict=True)
+        ]
+
+    def _count(self, path: str) -> int:
+        with self._filesystem.open_input_file(path) as file:
+            return int(pq.ParquetFile(file).metadata.num_rows)

@@ -1,0 +1,124 @@
+"""JSON read with Python: values one after the other, or the elements of an array, a few at a time."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from skate.data._io import loose_rows
+
+_SPACE = re.compile(r"\s*")
+_SEPARATOR = re.compile(r"[\s,]*")
+_BOM = codecs.BOM_UTF8
+# Rows of one block: what they take as Python objects is a multiple of their text.
+_TEXT_PER_BLOCK = 8 << 20
+_decode = json.JSONDecoder().raw_decode
+
+
+def starts_array(text: bytes) -> bool:
+    """Whether a document is an array of objects, by its start."""
+    return text.removeprefix(_BOM).lstrip()[:1] == b"["
+
+
+def decoded(piece: bytes, at_end: bool) -> tuple[pa.Table | None, bytes]:
+    """Return a block of the values in a piece of text, and what of it is no complete value yet.
+
+    Args:
+        piece: Values, with only space between them.
+        at_end: Nothing follows: what is not complete is an error.
+
+    Raises:
+        ValueError: The text is no JSON; says where.
+    """
+    text = piece.removeprefix(_BOM).decode()
+    values: list[Any] = []
+    position = _after(_SPACE, text, 0)
+    while position < len(text):
+        try:
+            value, end = _decode(text, position)
+        except json.JSONDecodeError as error:
+            # An object that starts in the first column of a later line: this one will never be complete.
+            if at_end or "\n{" in text[position:]:
+                line = text.count("\n", 0, error.pos) + 1
+                raise ValueError(
+                    f"{error.msg} in line {line} of the text around {_around(text, error.pos)!r}"
+                ) from error
+            break
+        values.append(value)
+        position = _after(_SPACE, text, end)
+    return to_block(values) if values else None, text[position:].encode()
+
+
+def array_blocks(file: pa.NativeFile, start: bytes, step: int) -> Iterator[pa.Table]:
+    """Yield blocks of the elements of an array of objects, reading on as they are needed.
+
+    Args:
+        file: Where the text goes on.
+        start: What has been read of it.
+        step: Bytes to read at a time.
+
+    Raises:
+        ValueError: The text is no JSON; says where.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    text = decoder.decode(start.removeprefix(_BOM))
+    position = text.index("[") + 1
+    values: list[Any] = []
+    taken = 0
+    while True:
+        position = _after(_SEPARATOR, text, position)
+        if text.startswith("]", position):
+            break
+        try:
+            value, end = _decode(text, position)
+            complete = end < len(text)  # a number at the very end may go on
+        except json.JSONDecodeError as error:
+            complete, reason = False, error
+        else:
+            reason = json.JSONDecodeError("the array does not end", text, end)
+        if complete:
+            values.append(value)
+            taken += end - position
+            position = end
+            if taken >= _TEXT_PER_BLOCK:
+                yield to_block(values)
+                values, taken = [], 0
+            continue
+        data = file.read(max(step, len(text) - position))  # doubles what is there: long values stay linear
+        if not data:
+            raise ValueError(f"{reason.msg} around {_around(text, reason.pos)!r}") from reason
+        text, position = text[position:] + decoder.decode(data), 0
+    if values:
+        yield to_block(values)
+
+
+def to_block(values: Sequence[Any]) -> pa.Table:
+    """Return rows of JSON values as a block; what fits no Arrow type is kept as Python objects.
+
+    Raises:
+        ValueError: A value is neither an object nor a list.
+    """
+    found: list[Mapping[str, Any]] = []
+    for value in values:
+        if isinstance(value, list):
+            found.append({str(number): element for number, element in enumerate(value)})
+        elif isinstance(value, dict):
+            found.append(value)
+        else:
+            raise ValueError(f"a row has to be an object, but is {value!r}: read it with read_text instead")
+    return loose_rows.to_block(found)
+
+
+def _after(pattern: re.Pattern[str], text: str, position: int) -> int:
+    match = pattern.match(text, position)
+    assert match is not None  # the pattern matches the empty text
+    return match.end()
+
+
+def _around(text: str, position: int) -> str:
+    return text[max(0, position - 20) : position + 20]

@@ -1,0 +1,96 @@
+"""Sources that are made up on the spot: numbers, and what the program holds in memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from skate.data._block import batches, rows, tables
+from skate.data.block import BlockMetadata
+from skate.data.datasource import Datasource, ReadTask
+
+_ROWS_AT_ONCE = 1_000_000
+
+
+class RangeDatasource(Datasource):
+    """The numbers from 0 up to `n`, in a column `id`; or tensors of a shape that are filled with them, as `data`.
+
+    Args:
+        n: How many rows.
+        shape: The shape of the tensors; None for plain numbers.
+    """
+
+    def __init__(self, n: int, shape: tuple[int, ...] | None = None) -> None:
+        self._n = int(n)
+        self._shape = shape
+
+    def get_name(self) -> str:
+        """Return the name that plans and statistics show."""
+        return "Range"
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Return the bytes of all rows."""
+        return 8 * self._n * (math.prod(self._shape) if self._shape else 1)
+
+    def num_rows(self) -> int:
+        """Return the number of rows."""
+        return self._n
+
+    def schema(self) -> pa.Schema:
+        """Return the schema of the rows."""
+        return _numbers(0, 0, self._shape).schema
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """Cut the numbers into parts of equal size."""
+        parts = max(1, min(parallelism, self._n))
+        tasks = []
+        for part in range(parts):
+            start, stop = self._n * part // parts, self._n * (part + 1) // parts
+            size = 8 * (stop - start) * (math.prod(self._shape) if self._shape else 1)
+            metadata = BlockMetadata(num_rows=stop - start, size_bytes=size)
+            read = partial(_count, start, stop, self._shape)
+            tasks.append(
+                ReadTask(read, metadata, self.schema(), per_task_row_limit, identity=f"{start}:{stop}")
+            )
+        return tasks
+
+
+def _count(start: int, stop: int, shape: tuple[int, ...] | None) -> Iterator[pa.Table]:
+    step = max(1, _ROWS_AT_ONCE // (math.prod(shape) if shape else 1))
+    if start == stop:
+        yield _numbers(start, stop, shape)
+    for first in range(start, stop, step):
+        yield _numbers(first, min(first + step, stop), shape)
+
+
+def _numbers(start: int, stop: int, shape: tuple[int, ...] | None) -> pa.Table:
+    numbers = np.arange(start, stop, dtype=np.int64)
+    if shape is None:
+        return pa.table({"id": numbers})
+    ones = np.ones(shape, dtype=np.int64)
+    return batches.to_block({"data": numbers.reshape(-1, *(1,) * len(shape)) * ones[np.newaxis]})
+
+
+def blocks_of_items(items: Sequence[Any], count: int) -> list[pa.Table]:
+    """Return items as blocks: dicts as rows, anything else in a column `item`."""
+    given = [item if isinstance(item, dict) else {"item": item} for item in items]
+    count = max(1, min(count, len(given)))
+    bounds = [len(given) * part // count for part in range(count + 1)]
+    return [rows.to_block(given[start:stop]) for start, stop in itertools.pairwise(bounds)]
+
+
+def cut_evenly(blocks: Sequence[pa.Table], count: int | None) -> list[pa.Table]:
+    """Return blocks cut into as many as wanted; None leaves them as they are."""
+    if count is None:
+        return list(blocks)
+    whole = tables.concat(list(blocks))
+    bounds = [whole.num_rows * part // count for part in range(count + 1)]
+    return [whole.slice(start, stop - start) for start, stop in itertools.pairwise(bounds)]

@@ -1,0 +1,153 @@
+"""Rows of one Parquet file: in pieces that fit a block, without row groups that cannot match."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from skate.data._block import tables, tensors
+from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+
+_MOST_ROWS = 1 << 20
+
+
+def pieces(
+    parquet: pq.ParquetFile,
+    groups: Sequence[int],
+    first_row: int,
+    *,
+    columns: list[str],
+    keep: Callable[[Sequence[int]], set[int] | None],
+    row_bytes: float,
+    target: int | None,
+    batch_size: int | None,
+    use_threads: bool,
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows of row groups, each piece with the number of its first row in the file.
+
+    Args:
+        parquet: The open file.
+        groups: Which row groups.
+        first_row: Number of the first row of the first of them.
+        columns: Which columns.
+        keep: Tells which row groups can match; None if all can.
+        row_bytes: About the bytes of one row, to choose how many rows to read at a time.
+        target: Bytes of a piece, about.
+        batch_size: Rows of a piece, instead.
+        use_threads: Whether to decode columns side by side.
+    """
+    kept = keep(groups)
+    if not groups:
+        yield 0, _shaped(parquet.schema_arrow.empty_table(), columns)
+    limit = target if target is not None else DEFAULT_BLOCK_BYTES
+    # The estimate can be far too low: small steps, joined by what they really take.
+    step = batch_size or max(1, min(_MOST_ROWS, int(limit / 4 / max(row_bytes, 1))))
+    for group in groups:
+        rows = parquet.metadata.row_group(group).num_rows
+        if kept is None or group in kept:
+            if not columns:
+                yield first_row, _without_columns(rows)
+            elif batch_size is None and rows * row_bytes <= limit / 2 and rows <= _MOST_ROWS:
+                block = parquet.read_row_group(group, columns=columns, use_threads=use_threads)
+                yield first_row, _shaped(block, columns)
+            else:
+                yield from _steps(parquet, group, first_row, columns, step, limit, batch_size, use_threads)
+        first_row += rows
+
+
+def matching_groups(
+    path: str, filesystem: pafs.FileSystem, groups: Sequence[int], *, filters: Sequence[pc.Expression]
+) -> set[int] | None:
+    """Return the row groups that can hold matching rows, by their statistics; None for all."""
+    if not filters or not groups:
+        return None
+    fragment = pads.ParquetFileFormat().make_fragment(path, filesystem, row_groups=list(groups))
+    for expression in filters:
+        try:
+            fragment = fragment.subset(expression, schema=fragment.physical_schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError):
+            # The file lacks a column, or holds it as another type: the filter decides row by row.
+            continue
+    return {group.id for group in fragment.row_groups}
+
+
+def with_tensors(block: pa.Table, columns: dict[str, tuple[Any, tuple[int, ...]]]) -> pa.Table:
+    """Return a block whose columns of raw bytes are tensors.
+
+    Raises:
+        ValueError: A value has another number of bytes than dtype and shape say.
+    """
+    for name, (dtype, shape) in columns.items():
+        if name not in block.column_names:
+            continue
+        index = block.column_names.index(name)
+        wanted = np.dtype(dtype).itemsize * int(np.prod(shape))
+        raw = block.column(index).cast(pa.large_binary())
+        lengths = pc.unique(pc.binary_length(raw)).to_pylist()
+        if lengths not in ([], [wanted]):
+            raise ValueError(
+                f"column {name!r} has values of {lengths} bytes, but {shape} of {np.dtype(dtype)} takes {wanted}"
+            )
+        data = b"".join(raw.to_pylist())
+        array = np.frombuffer(data, dtype).reshape(block.num_rows, *shape)
+        column = tensors.from_ndarray(array)
+        block = block.set_column(index, pa.field(name, column.type), column)
+    return block
+
+
+def with_row_hash(block: pa.Table, path: str, first_row: int, name: str) -> pa.Table:
+    """Return a block with a number for each row that depends on the path and the row's place alone."""
+    seed = np.frombuffer(hashlib.blake2b(path.encode(), digest_size=8).digest(), np.uint64)
+    with np.errstate(over="ignore"):  # arithmetic modulo 2**64: the finalizer of SplitMix64
+        mixed = seed + np.arange(first_row, first_row + block.num_rows, dtype=np.uint64)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    if name in block.column_names:
+        block = block.drop_columns([name])
+    return block.append_column(pa.field(name, pa.uint64()), pa.array(mixed))
+
+
+def _steps(
+    parquet: pq.ParquetFile,
+    group: int,
+    first_row: int,
+    columns: list[str],
+    step: int,
+    limit: int,
+    batch_size: int | None,
+    use_threads: bool,
+) -> Iterator[tuple[int, pa.Table]]:
+    waiting: list[pa.Table] = []
+    size = 0
+    for batch in parquet.iter_batches(step, row_groups=[group], columns=columns, use_threads=use_threads):
+        block = _shaped(pa.Table.from_batches([batch]), columns)
+        size += tables.nbytes(block)
+        waiting.append(block)
+        if batch_size is not None or size >= limit / 2:
+            yield first_row, pa.concat_tables(waiting)
+            first_row += sum(block.num_rows for block in waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield first_row, pa.concat_tables(waiting)
+
+
+def _shaped(block: pa.Table, columns: list[str]) -> pa.Table:
+    # A name chooses what it is a prefix of too: `a` brings a column `a.b`.
+    block = block.select(columns)
+    return pa.Table.from_arrays(
+        block.columns, schema=pa.schema([field.remove_metadata() for field in block.schema])
+    )
+
+
+def _without_columns(rows: int) -> pa.Table:
+    empty = pa.array([{}] * rows, pa.struct([]))
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(empty)])

@@ -1,0 +1,70 @@
+"""Cutting a list into parts of about the same weight, in order, and joining small blocks."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from skate.data._block import tables
+
+Element = TypeVar("Element")
+
+DEFAULT_BLOCK_BYTES = 128 << 20
+_MOST_CHUNKS = 8
+
+
+def balanced(elements: Sequence[Element], weights: Sequence[int], parts: int) -> list[list[Element]]:
+    """Return consecutive runs of about the same weight; none is empty.
+
+    >>> balanced("abcd", [1, 1, 1, 3], 2)
+    [['a', 'b', 'c'], ['d']]
+    """
+    parts = max(1, min(parts, len(elements)))
+    # Every element weighs something, so that empty files are spread too.
+    sums = list(itertools.accumulate(weight + 1 for weight in weights))
+    runs: list[list[Element]] = []
+    start = 0
+    for part in range(1, parts + 1):
+        if part == parts:
+            stop = len(elements)
+        else:
+            goal = sums[-1] * part / parts
+            # The cut nearest to the goal that leaves something on both sides.
+            stop = bisect.bisect_left(sums, goal) + 1
+            if stop - 1 > start and goal - sums[stop - 2] < sums[stop - 1] - goal:
+                stop -= 1
+            stop = max(start + 1, min(stop, len(elements) - (parts - part)))
+        runs.append(list(elements[start:stop]))
+        start = stop
+    return [run for run in runs if run]
+
+
+def joined(blocks: Iterable[pa.Table], target: int | None) -> Iterator[pa.Table]:
+    """Yield blocks of at least a quarter of the target, made of small ones; large ones pass as they are."""
+    enough = (target if target is not None else DEFAULT_BLOCK_BYTES) // 4
+    waiting: list[pa.Table] = []
+    size = 0
+    for block in blocks:
+        if block.num_rows == 0 and waiting:
+            continue
+        if waiting and waiting[0].num_rows == 0:
+            waiting.clear()
+        waiting.append(block)
+        size += tables.nbytes(block)
+        if size >= enough:
+            yield _one(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _one(waiting)
+
+
+def _one(blocks: list[pa.Table]) -> pa.Table:
+    if len(blocks) == 1:
+        return blocks[0]
+    block = tables.concat(blocks)
+    # Hundreds of chunks, one for each image, would slow down every step that follows.
+    return tables.combine(block) if len(blocks) > _MOST_CHUNKS else block

@@ -1,0 +1,74 @@
+"""Trying again what a network or a store failed at once."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from skate.data.context import DataContext
+
+Result = TypeVar("Result")
+
+_logger = logging.getLogger(__name__)
+
+# Parts of the messages of errors that go away by themselves.
+DEFAULT_RETRIED_IO_ERRORS = (
+    "AWS Error INTERNAL_FAILURE",
+    "AWS Error NETWORK_CONNECTION",
+    "AWS Error SLOW_DOWN",
+    "AWS Error UNKNOWN (HTTP status 503)",
+    "AWS Error SERVICE_UNAVAILABLE",
+)
+_ATTEMPTS = 10
+_LONGEST_PAUSE = 32.0
+
+
+def call(action: Callable[[], Result], what: str) -> Result:
+    """Return what a call returns, and call again while it fails with an error that goes away by itself.
+
+    Such errors are those that `DataContext.retried_io_errors` names, and the ones that are known.
+
+    Args:
+        action: What to call; it must be harmless to call it twice.
+        what: What it does, for the log.
+    """
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return action()
+        except Exception as error:
+            if not _goes_away(error):
+                raise
+            _pause(error, what, attempt)
+    return action()
+
+
+def iterate(items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result]:
+    """Yield what an iterator yields, and start it again behind what it has yielded while it fails like that."""
+    done = 0
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            for number, item in enumerate(items()):
+                if number >= done:
+                    done += 1
+                    yield item
+            return
+        except Exception as error:
+            if attempt == _ATTEMPTS or not _goes_away(error):
+                raise
+            _pause(error, what, attempt)
+
+
+def _goes_away(error: Exception) -> bool:
+    context = DataContext.get_current()
+    known = (*DEFAULT_RETRIED_IO_ERRORS, *context.retried_io_errors, *context.write_file_retry_on_errors)
+    return any(part in str(error) for part in known)
+
+
+def _pause(error: Exception, what: str, attempt: int) -> None:
+    # Chance keeps tasks that failed together from coming back together.
+    pause = min(2 ** (attempt - 1) * 0.1, _LONGEST_PAUSE) * random.uniform(0.5, 1.5)
+    _logger.warning("%s failed: %s. Attempt %d of %d in %.1f s", what, error, attempt + 1, _ATTEMPTS, pause)
+    time.sleep(pause)

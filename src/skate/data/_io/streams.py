@@ -1,0 +1,72 @@
+"""Streams of bytes: compression by suffix, and the framed Snappy that Arrow does not read."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+_STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
+
+
+def compression_of(path: str) -> str | None:
+    """Return the compression that a file name promises.
+
+    >>> compression_of("a.json.gz"), compression_of("a.snappy"), compression_of("a.csv")
+    ('gzip', 'snappy', None)
+    """
+    if path.endswith((".snappy", ".sz")):
+        return "snappy"
+    try:
+        return str(pa.Codec.detect(path).name)
+    except (ValueError, TypeError):
+        return None
+
+
+def open_stream(filesystem: pafs.FileSystem, path: str, **open_args: Any) -> pa.NativeFile:
+    """Open a file for reading from its start to its end, decompressed.
+
+    Args:
+        filesystem: Where the file is.
+        path: The file.
+        open_args: `compression` (by the suffix if not given, None for none) and `buffer_size`.
+    """
+    compression = open_args.pop("compression") if "compression" in open_args else compression_of(path)
+    if compression == "snappy":
+        with filesystem.open_input_stream(path, compression=None, **open_args) as file:
+            return pa.BufferReader(_unframe_snappy(file.readall(), path))
+    return filesystem.open_input_stream(path, compression=compression, **open_args)
+
+
+def _unframe_snappy(data: bytes, path: str) -> pa.Buffer:
+    if not data.startswith(_STREAM_IDENTIFIER):
+        raise ValueError(f"{path} is no framed Snappy stream: it does not start with the stream identifier")
+    codec = pa.Codec("snappy")
+    source, out = memoryview(data), io.BytesIO()
+    position = 0
+    while position < len(source):
+        kind = source[position]
+        length = int.from_bytes(source[position + 1 : position + 4], "little")
+        body = source[position + 4 : position + 4 + length]
+        position += 4 + length
+        if len(body) < length:
+            raise ValueError(f"{path} is cut off: its last Snappy chunk misses {length - len(body)} bytes")
+        if kind == 0x00:  # compressed, behind 4 bytes of checksum
+            out.write(codec.decompress(body[4:], decompressed_size=_varint(body[4:])))
+        elif kind == 0x01:
+            out.write(body[4:])
+        elif 0x02 <= kind <= 0x7F:
+            raise ValueError(f"{path} holds a Snappy chunk of unknown kind {kind:#x}")
+    return pa.py_buffer(out.getvalue())
+
+
+def _varint(data: memoryview) -> int:
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    return value

@@ -1,0 +1,84 @@
+"""Datasets of torch as a source."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from skate.data import _optional
+from skate.data._block import tables
+from skate.data._io import loose_rows
+from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+from skate.data.block import BlockMetadata
+from skate.data.context import DataContext
+from skate.data.datasource.datasource import Datasource, ReadTask
+
+_FIRST_ITEMS = 16
+
+
+class TorchDatasource(Datasource):
+    """Read the items of a torch dataset, as the column `item`.
+
+    A dataset that is indexed is cut by its indices; one that is iterated is read by one task.
+
+    Args:
+        dataset: The dataset; it is pickled, and used in workers.
+        local_read: Read in the driver's process.
+    """
+
+    def __init__(self, dataset: Any, *, local_read: bool = False) -> None:
+        data = _optional.load("torch.utils.data", "from_torch", "torch")
+        self._dataset = dataset
+        self._local = local_read
+        self._iterates = isinstance(dataset, data.IterableDataset)
+        self._target: int | None = DEFAULT_BLOCK_BYTES
+
+    @property
+    def supports_distributed_reads(self) -> bool:
+        """Whether any worker can read."""
+        return not self._local
+
+    def num_rows(self) -> int | None:
+        """Return the length of the dataset, if it is indexed."""
+        return None if self._iterates else len(self._dataset)
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """Cut the indices into runs of the same length."""
+        reader = self._changed(_target=(data_context or DataContext.get_current()).target_max_block_size)
+        if self._iterates:
+            metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
+            return [ReadTask(reader._read_all, metadata, None, per_task_row_limit)]
+        length = len(self._dataset)
+        step = max(1, -(-length // max(1, parallelism)))
+        tasks = []
+        for start in range(0, length, step):
+            stop = min(start + step, length)
+            metadata = BlockMetadata(
+                num_rows=stop - start, size_bytes=None, input_files=None, exec_stats=None
+            )
+            read = functools.partial(reader._read_range, start, stop)
+            tasks.append(ReadTask(read, metadata, None, per_task_row_limit))
+        return tasks
+
+    def _read_all(self) -> Iterator[pa.Table]:
+        return _blocks(iter(self._dataset), self._target)
+
+    def _read_range(self, start: int, stop: int) -> Iterator[pa.Table]:
+        return _blocks((self._dataset[index] for index in range(start, stop)), self._target)
+
+
+def _blocks(items: Iterable[Any], target: int | None) -> Iterator[pa.Table]:
+    """Yield blocks of items: few at first, then as many as make a block of the target's size."""
+    limit = target if target is not None else DEFAULT_BLOCK_BYTES
+    items, count = iter(items), _FIRST_ITEMS
+    while found := list(itertools.islice(items, count)):
+        block = loose_rows.to_block([{"item": item} for item in found])
+        yield block
+        fitting = limit * len(found) // max(1, tables.nbytes(block))
+        count = max(1, min(fitting, count * 8))

@@ -1,0 +1,134 @@
+"""From blocks to what a program iterates over: rows, batches, tensors; some of it prepared ahead in a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from skate.data._block import batcher, batches, rows
+
+T = TypeVar("T")
+
+
+class Again(Generic[T]):
+    """Can be iterated over more than once: each time from the start."""
+
+    def __init__(self, start: Callable[[], Iterator[T]]) -> None:
+        self._start = start
+
+    def __iter__(self) -> Iterator[T]:
+        return self._start()
+
+
+def each_row(blocks: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
+    """Yield rows."""
+    for block in blocks:
+        yield from rows.to_rows(block)
+
+
+def each_batch(
+    blocks: Iterator[pa.Table],
+    *,
+    batch_size: int | None,
+    batch_format: str | None,
+    drop_last: bool,
+    shuffle_buffer: int | None,
+    shuffle_seed: int | None,
+    prefetch: int,
+    finish: Callable[[Any], Any] | None = None,
+) -> Iterator[Any]:
+    """Yield batches.
+
+    Args:
+        blocks: Where the rows come from.
+        batch_size: Rows in a batch; None is a block at a time.
+        batch_format: "numpy", "pandas", "pyarrow", "polars".
+        drop_last: Leave out a last batch that has fewer rows.
+        shuffle_buffer: Shuffle within as many rows.
+        shuffle_seed: The same seed gives the same batches.
+        prefetch: Batches that a thread prepares ahead.
+        finish: What is made of each batch, in that thread.
+    """
+    if shuffle_buffer is not None:
+        cut = batcher.shuffled_batches(
+            blocks, batch_size, shuffle_buffer, seed=shuffle_seed, drop_last=drop_last
+        )
+    else:
+        cut = batcher.batched(blocks, batch_size, drop_last=drop_last)
+
+    def prepared(block: pa.Table) -> Any:
+        batch = batches.to_batch(block, batch_format)
+        return batch if finish is None else finish(batch)
+
+    if prefetch <= 0:
+        return (prepared(block) for block in cut)
+    return ahead((prepared(block) for block in cut), prefetch)
+
+
+def ahead(values: Iterator[T], count: int) -> Iterator[T]:
+    """Yield the same values, of which a thread prepares some ahead.
+
+    The thread ends with the values, or when nobody wants more of them.
+    """
+    shelf: _Shelf[T] = _Shelf(count)
+    thread = threading.Thread(target=shelf.fill, args=(values,), name="skate-data-batches", daemon=True)
+    thread.start()
+    try:
+        yield from shelf
+    finally:
+        shelf.stop()
+        thread.join()
+
+
+class _Shelf(Generic[T]):
+    """Values that one thread has prepared and another has not taken yet."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._values: deque[T] = deque()
+        self._changed = threading.Condition()
+        self._stopped = False
+        self._ended = False
+        self._error: BaseException | None = None
+
+    def fill(self, values: Iterator[T]) -> None:
+        """Put values here, as there is room, until they end or nobody wants more."""
+        try:
+            for value in values:
+                with self._changed:
+                    self._changed.wait_for(lambda: len(self._values) < self._room or self._stopped)
+                    if self._stopped:
+                        break
+                    self._values.append(value)
+                    self._changed.notify_all()
+        except BaseException as error:  # whoever takes the values is the one to judge it
+            self._error = error
+        finally:
+            close = getattr(values, "close", None)
+            if close is not None:
+                close()
+            with self._changed:
+                self._ended = True
+                self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[T]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._values or self._ended)
+                if not self._values:
+                    if self._error is not None:
+                        raise self._error
+                    return
+                value = self._values.popleft()
+                self._changed.notify_all()
+            yield value
+
+    def stop(self) -> None:
+        """Want no more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()

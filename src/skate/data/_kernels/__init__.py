@@ -1,0 +1,1 @@
+"""Sort, group, join and partition blocks: pure functions from tables to tables."""

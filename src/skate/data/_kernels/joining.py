@@ -1,0 +1,172 @@
+"""Join two blocks on equal keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import polars as pl
+import pyarrow as pa
+
+from skate.data._block import schemas
+from skate.data._kernels import keys as key_columns
+from skate.data._kernels import taking
+
+JoinKind = Literal[
+    "inner",
+    "left_outer",
+    "right_outer",
+    "full_outer",
+    "left_semi",
+    "right_semi",
+    "left_anti",
+    "right_anti",
+]
+
+_LEFT, _RIGHT = "left row", "right row"
+
+
+def join(
+    left: pa.Table,
+    right: pa.Table,
+    how: JoinKind,
+    on: Sequence[str],
+    right_on: Sequence[str] | None = None,
+    left_suffix: str | None = None,
+    right_suffix: str | None = None,
+) -> pa.Table:
+    """Join two tables on equal keys, as SQL does: a key that has a null in it equals nothing.
+
+    Semi and anti joins give the rows of one side, as they are. Other joins give the keys once, under the left names,
+    then the other columns of the left side and those of the right side; what has no match on the other side has
+    nulls there.
+
+    Args:
+        left: One side.
+        right: The other.
+        how: Which rows are kept.
+        on: The key columns of the left side.
+        right_on: Those of the right side, if their names differ.
+        left_suffix: Added to the names of left columns that the right side has, too.
+        right_suffix: The same for right columns.
+
+    Raises:
+        ValueError: A key column is missing, the numbers of keys differ, or both sides have a column of the same name
+            and there are no suffixes to tell them apart.
+        TypeError: A key column is of a type that cannot be compared.
+    """
+    right_on = on if right_on is None else right_on
+    left, right = key_columns.or_empty(left, on), key_columns.or_empty(right, right_on)
+    check(left.schema, right.schema, how, on, right_on, left_suffix, right_suffix)
+    left_keys, right_keys = _comparable(left.select(list(on)), right.select(list(right_on)))
+    left_frame = key_columns.key_frame(left_keys, left_keys.column_names, "join on").with_row_index(_LEFT)
+    right_frame = key_columns.key_frame(right_keys, right_keys.column_names, "join on").with_row_index(_RIGHT)
+    names = [str(i) for i in range(len(on))]
+    if how in {"left_semi", "left_anti"}:
+        kept = left_frame.join(
+            right_frame, on=names, how="semi" if how == "left_semi" else "anti", maintain_order="left"
+        )
+        return taking.take(left, kept[_LEFT])
+    if how in {"right_semi", "right_anti"}:
+        kept = right_frame.join(
+            left_frame, on=names, how="semi" if how == "right_semi" else "anti", maintain_order="left"
+        )
+        return taking.take(right, kept[_RIGHT])
+    pairs = _pairs(left_frame, right_frame, how, names)
+    return _joined(left, right, pairs, on, right_on, left_suffix, right_suffix)
+
+
+def check(
+    left: pa.Schema,
+    right: pa.Schema,
+    how: str,
+    on: Sequence[str],
+    right_on: Sequence[str],
+    left_suffix: str | None,
+    right_suffix: str | None,
+) -> None:
+    """Raise if tables of these schemas cannot be joined so; see `join`."""
+    if how not in get_args(JoinKind):
+        raise ValueError(f"there is no join of kind {how!r}; choose one of {', '.join(get_args(JoinKind))}")
+    if len(on) != len(right_on) or not on:
+        raise ValueError(
+            f"a join needs as many key columns on the left as on the right, and at least one: got {list(on)} and"
+            f" {list(right_on)}"
+        )
+    key_columns.check_columns(left.names, on, "join the left side on")
+    key_columns.check_columns(right.names, right_on, "join the right side on")
+    if how in {"inner", "left_outer", "right_outer", "full_outer"}:
+        shared = _shared_names(left, right, right_on)
+        if (shared and not left_suffix and not right_suffix) or (set(shared) & set(on) and not right_suffix):
+            # The first words are Ray's, whose users look for them.
+            raise ValueError(
+                "Left and right columns suffixes cannot be both None: both sides have columns called"
+                f" {', '.join(map(repr, shared))}; give left_suffix, right_suffix or both; a key keeps its name"
+            )
+
+
+def _shared_names(left: pa.Schema, right: pa.Schema, right_on: Sequence[str]) -> list[str]:
+    return [name for name in right.names if name not in right_on and name in left.names]
+
+
+def _comparable(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Give the keys of both sides one type each, so that 1 finds 1.0 and a date the same date in another unit."""
+    right = right.rename_columns(left.column_names)
+    if left.schema.equals(right.schema):
+        return left, right
+    schema = schemas.unify([left.schema, right.schema])
+    return schemas.conform(left, schema), schemas.conform(right, schema)
+
+
+def _pairs(left: pl.DataFrame, right: pl.DataFrame, how: JoinKind, names: list[str]) -> pl.DataFrame:
+    """Return the positions of the rows that belong together, null where a row has no partner."""
+    if how == "inner":
+        pairs = left.join(right, on=names, how="inner", maintain_order="left_right")
+    elif how == "left_outer":
+        pairs = left.join(right, on=names, how="left", maintain_order="left_right")
+    elif how == "right_outer":
+        pairs = right.join(left, on=names, how="left", maintain_order="left_right")
+    else:
+        pairs = left.join(right, on=names, how="full", coalesce=True, maintain_order="left_right")
+    return pairs.select(_LEFT, _RIGHT)
+
+
+def _joined(
+    left: pa.Table,
+    right: pa.Table,
+    pairs: pl.DataFrame,
+    on: Sequence[str],
+    right_on: Sequence[str],
+    left_suffix: str | None,
+    right_suffix: str | None,
+) -> pa.Table:
+    shared = set(_shared_names(left.schema, right.schema, right_on))
+    taken_left = taking.take(left, pairs[_LEFT])
+    fields, columns = [], []
+    unmatched = pairs[_LEFT].is_null()
+    keys_right = None
+    if unmatched.any():
+        # A row of the right side alone has its key from there.
+        keys_right = taking.take(right.select(list(right_on)), pairs[_RIGHT])
+    for name in left.column_names:
+        column = taken_left.column(name)
+        if name in on:
+            if keys_right is not None:
+                column = _coalesced(column, keys_right.column(list(on).index(name)), unmatched)
+            fields.append(name)
+        else:
+            fields.append(name + left_suffix if name in shared and left_suffix else name)
+        columns.append(column)
+    rest = right.drop_columns(list(right_on))
+    for name, column in zip(rest.column_names, taking.take(rest, pairs[_RIGHT]).columns, strict=True):
+        fields.append(name + right_suffix if name in shared and right_suffix else name)
+        columns.append(column)
+    return pa.table(columns, names=fields)
+
+
+def _coalesced(first: pa.ChunkedArray, second: pa.ChunkedArray, take_second: pl.Series) -> pa.ChunkedArray:
+    both = schemas.unify([pa.schema([("key", first.type)]), pa.schema([("key", second.type)])]).field(0).type
+    rows = len(first)
+    stacked = pa.table({"key": pa.chunked_array([*first.cast(both).chunks, *second.cast(both).chunks], both)})
+    position = pl.select(pl.int_range(rows, dtype=pl.UInt32) + take_second.cast(pl.UInt32) * rows).to_series()
+    return taking.take(stacked, position).column(0)

@@ -1,0 +1,26 @@
+"""Libraries that only some readers, writers and formats need, loaded when they are used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def load(module: str, for_what: str, package: str | None = None) -> Any:
+    """Return a module that is not part of Skate's own requirements.
+
+    Args:
+        module: Its import name.
+        for_what: The call that needs it, as the user wrote it: `read_avro`.
+        package: What to install; the top-level name of the module if not given.
+
+    Raises:
+        ImportError: It is not installed; says what to install.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = package or module.partition(".")[0]
+        if isinstance(error, ModuleNotFoundError) and error.name and module.startswith(error.name):
+            raise ImportError(f"{for_what} needs {package}: pip install {package}", name=module) from None
+        raise  # it is there, and its own import fails: that is what the user has to see

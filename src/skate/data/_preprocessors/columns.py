@@ -1,0 +1,166 @@
+"""Preprocessors that make columns out of columns, and what they do it with."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from skate.data._block import frames, tensors, values
+from skate.data._block.kinds import is_extension, is_list, is_number
+from skate.data._optional import load
+from skate.data.preprocessor import SerializablePreprocessorBase, Transform
+from skate.data.util.data_batch_conversion import BatchFormat
+
+if TYPE_CHECKING:
+    from skate.data.dataset import Dataset
+
+Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+# Vectors of a whole block can be many times as large as the block. No more numbers than this are made at a time.
+_MOST_NUMBERS = 1 << 24
+
+
+class ColumnPreprocessor(SerializablePreprocessorBase):
+    """A preprocessor that makes columns out of columns.
+
+    It works on Arrow, whatever the batch is. Of a DataFrame only the columns that it needs are converted, so that
+    the others stay exactly what they are.
+    """
+
+    @abc.abstractmethod
+    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+        """Return the new columns by name, made of the columns in a table."""
+
+    def _left_out(self) -> list[str]:
+        """Return columns that are not there afterwards."""
+        return []
+
+    def _width(self) -> int:
+        """Return how many numbers are made of a row, where that may be many."""
+        return 1
+
+    def _transform_arrow(self, table: pa.Table) -> pa.Table:
+        made = self._made_of(table)
+        gone = set(self._left_out())
+        table = table.select([name for name in table.column_names if name not in gone])
+        for name, column in made.items():
+            if name in table.column_names:
+                table = table.set_column(table.column_names.index(name), name, column)
+            else:
+                table = table.append_column(name, column)
+        return table
+
+    def _transform_pandas(self, df: Any) -> Any:
+        needed = [name for name in dict.fromkeys(self.get_input_columns()) if name in df.columns]
+        made = self._made_of(frames.from_pandas(df[needed]))
+        gone = self._left_out()
+        frame = df.drop(columns=gone) if gone else df.copy(deep=False)
+        for name, column in made.items():
+            frame[name] = to_series(column, df.index)
+        return frame
+
+    def _transform_batch(self, data: Any) -> Any:
+        return self._transform_pandas(data) if frames.is_pandas(data) else super()._transform_batch(data)
+
+    def _transform(self, ds: Dataset, **given: Any) -> Dataset:
+        options = {name: value for name, value in given.items() if value is not None}
+        options = {**self._get_transform_config(), **options}
+        return ds.map_batches(_InParts(self), batch_format="pyarrow", zero_copy_batch=True, **options)
+
+
+class _InParts(Transform):
+    """Transform a table a part at a time, so that what is made of it never takes much memory."""
+
+    _preprocessor: ColumnPreprocessor
+
+    def __init__(self, preprocessor: ColumnPreprocessor) -> None:
+        super().__init__(preprocessor, BatchFormat.ARROW)
+
+    def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
+        at_once = max(1, _MOST_NUMBERS // max(1, self._preprocessor._width()))
+        for start in range(0, max(1, batch.num_rows), at_once):
+            yield self._preprocessor._transform_arrow(batch.slice(start, at_once))
+
+
+def column_of(table: pa.Table, name: str, who: object) -> pa.ChunkedArray:
+    """Return a column of a batch; categories as the values that they stand for.
+
+    Raises:
+        ValueError: There is none of this name.
+    """
+    if name not in table.column_names:
+        raise ValueError(f"{who!r} needs the column {name!r}, which the batch does not have")
+    column = table.column(name)
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def numbers_of(table: pa.Table, name: str, who: object) -> npt.NDArray[Any]:
+    """Return a column of numbers as an array of floats, NaN for null.
+
+    Raises:
+        ValueError: There is no column of this name.
+        TypeError: It holds no numbers.
+    """
+    column = column_of(table, name, who)
+    kind = column.type
+    if pa.types.is_float32(kind):
+        return column.to_numpy()  # type: ignore[no-any-return]  # pyarrow has no type information
+    if not (is_number(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
+        raise TypeError(f"{type(who).__name__} needs numbers, and the column {name!r} is of type {kind}")
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    return column.cast(pa.float64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def of_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
+    """Return floats as a column, null for NaN."""
+    return pa.array(numbers, from_pandas=True)
+
+
+def as_lists(column: Column) -> Column:
+    """Return a column of one-dimensional tensors, or of lists of one length, as one of lists."""
+    if tensors.is_tensor(column.type):
+        arrays = values.to_list(column)
+        return pa.array([None if array is None else array.tolist() for array in arrays])
+    if pa.types.is_fixed_size_list(column.type):
+        return column.cast(pa.list_(column.type.value_type))
+    return column
+
+
+def holds_lists(column: Column) -> bool:
+    """Tell whether the values of a column are lists, or tensors."""
+    return is_list(column.type) or tensors.is_tensor(column.type)
+
+
+def of_vectors(
+    vectors: npt.NDArray[Any], *, one_length: bool = False, missing: npt.NDArray[Any] | None = None
+) -> pa.Array:
+    """Return the rows of a matrix as a column of lists.
+
+    Args:
+        vectors: The matrix.
+        one_length: Use the type of lists that all have the same length.
+        missing: Which rows are null.
+    """
+    rows, width = vectors.shape
+    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+    if one_length:
+        # `from_arrays` cannot tell how many lists without elements there are.
+        return pa.Array.from_buffers(pa.list_(flat.type, width), rows, [None], children=[flat])
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
+    return pa.ListArray.from_arrays(offsets, flat, mask=None if missing is None else pa.array(missing))
+
+
+def to_series(column: Column, index: Any) -> Any:
+    """Return a column as a Series of pandas; lists as lists and tensors as arrays."""
+    pandas = load("pandas", 'batch_format="pandas"')
+    if is_list(column.type) or is_extension(column.type):
+        return pandas.Series(tensors.object_array(values.to_list(column)), index=index, dtype=object)
+    series = column.to_pandas()
+    series.index = index
+    return series

@@ -1,0 +1,237 @@
+"""Readers of formats that need a library of their own, or that fewer programs use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack
+
+from skate.data._read_options import FileOptions, TaskOptions, dataset_of, file_arguments, parted
+from skate.data.dataset import Dataset
+
+Paths = str | Sequence[str]
+
+
+def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Return a dataset of Arrow IPC files, streams, or Feather files of version 2.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.arrow_ipc import ArrowDatasource
+
+    return dataset_of(ArrowDatasource(paths, **file_arguments(options)), options)
+
+
+def read_orc(paths: Paths, *, columns: list[str] | None = None, **options: Unpack[FileOptions]) -> Dataset:
+    """Return a dataset of ORC files.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        columns: Read only these.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.orc import ORCDatasource
+
+    return dataset_of(ORCDatasource(paths, columns=columns, **file_arguments(options)), options)
+
+
+def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Return a dataset of Avro files; needs fastavro.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.avro import AvroDatasource
+
+    return dataset_of(AvroDatasource(paths, **file_arguments(options)), options)
+
+
+def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Return a dataset of sound files, in columns `amplitude` and `sample_rate`; needs soundfile.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.audio import AudioDatasource
+
+    return dataset_of(AudioDatasource(paths, **file_arguments(options)), options)
+
+
+def read_videos(
+    paths: Paths,
+    *,
+    include_timestamps: bool = False,
+    fps: int | None = None,
+    resize: tuple[int, int] | None = None,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """Return a dataset of the frames of videos; needs av.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        include_timestamps: Add a column that says when a frame is shown.
+        fps: Frames of each second; all of them if not given.
+        resize: Height and width to bring frames to.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.videos import VideoDatasource
+
+    source = VideoDatasource(
+        paths, include_timestamps=include_timestamps, fps=fps, resize=resize, **file_arguments(options)
+    )
+    return dataset_of(source, options)
+
+
+def read_webdataset(paths: Paths, **options: Any) -> Dataset:
+    """Return a dataset of WebDataset archives: the files of an archive that share a name are a row.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        **options: Those of `FileOptions`, and `decoder`, `fileselect`, `filerename`, `suffixes`, `verbose_open`,
+            `expand_json`.
+    """
+    from skate.data._io.webdataset import WebDatasetDatasource
+
+    given, own = parted(options)
+    return dataset_of(WebDatasetDatasource(paths, **own, **file_arguments(given)), given)
+
+
+def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Dataset:
+    """Return a dataset of TFRecord files of `tf.train.Example` messages; needs protobuf and google-crc32c.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        tf_schema: Types of the columns.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.tfrecords import TFRecordDatasource
+
+    options.pop("tfx_read_options", None)
+    return dataset_of(TFRecordDatasource(paths, tf_schema=tf_schema, **file_arguments(options)), options)
+
+
+def read_sql(
+    sql: str,
+    connection_factory: Callable[[], Any],
+    *,
+    sql_params: Any = None,
+    shard_keys: list[str] | None = None,
+    shard_hash_fn: str = "MD5",
+    **options: Unpack[TaskOptions],
+) -> Dataset:
+    """Return a dataset of what a query gives.
+
+    Args:
+        sql: The query.
+        connection_factory: Returns a connection of a DB-API module, in each task.
+        sql_params: What placeholders in the query stand for.
+        shard_keys: Columns by whose hash the rows are parted, to be read by several tasks.
+        shard_hash_fn: The hash function of the database.
+        **options: Those of `TaskOptions`.
+
+    >>> import sqlite3
+    >>> read_sql("SELECT 1 AS one", lambda: sqlite3.connect(":memory:")).take_all()
+    [{'one': 1}]
+    """
+    from skate.data._io.sql import SQLDatasource
+
+    source = SQLDatasource(
+        sql, connection_factory, sql_params=sql_params, shard_keys=shard_keys, shard_hash_fn=shard_hash_fn
+    )
+    return dataset_of(source, options)
+
+
+def read_lance(
+    uri: str,
+    *,
+    version: int | str | None = None,
+    columns: list[str] | None = None,
+    filter: str | None = None,
+    storage_options: dict[str, str] | None = None,
+    scanner_options: dict[str, Any] | None = None,
+    **options: Unpack[TaskOptions],
+) -> Dataset:
+    """Return a dataset of a Lance table; needs pylance."""
+    from skate.data._io.lance import LanceDatasource
+
+    source = LanceDatasource(uri, version, columns, filter, storage_options, scanner_options)
+    return dataset_of(source, options)
+
+
+def read_delta(
+    path: str,
+    version: int | None = None,
+    *,
+    storage_options: dict[str, Any] | None = None,
+    columns: list[str] | None = None,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """Return a dataset of a Delta table, the newest version or a given one; needs deltalake."""
+    from skate.data._io.delta import delta_source
+
+    arguments = file_arguments(options)
+    source = delta_source(path, version, storage_options=storage_options, columns=columns, **arguments)
+    return dataset_of(source, options)
+
+
+def read_iceberg(
+    *,
+    table_identifier: str,
+    row_filter: Any = None,
+    selected_fields: tuple[str, ...] = ("*",),
+    snapshot_id: int | None = None,
+    scan_kwargs: dict[str, Any] | None = None,
+    catalog_kwargs: dict[str, Any] | None = None,
+    **options: Unpack[TaskOptions],
+) -> Dataset:
+    """Return a dataset of an Iceberg table; needs pyiceberg."""
+    from skate.data._io.iceberg import IcebergDatasource
+
+    source = IcebergDatasource(
+        table_identifier, row_filter, selected_fields, snapshot_id, scan_kwargs, catalog_kwargs
+    )
+    return dataset_of(source, options)
+
+
+def read_mongo(
+    uri: str,
+    database: str,
+    collection: str,
+    *,
+    pipeline: list[dict[str, Any]] | None = None,
+    schema: Any = None,
+    **options: Any,
+) -> Dataset:
+    """Return a dataset of a MongoDB collection, or of what a pipeline makes of it; needs pymongo."""
+    from skate.data._io.mongo import MongoDatasource
+
+    given, own = parted(options)
+    return dataset_of(
+        MongoDatasource(uri, database, collection, pipeline=pipeline, schema=schema, **own), given
+    )
+
+
+def read_bigquery(
+    project_id: str, dataset: str | None = None, query: str | None = None, **options: Unpack[TaskOptions]
+) -> Dataset:
+    """Return a dataset of a BigQuery table, or of what a query gives; needs google-cloud-bigquery."""
+    from skate.data._io.bigquery import BigQueryDatasource
+
+    return dataset_of(BigQueryDatasource(project_id, dataset, query), options)
+
+
+def from_huggingface(dataset: Any, **options: Unpack[TaskOptions]) -> Dataset:
+    """Return a dataset of one of Hugging Face's: a Dataset, whose Arrow files are not copied, or an IterableDataset."""
+    from skate.data._io.huggingface import HuggingFaceDatasource
+
+    return dataset_of(HuggingFaceDatasource(dataset), options)
+
+
+def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
+    """Return a dataset of one of torch's, in a column `item`: one with `__getitem__` is read by several tasks."""
+    from skate.data._io.torch_datasets import TorchDatasource
+
+    return dataset_of(TorchDatasource(dataset, local_read=local_read), {})

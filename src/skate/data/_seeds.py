@@ -1,0 +1,30 @@
+"""Seeds for what is random in a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["RandomSeedConfig"]
+
+
+@dataclass(frozen=True)
+class RandomSeedConfig:
+    """A seed, and whether each run of the same dataset draws anew from it.
+
+    Attributes:
+        seed: The seed; None draws one from the operating system.
+        reseed_after_execution: The next run of the dataset gives other values, which the seed decides as well.
+    """
+
+    seed: int | None = None
+    reseed_after_execution: bool = True
+
+
+def seed_of(given: Any) -> RandomSeedConfig:
+    """Return what the user gave as a seed: a number, None, or a RandomSeedConfig."""
+    if isinstance(given, RandomSeedConfig):
+        return given
+    if given is None or (isinstance(given, int) and not isinstance(given, bool)):
+        return RandomSeedConfig(given, reseed_after_execution=given is None)
+    raise TypeError(f"seed must be an integer, None or a RandomSeedConfig, not {type(given).__name__}")

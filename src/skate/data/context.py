@@ -1,0 +1,211 @@
+"""Settings of datasets, and of the way they are executed."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import threading
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from skate.data._exec_options import ExecutionOptions
+
+__all__ = ["DataContext", "ShuffleStrategy"]
+
+MIB = 1024 * 1024
+
+
+class ShuffleStrategy(enum.StrEnum):
+    """How rows with equal keys are brought together. Skate chooses by size, whatever is set here."""
+
+    HASH_SHUFFLE = "hash_shuffle"
+    SORT_SHUFFLE_PULL_BASED = "sort_shuffle_pull_based"
+    SORT_SHUFFLE_PUSH_BASED = "sort_shuffle_push_based"
+    GPU_SHUFFLE = "gpu_shuffle"
+    SHUFFLE_V2 = "shuffle_v2"
+
+
+# Names that Ray has for parts of its engine that Skate's does not have: they can be set and read, and change nothing.
+_WITHOUT_EFFECT: dict[str, Any] = {
+    "actor_prefetcher_enabled": False,
+    "actor_init_max_retries": 3,
+    "actor_init_retry_on_errors": False,
+    "arrow_fixed_shape_tensor_format": None,
+    "accurate_map_phase_timing": False,
+    "batch_to_block_arrow_format": True,
+    "custom_execution_callback_classes": [],
+    "decoding_size_estimation": True,
+    "default_map_logical_memory_enabled": False,
+    "enable_dynamic_output_queue_size_backpressure": False,
+    "enable_progress_bar_name_truncation": True,
+    "enable_stats_summary_collection": False,
+    "enforce_schemas": False,
+    "gpu_shuffle_num_actors": None,
+    "hash_aggregate_operator_actor_num_cpus_override": None,
+    "hash_shuffle_operator_actor_num_cpus_override": None,
+    "join_operator_actor_num_cpus_override": None,
+    "max_consecutive_actor_init_deaths": 0,
+    "max_hash_shuffle_aggregators": None,
+    "memory_usage_poll_interval_s": 1,
+    "min_hash_shuffle_aggregator_wait_time_in_s": 300,
+    "override_object_store_memory_limit_fraction": None,
+    "pandas_block_ignore_metadata": False,
+    "per_stage_map_timing": False,
+    "s3_try_create_dir": False,
+    "shuffle_compression": "zstd",
+    "shuffle_input_batch_bytes": 1024 * MIB,
+    "use_disk_based_hash_shuffle": False,
+    "default_hash_shuffle_parallelism": 200,
+    "downstream_capacity_backpressure_ratio": None,
+    "enable_arrow_backed_pandas_conversion": False,
+    "enable_auto_log_stats": False,
+    "enable_get_object_locations_for_metrics": False,
+    "enable_pandas_block": False,
+    "enable_per_node_metrics": False,
+    "enable_rich_progress_bars": True,
+    "enable_tensor_extension_casting": True,
+    "execution_no_progress_timeout_s": None,
+    "isolate_read_workers": False,
+    "large_args_threshold": 50 * MIB,
+    "log_internal_stack_trace_to_stdout": False,
+    "op_resource_reservation_enabled": True,
+    "op_resource_reservation_ratio": 0.5,
+    "optimize_fuse_stages": True,
+    "pipeline_push_based_shuffle_reduce_tasks": True,
+    "print_on_execution_start": True,
+    "scheduling_strategy": "SPREAD",
+    "scheduling_strategy_large_args": "DEFAULT",
+    "shuffle_strategy": ShuffleStrategy.HASH_SHUFFLE,
+    "streaming_read_buffer_size": 32 * MIB,
+    "trace_allocations": False,
+    "use_arrow_tensor_v2": True,
+    "use_datasource_v2": True,
+    "use_legacy_dataset_ids": False,
+    "use_polars": True,
+    "use_polars_sort": True,
+    "use_push_based_shuffle": False,
+    "use_ray_tqdm": True,
+    "use_streaming_executor": True,
+    "verbose_stats_logs": False,
+    "wait_for_min_actors_s": -1,
+    "warn_on_driver_memory_usage_bytes": 2 * 1024 * MIB,
+}
+
+
+@dataclass
+class DataContext:
+    """Settings that a dataset takes along when it is made.
+
+    `DataContext.get_current()` is what new datasets of this process get. In functions that a dataset calls, it is the
+    context of that dataset.
+
+    Attributes:
+        target_max_block_size: Bytes of the largest blocks that are made; None leaves blocks as they come.
+        target_min_block_size: Bytes below which a source is not cut further.
+        execution_options: What a plan may use, and whether order is kept.
+        memory_budget: Bytes of blocks that may exist because of a running plan; None chooses by the machine.
+        small_plan_bytes: A plan whose sources have no more bytes runs in this process.
+        partition_bytes: Rows that one task sorts, groups or joins, in bytes.
+        read_op_min_num_blocks: Parts that a source is read in at least, where it can be cut; None chooses.
+        max_tasks_in_flight_per_actor: Tasks that an actor has at a time; None is two.
+        max_errored_blocks: Tasks that may fail before a job does; -1 is any number.
+        raise_original_map_exception: Raise what user code raised, and not an error that says where it happened.
+        enable_progress_bars: Show progress on a terminal.
+        checkpoint_config: Where a job keeps what it has done.
+    """
+
+    target_max_block_size: int | None = 32 * MIB
+    target_min_block_size: int = 1 * MIB
+    execution_options: ExecutionOptions = field(default_factory=ExecutionOptions)
+    memory_budget: int | None = None
+    small_plan_bytes: int = 4 * MIB
+    partition_bytes: int = 512 * MIB
+    read_op_min_num_blocks: int | None = None
+    min_parallelism: int | None = None
+    max_tasks_in_flight_per_actor: int | None = None
+    max_errored_blocks: int = 0
+    max_map_retries: int = 0
+    raise_original_map_exception: bool = False
+    log_internal_stack_trace: bool = False
+    enable_progress_bars: bool = True
+    enable_operator_progress_bars: bool = True
+    enable_fallback_to_arrow_object_ext_type: bool | None = None
+    retried_io_errors: list[str] = field(default_factory=list)
+    retried_map_errors: list[str] = field(default_factory=list)
+    write_file_retry_on_errors: list[str] = field(default_factory=list)
+    actor_task_retry_on_errors: bool | list[BaseException] = False
+    checkpoint_config: Any = None
+    dataset_logger_id: str | None = None
+
+    def __post_init__(self) -> None:
+        self._kv_configs: dict[str, Any] = {}
+        for name, value in _WITHOUT_EFFECT.items():
+            setattr(self, name, copy.copy(value))
+
+    @staticmethod
+    def get_current() -> DataContext:
+        """Return the settings that new datasets get; in functions that a dataset calls, those of the dataset."""
+        global _current
+        here: DataContext | None = getattr(_of_thread, "context", None)
+        if here is not None:
+            return here
+        with _lock:
+            if _current is None:
+                _current = DataContext()
+            return _current
+
+    @staticmethod
+    def _set_current(context: DataContext) -> None:
+        global _current
+        with _lock:
+            _current = context
+
+    @classmethod
+    def current(cls, context: DataContext) -> Any:
+        """Return a context manager in which `get_current` returns these settings, in this thread."""
+        return _Current(context)
+
+    def get_config(self, key: str, default: Any = None) -> Any:
+        """Return a value that `set_config` has kept."""
+        return self._kv_configs.get(key, default)
+
+    def set_config(self, key: str, value: Any) -> None:
+        """Keep a value of the user's, to be read by functions that a dataset calls."""
+        self._kv_configs[key] = value
+
+    def remove_config(self, key: str) -> None:
+        """Forget a value that `set_config` has kept."""
+        self._kv_configs.pop(key, None)
+
+    def copy(self) -> DataContext:
+        """Return settings of their own with the same values."""
+        return copy.deepcopy(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DataContext) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __repr__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        return f"DataContext({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+class _Current:
+    def __init__(self, context: DataContext) -> None:
+        self._context = context
+        self._before: DataContext | None = None
+
+    def __enter__(self) -> DataContext:
+        # By thread: two of them may go through plans of this process at the same time.
+        self._before = getattr(_of_thread, "context", None)
+        _of_thread.context = self._context
+        return self._context
+
+    def __exit__(self, *_: object) -> None:
+        _of_thread.context = self._before
+
+
+_current: DataContext | None = None
+_lock = threading.Lock()
+_of_thread = threading.local()

@@ -1,0 +1,136 @@
+"""Datasets: rows that are read, transformed and written as they stream by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from skate import cloudpickle
+from skate.data._block import tables
+from skate.data._dataset.aggregating import Aggregating
+from skate.data._dataset.consuming import Consuming
+from skate.data._dataset.converting import Converting
+from skate.data._dataset.explaining import Explaining
+from skate.data._dataset.mapping import Mapping
+from skate.data._dataset.relating import Relating
+from skate.data._dataset.showing import table_text
+from skate.data._dataset.splitting import Splitting
+from skate.data._dataset.writing import Writing
+from skate.data._exec.items import Item
+from skate.data._plan import estimates, nodes
+from skate.data._schema import Schema
+from skate.data.context import DataContext
+
+__all__ = ["Dataset", "MaterializedDataset", "Schema"]
+
+
+class Dataset(Mapping, Relating, Splitting, Converting, Writing, Explaining, Aggregating, Consuming):
+    """Rows with named columns, of any size, in order.
+
+    A dataset is a plan: reading, mapping or sorting one gives another, and nothing is done until somebody wants rows.
+    Then blocks of rows stream through the plan, in worker processes or, if there are few of them, in this one; memory
+    does not grow with the data.
+
+    Make one with a function of `skate.data`, such as `read_parquet` or `from_items`.
+
+    >>> import skate
+    >>> ds = skate.data.from_items([{"name": "Ann", "age": 31}, {"name": "Bo", "age": 7}])
+    >>> ds.filter(lambda row: row["age"] >= 18).take_all()
+    [{'name': 'Ann', 'age': 31}]
+    """
+
+    @staticmethod
+    def copy(ds: Dataset, _deep_copy: bool = False, _as: type | None = None) -> Dataset:
+        """Return a dataset that is the same plan, with settings of its own."""
+        made: Dataset = (_as or type(ds))(ds._node, ds._context)
+        made._name = ds._name
+        return made
+
+    def num_blocks(self) -> int:
+        """Not known before a plan has run: materialize the dataset first."""
+        raise NotImplementedError(
+            "the number of blocks is known once the plan has run: dataset.materialize().num_blocks()"
+        )
+
+    def has_serializable_lineage(self) -> bool:
+        """Tell whether `serialize_lineage` works: whether all that the plan needs is in files."""
+        return not any(isinstance(node, nodes.Values) for node in self._node.walk())
+
+    def serialize_lineage(self) -> bytes:
+        """Return the plan as bytes, from which another program can make the dataset: `deserialize_lineage`."""
+        if not self.has_serializable_lineage():
+            raise ValueError(
+                "the dataset holds rows that are only in this program: write them to files first, and read these"
+            )
+        data: bytes = cloudpickle.dumps(self)
+        return data
+
+    @staticmethod
+    def deserialize_lineage(serialized_ds: bytes) -> Dataset:
+        """Return the dataset that `serialize_lineage` wrote; it runs code, so that its source must be trusted."""
+        made: Dataset = cloudpickle.loads(serialized_ds)
+        return made
+
+    def __repr__(self) -> str:
+        rows = estimates.row_count(self._node)
+        schema = self._schema_if_known()
+        items = self._node.items if isinstance(self._node, nodes.Values) else None
+        return table_text(None if schema is None else schema.base_schema, rows, items)
+
+    def __str__(self) -> str:
+        shown = self._schema_if_known()
+        columns = "schema=Unknown schema" if shown is None else f"schema={_schema_text(shown)}"
+        name = "" if self._name is None else f"name={self._name}, "
+        return f"{type(self).__name__}({name}{self._counts_text()}{columns})"
+
+    def _schema_if_known(self) -> Schema | None:
+        return self.schema(fetch_if_missing=False)
+
+    def _counts_text(self) -> str:
+        rows = estimates.row_count(self._node)
+        return f"num_rows={'?' if rows is None else rows}, "
+
+    def __len__(self) -> int:
+        raise AttributeError(
+            "Use `ds.count()` to compute the length of a distributed Dataset. This may be an expensive operation."
+        )
+
+    def __iter__(self) -> Any:
+        raise TypeError(
+            "`Dataset` objects aren't iterable. To iterate records, call `ds.iter_rows()` or `ds.iter_batches()`."
+        )
+
+
+class MaterializedDataset(Dataset):
+    """A dataset whose blocks are there."""
+
+    _node: nodes.Values
+
+    def num_blocks(self) -> int:
+        """Return the number of blocks."""
+        return len(self._node.items)
+
+    def materialize(self) -> MaterializedDataset:
+        """Return the dataset: its blocks are there."""
+        return self
+
+    def _counts_text(self) -> str:
+        return f"num_blocks={self.num_blocks()}, {super()._counts_text()}"
+
+
+def _schema_text(schema: Schema) -> str:
+    return (
+        "{"
+        + ", ".join(f"{name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=True))
+        + "}"
+    )
+
+
+def materialized(
+    blocks: Iterable[pa.Table], context: DataContext | None = None, label: str = "Input"
+) -> MaterializedDataset:
+    """Return a dataset of these blocks."""
+    items = tuple(Item(block, block.num_rows, tables.nbytes(block), block.schema) for block in blocks)
+    return MaterializedDataset(nodes.Values(items, label), context)

@@ -1,0 +1,35 @@
+"""Sources and sinks: what datasets are read from and written to."""
+
+from __future__ import annotations
+
+from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult, WriteReturnType
+from skate.data.datasource.datasource import Datasource, ReadTask
+from skate.data.datasource.file_based_datasource import FileBasedDatasource, FileShuffleConfig
+from skate.data.datasource.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
+from skate.data.datasource.filename_provider import FilenameProvider
+from skate.data.datasource.partitioning import (
+    Partitioning,
+    PartitionStyle,
+    PathPartitionFilter,
+    PathPartitionParser,
+)
+from skate.data.datasource.savemode import SaveMode
+
+__all__ = [
+    "BlockBasedFileDatasink",
+    "Datasink",
+    "Datasource",
+    "FileBasedDatasource",
+    "FileShuffleConfig",
+    "FilenameProvider",
+    "PartitionStyle",
+    "Partitioning",
+    "PathPartitionFilter",
+    "PathPartitionParser",
+    "ReadTask",
+    "RowBasedFileDatasink",
+    "SaveMode",
+    "TaskContext",
+    "WriteResult",
+    "WriteReturnType",
+]

@@ -1,0 +1,155 @@
+"""Sources: what a dataset can be read from, cut into tasks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skate.data._block import batches
+from skate.data.block import BlockMetadata
+
+if TYPE_CHECKING:
+    from skate.data.expressions import Expr
+
+
+class ReadTask:
+    """Read one part of a source when called, as an iterator of blocks.
+
+    Args:
+        read_fn: Takes nothing and returns an iterable of blocks. It is pickled, and runs in a worker.
+        metadata: What is known about the part before it is read.
+        schema: Of the blocks, if it is known before.
+        per_task_row_limit: Read no more rows than this.
+        identity: A name for exactly this part of the source, the same in every process and every run; None if the
+            source has none. A job that was killed goes on by it.
+    """
+
+    def __init__(
+        self,
+        read_fn: Callable[[], Iterable[Any]],
+        metadata: BlockMetadata,
+        schema: pa.Schema | None = None,
+        per_task_row_limit: int | None = None,
+        *,
+        identity: str | None = None,
+    ) -> None:
+        self._read_fn = read_fn
+        self._metadata = metadata
+        self._schema = schema
+        self._per_task_row_limit = per_task_row_limit
+        self._identity = identity
+
+    @property
+    def metadata(self) -> BlockMetadata:
+        """What is known about the part before it is read."""
+        return self._metadata
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the blocks, if it is known before they are read."""
+        return self._schema
+
+    @property
+    def read_fn(self) -> Callable[[], Iterable[Any]]:
+        """What reads the blocks."""
+        return self._read_fn
+
+    @property
+    def per_task_row_limit(self) -> int | None:
+        """How many rows are read at most."""
+        return self._per_task_row_limit
+
+    @property
+    def identity(self) -> str | None:
+        """A name for exactly this part of the source."""
+        return self._identity
+
+    def __call__(self) -> Iterator[pa.Table]:
+        """Read the part.
+
+        Raises:
+            TypeError: The function returned something that is no iterable of blocks.
+        """
+        found = self._read_fn()
+        if isinstance(found, pa.Table) or not isinstance(found, Iterable):
+            raise TypeError(
+                f"read_fn of a ReadTask returned a {type(found).__name__}: return a list of blocks, or yield them"
+            )
+        left = self._per_task_row_limit
+        for item in found:
+            block = item if isinstance(item, pa.Table) else batches.to_block(item)
+            if left is not None:
+                block = block.slice(0, left)
+                left -= block.num_rows
+            yield block
+            if left == 0:
+                return
+
+
+class Datasource:
+    """Derive from this to read from something of your own.
+
+    `get_read_tasks` is all that is needed; what else there is makes plans better.
+
+    >>> import pyarrow as pa
+    >>> class Numbers(Datasource):
+    ...     def get_read_tasks(self, parallelism, per_task_row_limit=None, data_context=None):
+    ...         metadata = BlockMetadata(num_rows=3, size_bytes=24, input_files=None, exec_stats=None)
+    ...         return [ReadTask(lambda: [pa.table({"n": [1, 2, 3]})], metadata)]
+    >>> [task] = Numbers().get_read_tasks(1)
+    >>> [block.num_rows for block in task()]
+    [3]
+    """
+
+    def get_name(self) -> str:
+        """Return the name that plans and statistics show."""
+        return type(self).__name__.removesuffix("Datasource").lstrip("_") or type(self).__name__
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Return how many bytes the source is expected to take as blocks, or None."""
+        return None
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """Cut the source into tasks.
+
+        Args:
+            parallelism: How many tasks are wanted; more or fewer are allowed.
+            per_task_row_limit: No task has to read more rows than this.
+            data_context: The settings of the plan that reads.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has to define get_read_tasks(parallelism)")
+
+    @property
+    def supports_distributed_reads(self) -> bool:
+        """Whether any worker can read; False keeps the reading in the driver's process."""
+        return True
+
+    # What follows is Skate's own.
+
+    def schema(self) -> pa.Schema | None:
+        """Return the schema of the blocks if it can be known without reading data."""
+        return None
+
+    def num_rows(self) -> int | None:
+        """Return the exact number of rows if it can be known without reading data."""
+        return None
+
+    def apply_projection(self, columns: list[str]) -> Datasource | None:
+        """Return a source that reads only these columns, in this order; None if it cannot do better."""
+        return None
+
+    def apply_predicate(self, predicate: Expr) -> tuple[Datasource, Expr | None] | None:
+        """Return a source that reads only matching rows, and what is left to filter; None if it cannot do better."""
+        return None
+
+    def _changed(self, **attributes: Any) -> Any:
+        """Return a copy with some attributes set: what `apply_` methods hand back."""
+        other = copy.copy(self)
+        for name, value in attributes.items():
+            setattr(other, name, value)
+        return other

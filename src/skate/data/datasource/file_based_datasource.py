@@ -1,0 +1,258 @@
+"""Files as a source: one class that finds, opens and names them, to derive readers of formats from."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from skate.data._block import batches
+from skate.data._io import errors, extras, filesystems, line_ranges, partitions, paths, retrying, streams
+from skate.data.block import BlockMetadata
+from skate.data.context import DataContext
+from skate.data.datasource.datasource import Datasource, ReadTask
+from skate.data.datasource.partitioning import Partitioning, PathPartitionFilter, PathPartitionParser
+
+
+@dataclass
+class FileShuffleConfig:
+    """Shuffle the order in which files are read.
+
+    Args:
+        seed: Makes the order the same in every run.
+        reseed_after_execution: Take another order, by the same seed, each time the dataset is executed.
+
+    >>> FileShuffleConfig(seed=7).get_seed(execution_idx=2)
+    9
+    """
+
+    seed: int | None = None
+    reseed_after_execution: bool = True
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and not isinstance(self.seed, int):
+            raise ValueError(f"seed is {self.seed!r}: pass an int, or None for another order each time")
+
+    def get_seed(self, execution_idx: int = 0) -> int | None:
+        """Return the seed for the n-th execution."""
+        if self.seed is None or not self.reseed_after_execution:
+            return self.seed
+        return self.seed + execution_idx
+
+
+Shuffle = Literal["files"] | FileShuffleConfig | None
+
+
+class FileBasedDatasource(Datasource):
+    """Derive from this to read a file format of your own: `_read_stream` is all that is needed.
+
+    Args:
+        paths: Files, folders, globs or URIs.
+        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
+        schema: Of the blocks, if it is known.
+        open_stream_args: `compression` and `buffer_size` for opening.
+        partition_filter: Chooses files by the partition values in their paths.
+        partitioning: Makes columns of the partition values in paths.
+        ignore_missing_paths: Leave out paths that do not exist, instead of raising.
+        shuffle: `"files"`, or a `FileShuffleConfig`, to read the files in random order.
+        include_paths: Add the column `path`.
+        file_extensions: Read only files with one of these endings.
+    """
+
+    _FILE_EXTENSIONS: ClassVar[list[str] | None] = None
+    # Files are opened this many at a time where they are far away: only for formats that hold one row in a file.
+    _NUM_THREADS_PER_TASK: ClassVar[int] = 0
+    # Bytes in blocks for one byte in files.
+    _ENCODING_RATIO: ClassVar[float] = 1.0
+    # What an error calls the format.
+    _KIND: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        paths: paths.Paths,
+        *,
+        filesystem: Any = None,
+        schema: pa.Schema | None = None,
+        open_stream_args: dict[str, Any] | None = None,
+        meta_provider: Any = None,
+        partition_filter: PathPartitionFilter | None = None,
+        partitioning: Partitioning | None = None,
+        ignore_missing_paths: bool = False,
+        shuffle: Shuffle = None,
+        include_paths: bool = False,
+        file_extensions: list[str] | None = None,
+        skip_paths: paths.Paths | None = None,
+    ) -> None:
+        if shuffle is not None and shuffle != "files" and not isinstance(shuffle, FileShuffleConfig):
+            raise ValueError(f"shuffle is {shuffle!r}: use None, 'files' or a FileShuffleConfig")
+        self._schema = schema
+        self._open_args = open_stream_args or {}
+        self._parser = None if partitioning is None else PathPartitionParser(partitioning)
+        self._shuffle = shuffle
+        self._include_paths = include_paths
+        given = _as_list(paths)
+        self._distributed = not any(path.startswith("local:") for path in given)
+        self._filesystem, resolved = _resolve_all(given, filesystem)
+        self._files = _expand(
+            resolved,
+            self._filesystem,
+            extensions=file_extensions if file_extensions is not None else self._FILE_EXTENSIONS,
+            ignore_missing=ignore_missing_paths,
+            keep=None if partition_filter is None else partition_filter.apply,
+            skip=_resolve_all(skip_paths, filesystem or self._filesystem)[1] if skip_paths else (),
+        )
+        self._target: int | None = partitions.DEFAULT_BLOCK_BYTES
+
+    # ------------------------------------------------------------ to override
+
+    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[Any]:
+        """Yield the blocks of one open file.
+
+        Args:
+            f: The file, decompressed.
+            path: Its path.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has to define _read_stream(f, path)")
+
+    def _open_input_source(self, filesystem: pafs.FileSystem, path: str, **open_args: Any) -> pa.NativeFile:
+        """Open a file; a format that has to move about in it opens it with `open_input_file`."""
+        return streams.open_stream(filesystem, path, **open_args)
+
+    def _rows_per_file(self) -> int | None:
+        """Return how many rows each file has, where the format says so."""
+        return None
+
+    def _can_divide(self, file: paths.SourceFile) -> bool:
+        """Whether a file is lines, and can be read from any of them on."""
+        return False
+
+    # ------------------------------------------------------------ the source
+
+    @property
+    def supports_distributed_reads(self) -> bool:
+        """Whether any worker can read; `local://` paths stay in the driver's process."""
+        return self._distributed
+
+    def schema(self) -> pa.Schema | None:
+        """Return the schema, if it was given."""
+        return self._schema
+
+    def num_rows(self) -> int | None:
+        """Return the number of rows where each file has one."""
+        rows = self._rows_per_file()
+        return None if rows is None else rows * len(self._files)
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Return about how many bytes the files take as blocks; None if their sizes are unknown."""
+        sizes = [file.size for file in self._files]
+        if any(size is None for size in sizes):
+            return None
+        return int(sum(size for size in sizes if size is not None) * self._ENCODING_RATIO)
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """Cut the files into consecutive groups of about the same size."""
+        files = line_ranges.divided(self._in_order(data_context), parallelism, self._can_divide)
+        if not files:
+            return []
+        reader = self._changed(_target=(data_context or DataContext.get_current()).target_max_block_size)
+        sizes = [file.read_bytes for file in files]
+        tasks = []
+        for group in partitions.balanced(files, sizes, parallelism):
+            part = reader._changed(_files=group)
+            known = [file.read_bytes for file in group if file.size is not None]
+            metadata = BlockMetadata(
+                num_rows=part.num_rows(),
+                size_bytes=int(sum(known) * self._ENCODING_RATIO) if len(known) == len(group) else None,
+                input_files=list(dict.fromkeys(file.path for file in group)),
+                exec_stats=None,
+            )
+            tasks.append(
+                ReadTask(part._read, metadata, self._schema, per_task_row_limit, identity=identity_of(group))
+            )
+        return tasks
+
+    def _in_order(self, data_context: Any) -> list[paths.SourceFile]:
+        files = list(self._files)
+        if self._shuffle is not None:
+            config = self._shuffle if isinstance(self._shuffle, FileShuffleConfig) else FileShuffleConfig()
+            seed = config.get_seed(getattr(data_context, "_execution_idx", 0))
+            random.Random(seed).shuffle(files)
+        return files
+
+    # ------------------------------------------------------------ reading, in a worker
+
+    def _read(self) -> Iterator[pa.Table]:
+        return partitions.joined(self._blocks(), self._target)
+
+    def _blocks(self) -> Iterator[pa.Table]:
+        if self._NUM_THREADS_PER_TASK <= 1 or len(self._files) == 1 or filesystems.is_local(self._filesystem):
+            for file in self._files:
+                yield from self._blocks_of(file)
+            return
+        with ThreadPoolExecutor(self._NUM_THREADS_PER_TASK) as pool:
+            running: deque[Future[list[pa.Table]]] = deque()
+            try:
+                for file in self._files:
+                    running.append(pool.submit(self._all_blocks_of, file))
+                    if len(running) > self._NUM_THREADS_PER_TASK:
+                        yield from running.popleft().result()
+                while running:
+                    yield from running.popleft().result()
+            finally:
+                for waiting in running:
+                    waiting.cancel()
+
+    def _all_blocks_of(self, file: paths.SourceFile) -> list[pa.Table]:
+        return list(self._blocks_of(file))
+
+    def _blocks_of(self, file: paths.SourceFile) -> Iterator[pa.Table]:
+        kind = self._KIND or self.get_name()
+        try:
+            values = {} if self._parser is None else self._parser(file.path)
+            for block in retrying.iterate(lambda: self._stream(file), f"reading {file.path}"):
+                if values:
+                    block = extras.with_partitions(block, values, self._parser)
+                yield extras.with_path(block, file.path) if self._include_paths else block
+        except Exception as error:
+            made = errors.named(error, kind, file.path)
+            if made is error:
+                raise
+            raise made from error
+
+    def _stream(self, file: paths.SourceFile) -> Iterator[pa.Table]:
+        with self._opened(file) as opened:
+            for block in self._read_stream(opened, file.path):
+                yield block if isinstance(block, pa.Table) else batches.to_block(block)
+
+    def _opened(self, file: paths.SourceFile) -> pa.NativeFile:
+        if file.stop is not None:
+            return line_ranges.open_range(self._filesystem, file)
+        return self._open_input_source(self._filesystem, file.path, **self._open_args)
+
+
+def identity_of(files: list[paths.SourceFile], inside: str = "") -> str | None:
+    """Return a name for exactly these files; None if the filesystem cannot tell one content from another.
+
+    Args:
+        files: What is read.
+        inside: What of them, if not all.
+    """
+    if any(file.size is None and file.changed is None for file in files):
+        return None
+    whole = "\n".join(file.identity for file in files) + inside
+    return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
+
+
+# `paths` is Ray's name for an argument, which hides the module.
+_as_list = paths.as_list
+_resolve_all = paths.resolve_all
+_expand = paths.expand

@@ -1,0 +1,143 @@
+"""Expressions over columns, for `Dataset.filter`, `Dataset.with_column` and their kin.
+
+>>> from skate.data.expressions import col, lit
+>>> (col("price") * col("quantity") > lit(100)).columns() == {"price", "quantity"}
+True
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from skate.data._expressions.calls import PyArrowComputeUDFExpr, UDFExpr
+from skate.data._expressions.errors import (
+    ColumnNotFoundError,
+    ExpressionError,
+    ExpressionTypeError,
+    ExpressionValueError,
+    NotExpressibleError,
+    PredicateSyntaxError,
+)
+from skate.data._expressions.expr import Expr
+from skate.data._expressions.nodes import (
+    AliasExpr,
+    BinaryExpr,
+    ColumnExpr,
+    LiteralExpr,
+    StarExpr,
+    UnaryExpr,
+    UnnestExpr,
+)
+from skate.data._expressions.operations import Operation
+from skate.data._expressions.projection import (
+    expand_projection_exprs,
+    expand_star_exprs,
+    exprlist_to_fields,
+    is_rename_expr,
+)
+from skate.data._expressions.sources import (
+    DownloadExpr,
+    MonotonicallyIncreasingIdExpr,
+    RandomExpr,
+    UUIDExpr,
+)
+from skate.data._expressions.udfs import pyarrow_udf, udf
+from skate.data.datatype import DataType
+
+if TYPE_CHECKING:
+    import pyarrow.fs
+
+__all__ = [
+    "AliasExpr",
+    "BinaryExpr",
+    "ColumnExpr",
+    "ColumnNotFoundError",
+    "DataType",
+    "DownloadExpr",
+    "Expr",
+    "ExpressionError",
+    "ExpressionTypeError",
+    "ExpressionValueError",
+    "LiteralExpr",
+    "MonotonicallyIncreasingIdExpr",
+    "NotExpressibleError",
+    "Operation",
+    "PredicateSyntaxError",
+    "PyArrowComputeUDFExpr",
+    "RandomExpr",
+    "StarExpr",
+    "UDFExpr",
+    "UUIDExpr",
+    "UnaryExpr",
+    "UnnestExpr",
+    "col",
+    "download",
+    "expand_projection_exprs",
+    "expand_star_exprs",
+    "exprlist_to_fields",
+    "is_rename_expr",
+    "lit",
+    "monotonically_increasing_id",
+    "pyarrow_udf",
+    "random",
+    "star",
+    "udf",
+    "unnest",
+    "uuid",
+]
+
+
+def col(name: str) -> ColumnExpr:
+    """Read a column.
+
+    >>> col("age") >= 18
+    GE
+        ├── left: COL('age')
+        └── right: LIT(18)
+    """
+    return ColumnExpr(name)
+
+
+def lit(value: Any) -> LiteralExpr:
+    """Hold one value for all rows; beside an operator, a plain value does the same."""
+    return LiteralExpr(value)
+
+
+def star() -> StarExpr:
+    """Stand for every column of the input, in a list of expressions."""
+    return StarExpr()
+
+
+def unnest(expr: Expr) -> UnnestExpr:
+    """Stand for one column for each field of a column of records, in a list of expressions."""
+    return UnnestExpr(expr)
+
+
+def download(uri_column_name: str, *, filesystem: pyarrow.fs.FileSystem | None = None) -> DownloadExpr:
+    """Read what the URIs in a column name, as bytes; null where that fails.
+
+    Args:
+        uri_column_name: The column: paths, or URIs such as `file://`, `https://` and `s3://`.
+        filesystem: Where to read from; without one, each URI says.
+    """
+    return DownloadExpr(uri_column_name, filesystem)
+
+
+def monotonically_increasing_id() -> MonotonicallyIncreasingIdExpr:
+    """Number the rows with integers that increase, with gaps between the parts of a dataset."""
+    return MonotonicallyIncreasingIdExpr()
+
+
+def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> RandomExpr:
+    """Draw a number from 0 up to, and without, 1 for each row.
+
+    Args:
+        seed: What the numbers start from; without one they are different each time.
+        reseed_after_execution: Whether a seed gives other numbers when the dataset is executed again.
+    """
+    return RandomExpr(seed, reseed_after_execution)
+
+
+def uuid() -> UUIDExpr:
+    """Make a random UUID (version 4) for each row, as text."""
+    return UUIDExpr()

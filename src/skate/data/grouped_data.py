@@ -1,0 +1,155 @@
+"""Rows that belong together by the values of some columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from skate.data import aggregate as aggregates
+from skate.data._compute import compute_of
+from skate.data._dataset.mapping import udf_of
+from skate.data._exec.failures import Failures
+from skate.data._expressions import evaluate
+from skate.data._plan import nodes
+from skate.data.expressions import Expr, star
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from skate.data.dataset import Dataset
+
+__all__ = ["GroupedData"]
+
+
+class GroupedData:
+    """The groups of a dataset, made by `Dataset.groupby`. Results are sorted by the keys."""
+
+    def __init__(self, dataset: Any, key: str | list[str] | None, num_partitions: int | None = None) -> None:
+        self._dataset: Dataset = dataset
+        self._key = key
+        if key is not None and not isinstance(key, (str, list, tuple)):
+            raise ValueError(
+                f"groupby takes the name of a column, or a list of names, not {type(key).__name__}"
+            )
+        self._keys: tuple[str, ...] = () if key is None else (key,) if isinstance(key, str) else tuple(key)
+        self._parts = num_partitions
+        dataset._check_keys("group", self._keys)
+
+    def __repr__(self) -> str:
+        return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
+
+    def aggregate(self, *aggs: Any) -> Dataset:
+        """Make one row out of each group.
+
+        Args:
+            *aggs: What to compute: objects of `skate.data.aggregate`.
+
+        >>> import skate
+        >>> from skate.data.aggregate import Count, Max
+        >>> ds = skate.data.from_items([{"k": 1, "v": 5}, {"k": 2, "v": 7}, {"k": 1, "v": 6}])
+        >>> ds.groupby("k").aggregate(Count(), Max("v")).take_all()
+        [{'k': 1, 'count()': 2, 'max(v)': 6}, {'k': 2, 'count()': 1, 'max(v)': 7}]
+        """
+        if not aggs:
+            raise ValueError("Aggregate requires at least one aggregation.")
+        return self._dataset._then(nodes.Aggregate(self._dataset._node, self._keys, aggs))
+
+    def map_groups(
+        self,
+        fn: Callable[..., Any] | type,
+        *,
+        zero_copy_batch: bool = True,
+        compute: Any = None,
+        batch_format: str | None = "default",
+        fn_args: Iterable[Any] | None = None,
+        fn_kwargs: dict[str, Any] | None = None,
+        fn_constructor_args: Iterable[Any] | None = None,
+        fn_constructor_kwargs: dict[str, Any] | None = None,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        memory: float | None = None,
+        concurrency: Any = None,
+        on_error: str = "raise",
+        ray_remote_args_fn: Callable[[], dict[str, Any]] | None = None,
+        **ray_remote_args: Any,
+    ) -> Dataset:
+        """Call a function with all rows of each group, as one batch.
+
+        Args:
+            fn: Takes a batch, and returns or yields batches; arguments as in `Dataset.map_batches`.
+
+        >>> import skate
+        >>> ds = skate.data.from_items([{"k": 1, "v": 5}, {"k": 2, "v": 7}, {"k": 1, "v": 6}])
+        >>> largest = lambda group: {"k": group["k"][:1], "most": [group["v"].max()]}
+        >>> ds.groupby("k").map_groups(largest).take_all()
+        [{'k': 1, 'most': 6}, {'k': 2, 'most': 7}]
+        """
+        udf = udf_of(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
+        options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args}
+        where = compute_of(udf.is_class, compute, concurrency, options, ray_remote_args_fn)
+        failures = Failures(on_error, f"MapGroups({udf.name})")
+        node = nodes.MapGroups(
+            self._dataset._node,
+            self._keys,
+            udf,
+            batch_format,
+            not zero_copy_batch,
+            failures,
+            where,
+            self._parts,
+        )
+        return self._dataset._then(node)
+
+    def with_column(self, column_name: str, expr: Any, **ray_remote_args: Any) -> Dataset:
+        """Add a column by an expression that is evaluated for each group by itself.
+
+        >>> import skate
+        >>> from skate.data.expressions import col
+        >>> ds = skate.data.from_items([{"k": 1, "v": 5}, {"k": 2, "v": 7}])
+        >>> ds.groupby("k").with_column("more", col("v") + 1).take_all()
+        [{'k': 1, 'v': 5, 'more': 6}, {'k': 2, 'v': 7, 'more': 8}]
+        """
+        if not isinstance(expr, Expr):
+            raise TypeError(f"with_column takes an expression, not {type(expr).__name__}")
+        added = (star(), expr.alias(column_name))
+        return self.map_groups(partial(_projected, added), batch_format="pyarrow", **ray_remote_args)
+
+    def count(self) -> Dataset:
+        """Count the rows of each group.
+
+        >>> import skate
+        >>> skate.data.from_items([1, 1, 2]).groupby("item").count().take_all()
+        [{'item': 1, 'count()': 2}, {'item': 2, 'count()': 1}]
+        """
+        return self.aggregate(aggregates.Count())
+
+    def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """Sum one column or more of each group."""
+        return self._over(aggregates.Sum, on, ignore_nulls=ignore_nulls)
+
+    def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """Find the smallest value of one column or more in each group."""
+        return self._over(aggregates.Min, on, ignore_nulls=ignore_nulls)
+
+    def max(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """Find the largest value of one column or more in each group."""
+        return self._over(aggregates.Max, on, ignore_nulls=ignore_nulls)
+
+    def mean(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
+        """Compute the mean of one column or more in each group."""
+        return self._over(aggregates.Mean, on, ignore_nulls=ignore_nulls)
+
+    def std(self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
+        """Compute the standard deviation of one column or more in each group."""
+        return self._over(aggregates.Std, on, ddof=ddof, ignore_nulls=ignore_nulls)
+
+    def _over(self, kind: Any, on: str | list[str] | None, **options: Any) -> Dataset:
+        columns = [on] if isinstance(on, str) else on
+        if columns is None:
+            columns = [name for name in self._dataset.columns() or [] if name not in self._keys]
+        return self.aggregate(*(kind(column, **options) for column in columns))
+
+
+def _projected(expressions: tuple[Any, ...], group: pa.Table) -> pa.Table:
+    return evaluate.project(group, expressions)

@@ -1,0 +1,174 @@
+"""Iterating over a dataset, or over one part of it, any number of times."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skate.data import _tensors
+from skate.data._iterating import Again, each_batch, each_row
+from skate.data._optional import load
+
+if TYPE_CHECKING:
+    from skate.data._schema import Schema
+    from skate.data.context import DataContext
+    from skate.data.dataset import MaterializedDataset
+
+__all__ = ["DataIterator"]
+
+
+class DataIterator(abc.ABC):
+    """Gives the rows of a dataset, or of a part of it, each time it is iterated over.
+
+    `Dataset.iterator()` and `Dataset.streaming_split()` return these. They can be passed to tasks and actors.
+    """
+
+    @abc.abstractmethod
+    def _blocks(self) -> Iterator[pa.Table]:
+        """Yield the blocks of all rows, once."""
+
+    @abc.abstractmethod
+    def schema(self) -> Schema | None:
+        """Return the columns of the dataset."""
+
+    @abc.abstractmethod
+    def stats(self) -> str:
+        """Return what the latest iteration has done, as text."""
+
+    @abc.abstractmethod
+    def get_context(self) -> DataContext:
+        """Return the settings of the dataset."""
+
+    def iter_rows(self) -> Iterable[dict[str, Any]]:
+        """Return an iterable over rows, each a dict."""
+        return Again(lambda: each_row(self._blocks()))
+
+    def iter_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        batch_format: str | None = "default",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+        _collate_fn: Callable[[Any], Any] | None = None,
+        _finalize_fn: Callable[[Any], Any] | None = None,
+    ) -> Iterable[Any]:
+        """Return an iterable over batches.
+
+        Args:
+            prefetch_batches: Batches that a thread prepares ahead.
+            batch_size: Rows in a batch; None gives a block at a time.
+            batch_format: What a batch is: "numpy" (a dict of arrays, the default), "pandas", "pyarrow", "polars".
+            drop_last: Leave out a last batch that has fewer rows.
+            local_shuffle_buffer_size: Draw batches at random from at least as many rows.
+            local_shuffle_seed: The same seed gives the same batches.
+        """
+        _check(batch_size, prefetch_batches)
+
+        def start() -> Iterator[Any]:
+            batches = each_batch(
+                self._blocks(),
+                batch_size=batch_size,
+                batch_format=batch_format,
+                drop_last=drop_last,
+                shuffle_buffer=local_shuffle_buffer_size,
+                shuffle_seed=local_shuffle_seed,
+                prefetch=prefetch_batches,
+                finish=_collate_fn,
+            )
+            return batches if _finalize_fn is None else map(_finalize_fn, batches)
+
+        return Again(start)
+
+    def iter_torch_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        dtypes: Any = None,
+        device: Any = "auto",
+        collate_fn: Any = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+        pin_memory: bool = False,
+    ) -> Iterable[Any]:
+        """Return an iterable over batches of torch tensors.
+
+        Args:
+            prefetch_batches: Batches that a thread prepares ahead.
+            batch_size: Rows in a batch; None gives a block at a time.
+            dtypes: The type of all tensors, or of each column's by its name.
+            device: Where the tensors go; "auto" is the device of the training worker.
+            collate_fn: Makes what is given out of a batch, instead: a function of a dict of arrays, or a CollateFn.
+            drop_last: Leave out a last batch that has fewer rows.
+            local_shuffle_buffer_size: Draw batches at random from at least as many rows.
+            local_shuffle_seed: The same seed gives the same batches.
+            pin_memory: Put tensors into memory that a GPU can copy from while the program goes on.
+        """
+        batch_format, make, move = _tensors.finisher(dtypes, device, collate_fn, pin_memory)
+        return self.iter_batches(
+            prefetch_batches=prefetch_batches,
+            batch_size=batch_size,
+            batch_format=batch_format,
+            drop_last=drop_last,
+            local_shuffle_buffer_size=local_shuffle_buffer_size,
+            local_shuffle_seed=local_shuffle_seed,
+            _collate_fn=make,
+            _finalize_fn=move,
+        )
+
+    def iter_tf_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        dtypes: Any = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+    ) -> Iterable[Any]:
+        """Return an iterable over batches of TensorFlow tensors; arguments as in `iter_torch_batches`."""
+        tensorflow = load("tensorflow", "iter_tf_batches")
+
+        def make(batch: dict[str, Any]) -> dict[str, Any]:
+            def dtype_of(name: str) -> Any:
+                return dtypes.get(name) if isinstance(dtypes, dict) else dtypes
+
+            return {
+                name: tensorflow.convert_to_tensor(values, dtype=dtype_of(name))
+                for name, values in batch.items()
+            }
+
+        return self.iter_batches(
+            prefetch_batches=prefetch_batches,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            local_shuffle_buffer_size=local_shuffle_buffer_size,
+            local_shuffle_seed=local_shuffle_seed,
+            _collate_fn=make,
+        )
+
+    def materialize(self) -> MaterializedDataset:
+        """Return a dataset of the rows, which are kept."""
+        from skate.data.dataset import materialized
+
+        return materialized(self._blocks(), self.get_context())
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            f"{type(self).__name__} object is not iterable: say whether rows or batches are wanted, with "
+            "`iter_rows()` or `iter_batches()`"
+        )
+
+
+def _check(batch_size: int | None, prefetch_batches: int) -> None:
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, or None for a block at a time; it is {batch_size}")
+    if prefetch_batches < 0:
+        raise ValueError(f"prefetch_batches must not be negative, it is {prefetch_batches}")

@@ -1,0 +1,408 @@
+"""Preprocessors: transformations that are fitted to one dataset and applied to others, and to single batches."""
+
+from __future__ import annotations
+
+import abc
+import base64
+import enum
+import pickle
+import warnings
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from skate.data._block import batches, frames
+from skate.data._preprocessors import options, registry
+from skate.data._preprocessors.statistics import StatComputationPlan
+from skate.data.constants import TENSOR_COLUMN_NAME
+from skate.data.util.data_batch_conversion import BatchFormat
+
+if TYPE_CHECKING:
+    from skate.data.dataset import Dataset
+
+__all__ = ["Preprocessor", "PreprocessorNotFittedException", "SerializablePreprocessorBase"]
+
+
+class PreprocessorNotFittedException(RuntimeError):
+    """A preprocessor was used that has to be fitted before."""
+
+
+class Preprocessor(abc.ABC):
+    """A transformation of rows that may depend on statistics of a dataset.
+
+    To write one, override `_fit`, which either sets `self.stats_` or asks for aggregates with
+    `self.stat_computation_plan`, and one of `_transform_pandas`, `_transform_numpy` and `_transform_arrow`. One that
+    needs no statistics has `_is_fittable = False` instead of `_fit`.
+
+    >>> import skate
+    >>> from skate.data.aggregate import Max
+    >>> class Share(Preprocessor):
+    ...     def _fit(self, ds):
+    ...         self.stat_computation_plan.add_aggregator(aggregator_fn=Max, columns=["id"])
+    ...         return self
+    ...
+    ...     def _transform_numpy(self, batch):
+    ...         return {"share": batch["id"] / self.stats_["max(id)"]}
+    >>> Share().fit_transform(skate.data.range(3)).take_all()
+    [{'share': 0.0}, {'share': 0.5}, {'share': 1.0}]
+    """
+
+    class FitStatus(enum.StrEnum):
+        """Whether a preprocessor has been fitted, or has to be."""
+
+        NOT_FITTABLE = "NOT_FITTABLE"
+        NOT_FITTED = "NOT_FITTED"
+        PARTIALLY_FITTED = "PARTIALLY_FITTED"
+        FITTED = "FITTED"
+
+    _is_fittable = True
+    _fitted = False
+    stats_: Any
+
+    def __init__(self) -> None:
+        self.stats_ = {}
+
+    @property
+    def stat_computation_plan(self) -> StatComputationPlan:
+        """The aggregates that `_fit` asks for; they are computed in one pass when it returns."""
+        plan: StatComputationPlan = vars(self).setdefault("_stat_computation_plan", StatComputationPlan())
+        return plan
+
+    def fit_status(self) -> Preprocessor.FitStatus:
+        """Return whether the preprocessor has been fitted, or has to be."""
+        if not self._is_fittable:
+            return Preprocessor.FitStatus.NOT_FITTABLE
+        if self._check_has_fitted_state():
+            return Preprocessor.FitStatus.FITTED
+        return Preprocessor.FitStatus.NOT_FITTED
+
+    def has_stats(self) -> bool:
+        """Return whether there are statistics to transform with."""
+        return bool(vars(self).get("stats_"))
+
+    def fit(self, ds: Dataset) -> Preprocessor:
+        """Compute the statistics that the preprocessor needs; return the preprocessor.
+
+        Args:
+            ds: What they are computed of. One that needs none leaves it alone.
+        """
+        status = self.fit_status()
+        if status is Preprocessor.FitStatus.NOT_FITTABLE:
+            return self
+        if status is not Preprocessor.FitStatus.NOT_FITTED:
+            warnings.warn(f"{self!r} was fitted before: its statistics are computed anew.", stacklevel=2)
+        return self._fit_anew(ds)
+
+    def fit_transform(
+        self,
+        ds: Dataset,
+        *,
+        transform_num_cpus: float | None = None,
+        transform_memory: float | None = None,
+        transform_batch_size: int | None = None,
+        transform_concurrency: int | None = None,
+    ) -> Dataset:
+        """Fit the preprocessor to a dataset, and return the dataset transformed.
+
+        Args:
+            ds: The dataset.
+            transform_num_cpus: As `num_cpus` of `transform`, and so on.
+            transform_memory: As `memory` of `transform`.
+            transform_batch_size: As `batch_size` of `transform`.
+            transform_concurrency: As `concurrency` of `transform`.
+        """
+        fitted = self.fit(ds)
+        return fitted.transform(
+            ds,
+            num_cpus=transform_num_cpus,
+            memory=transform_memory,
+            batch_size=transform_batch_size,
+            concurrency=transform_concurrency,
+        )
+
+    def transform(
+        self,
+        ds: Dataset,
+        *,
+        batch_size: int | None = None,
+        num_cpus: float | None = None,
+        memory: float | None = None,
+        concurrency: int | None = None,
+    ) -> Dataset:
+        """Return a dataset transformed. Nothing is done before somebody wants its rows.
+
+        Args:
+            ds: The dataset.
+            batch_size: Rows that are transformed at a time; a block if not given.
+            num_cpus: CPUs that each task takes.
+            memory: Bytes that each task takes.
+            concurrency: How many tasks at a time.
+
+        Raises:
+            PreprocessorNotFittedException: `fit` has to be called before.
+            NotImplementedError: The class does not say how to transform.
+        """
+        self._check_fitted("transform")
+        return self._transform(
+            ds, batch_size=batch_size, num_cpus=num_cpus, memory=memory, concurrency=concurrency
+        )
+
+    def transform_batch(self, data: Any) -> Any:
+        """Return one batch transformed, in this process.
+
+        Args:
+            data: A DataFrame of pandas, a table of pyarrow, a dict of arrays, or an array.
+
+        Returns:
+            A batch in the format that the preprocessor works with, which may not be that of `data`.
+
+        Raises:
+            PreprocessorNotFittedException: `fit` has to be called before.
+            ValueError: `data` is nothing of this kind.
+        """
+        self._check_fitted("transform_batch")
+        if not (frames.is_pandas(data) or isinstance(data, pa.Table | np.ndarray | dict)):
+            raise ValueError(
+                "transform_batch takes a pandas DataFrame, a pyarrow Table, a dict of ndarrays or an ndarray, not"
+                f" {type(data).__name__}"
+            )
+        return self._transform_batch(data)
+
+    @classmethod
+    def preferred_batch_format(cls) -> BatchFormat:
+        """Return the format to transform in, where a class can do it in several."""
+        return BatchFormat.PANDAS
+
+    def get_input_columns(self) -> list[str]:
+        """Return the columns that are read."""
+        return list(getattr(self, "columns", None) or [])
+
+    def get_output_columns(self) -> list[str]:
+        """Return the columns that are written."""
+        return list(getattr(self, "output_columns", None) or self.get_input_columns())
+
+    def serialize(self) -> str | bytes:
+        """Return the preprocessor as something to keep in a file, for `deserialize`."""
+        return base64.b64encode(cloudpickle.dumps(self)).decode("ascii")
+
+    @staticmethod
+    def deserialize(serialized: str | bytes) -> Preprocessor:
+        """Return the preprocessor that `serialize` was called on. It runs code from the data: load your own only."""
+        loaded: Preprocessor = pickle.loads(base64.b64decode(serialized))
+        return loaded
+
+    # What classes override.
+
+    def _fit(self, ds: Dataset) -> Preprocessor:
+        raise NotImplementedError(
+            f"{type(self).__name__} has nothing to fit: define _fit(self, ds), or set _is_fittable = False"
+        )
+
+    def _transform_pandas(self, df: Any) -> Any:
+        raise NotImplementedError
+
+    def _transform_numpy(self, np_data: Any) -> Any:
+        raise NotImplementedError
+
+    def _transform_arrow(self, table: pa.Table) -> pa.Table:
+        raise NotImplementedError
+
+    def _get_transform_config(self) -> dict[str, Any]:
+        """Return options of `Dataset.map_batches` that this preprocessor needs."""
+        return {}
+
+    def _fit_data(self, ds: Dataset) -> Dataset:
+        """Return what the statistics that `_fit` asks for are computed of."""
+        return ds
+
+    def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return what to keep of the statistics that `_fit` asked for."""
+        return found
+
+    # How they are used.
+
+    def _check_has_fitted_state(self) -> bool:
+        # By convention, what is fitted has a name that ends with an underscore.
+        kept = [
+            value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")
+        ]
+        return self._fitted or any(
+            value is not None and not (isinstance(value, dict) and not value) for value in kept
+        )
+
+    def _check_fitted(self, method: str) -> None:
+        fitted = (Preprocessor.FitStatus.FITTED, Preprocessor.FitStatus.NOT_FITTABLE)
+        if self.fit_status() not in fitted:
+            raise PreprocessorNotFittedException(
+                f"{self!r} has to be fitted before {method}: call fit(dataset), or fit_transform(dataset)"
+            )
+
+    def _fit_anew(self, ds: Dataset) -> Preprocessor:
+        self.stats_ = {}
+        self._fitted = False
+        self.stat_computation_plan.reset()
+        fitted = self._fit(ds)
+        if len(fitted.stat_computation_plan):
+            fitted.stats_ = fitted._finish_fit(fitted.stat_computation_plan.compute(fitted._fit_data(ds)))
+        fitted._fitted = True
+        return fitted
+
+    def _determine_transform_to_use(self) -> BatchFormat:
+        """Return the format of the batches that are transformed.
+
+        Raises:
+            NotImplementedError: The class says for none how to transform it.
+        """
+        implemented = [each for each in BatchFormat if _overrides(type(self), f"_transform_{each}")]
+        if not implemented:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not say how to transform: define _transform_pandas, _transform_numpy or"
+                " _transform_arrow"
+            )
+        preferred = self.preferred_batch_format()
+        return preferred if preferred in implemented else implemented[0]
+
+    def _transform(self, ds: Dataset, **given: Any) -> Dataset:
+        batch_format = BatchFormat(self._determine_transform_to_use())
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return ds.map_batches(
+            Transform(self, batch_format),
+            batch_format="pyarrow" if batch_format is BatchFormat.ARROW else batch_format.value,
+            zero_copy_batch=True,
+            **{**self._get_transform_config(), **chosen},
+        )
+
+    def _transform_batch(self, data: Any) -> Any:
+        batch_format = BatchFormat(self._determine_transform_to_use())
+        if batch_format is BatchFormat.NUMPY:
+            is_numpy = isinstance(data, dict | np.ndarray)
+            return self._transform_numpy(data if is_numpy else batches.to_batch(_block(data), "numpy"))
+        if batch_format is BatchFormat.PANDAS:
+            is_frame = frames.is_pandas(data)
+            return self._transform_pandas(data if is_frame else batches.to_batch(_block(data), "pandas"))
+        made = self._transform_arrow(_block(data))
+        return batches.to_batch(made, "pandas") if frames.is_pandas(data) else made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_stat_computation_plan"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+
+class SerializablePreprocessorBase(Preprocessor, abc.ABC):
+    """A preprocessor that is saved as its options and statistics, apart from its code.
+
+    A later version of its class can load it, wherever the class is then. Those that come with Skate are of this kind;
+    for your own, see `skate.data.preprocessors.version_support.SerializablePreprocessor`.
+    """
+
+    MAGIC_CLOUDPICKLE: ClassVar[bytes] = b"CPKL:"
+    SERIALIZER_FORMAT_VERSION: ClassVar[int] = 1
+
+    _version: ClassVar[int] = 0
+    _class_id: ClassVar[str | None] = None
+
+    @classmethod
+    def get_preprocessor_class_id(cls) -> str:
+        """Return the name that instances are saved under."""
+        # A subclass is not what it inherits from: it needs a name of its own.
+        return vars(cls).get("_class_id") or cls.__name__
+
+    @classmethod
+    def set_preprocessor_class_id(cls, identifier: str) -> None:
+        """Set the name that instances are saved under."""
+        cls._class_id = identifier
+
+    @classmethod
+    def get_version(cls) -> int:
+        """Return the version of what instances save."""
+        return cls._version
+
+    @classmethod
+    def set_version(cls, version: int) -> None:
+        """Set the version of what instances save."""
+        cls._version = version
+
+    def serialize(self) -> bytes:
+        """Return the preprocessor as bytes to keep in a file, for `deserialize`.
+
+        >>> from skate.data.preprocessors import Normalizer
+        >>> SerializablePreprocessorBase.deserialize(Normalizer(["a", "b"]).serialize())
+        Normalizer(columns=['a', 'b'], norm='l2', output_columns=['a', 'b'])
+        """
+        saved = {
+            "type": self.get_preprocessor_class_id(),
+            "version": self.get_version(),
+            "fields": self._get_serializable_fields(),
+            "stats": self._get_stats(),
+            "serializer_format_version": self.SERIALIZER_FORMAT_VERSION,
+        }
+        return self.MAGIC_CLOUDPICKLE + bytes(cloudpickle.dumps(saved))
+
+    @staticmethod
+    def deserialize(serialized: str | bytes) -> Preprocessor:
+        """Return the preprocessor that `serialize` was called on. It runs code from the data: load your own only.
+
+        Raises:
+            ValueError: These are no bytes of a preprocessor.
+            UnknownPreprocessorError: Its class is not known here.
+        """
+        magic = SerializablePreprocessorBase.MAGIC_CLOUDPICKLE
+        if isinstance(serialized, str):
+            return Preprocessor.deserialize(serialized)
+        if not serialized.startswith(magic):
+            raise ValueError(
+                f"this is no preprocessor: the bytes start with {serialized[:20]!r}, and not with {magic!r}"
+            )
+        saved = pickle.loads(serialized[len(magic) :])
+        cls: Any = registry.class_named(saved["type"])
+        made: SerializablePreprocessorBase = cls.__new__(cls)
+        made._set_serializable_fields(saved["fields"], saved["version"])
+        made._set_stats(saved["stats"])
+        return made
+
+    def _get_serializable_fields(self) -> dict[str, Any]:
+        """Return what to save besides the statistics."""
+        fields = {name: getattr(self, name) for name in options.options_of(type(self))}
+        return {**fields, "_fitted": self._fitted} if self._is_fittable else fields
+
+    def _set_serializable_fields(self, fields: dict[str, Any], version: int) -> None:
+        """Take over what was saved, by this version of the class or an earlier one."""
+        self.__setstate__(fields)
+
+    def _get_stats(self) -> dict[str, Any]:
+        """Return the statistics to save."""
+        return vars(self).get("stats_") or {}
+
+    def _set_stats(self, stats: dict[str, Any]) -> None:
+        """Take over statistics that were saved."""
+        self.stats_ = stats
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(options.restored(type(self), state))
+
+    def __repr__(self) -> str:
+        return options.described(self)
+
+
+class Transform:
+    """What a dataset calls with each batch. It has the preprocessor's name, which progress and statistics show."""
+
+    def __init__(self, preprocessor: Preprocessor, batch_format: BatchFormat) -> None:
+        self._preprocessor = preprocessor
+        self._method = f"_transform_{batch_format}"
+        self.__name__ = type(preprocessor).__name__
+
+    def __call__(self, batch: Any) -> Any:
+        return getattr(self._preprocessor, self._method)(batch)
+
+
+def _overrides(cls: type, method: str) -> bool:
+    return getattr(cls, method) is not getattr(Preprocessor, method)
+
+
+def _block(data: Any) -> pa.Table:
+    return batches.to_block({TENSOR_COLUMN_NAME: data} if isinstance(data, np.ndarray) else data)

@@ -1,0 +1,140 @@
+"""Putting columns together into one column of vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skate.data._block import objects, tensors, values
+from skate.data._block.columns import from_values
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, holds_lists
+from skate.data._preprocessors.options import Option, options_of
+from skate.data._preprocessors.registry import SerializablePreprocessor
+
+__all__ = ["Concatenator"]
+
+
+@SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.concatenator")
+class Concatenator(ColumnPreprocessor):
+    """Put columns together into one column of vectors, and leave them out. Null becomes NaN.
+
+    Args:
+        columns: The columns, in the order of the vector.
+        output_column_name: Where the vectors go: a column after all others.
+        dtype: The NumPy type of the vectors; one that holds all the columns' values if not given.
+        raise_if_missing: Accepted; a column that is missing is an error, as other vectors would come out.
+        flatten: Whether the elements of columns of lists or tensors become elements of the vector. If not, the
+            lists do, and the vector is one of Python objects.
+
+    Raises:
+        ValueError: There are no columns.
+
+    >>> import skate
+    >>> ds = skate.data.from_items([{"x": 1, "y": 2.5, "label": "a"}])
+    >>> Concatenator(["y", "x"], dtype=np.float32).transform(ds).take_all()
+    [{'label': 'a', 'concat_out': array([2.5, 1. ], dtype=float32)}]
+    """
+
+    _is_fittable = False
+
+    columns = Option[list[str]]()
+    output_column_name = Option("concat_out")
+    dtype = Option[Any](None)
+    raise_if_missing = Option(False)
+    flatten = Option(False)
+
+    def __init__(
+        self,
+        columns: list[str],
+        output_column_name: str = "concat_out",
+        dtype: npt.DTypeLike | None = None,
+        raise_if_missing: bool = False,
+        flatten: bool = False,
+    ) -> None:
+        super().__init__()
+        if not columns:
+            raise ValueError("Concatenator needs one column or more: columns=['a', 'b']")
+        self._columns = columns
+        self._output_column_name = output_column_name
+        self._dtype = dtype
+        self._raise_if_missing = raise_if_missing
+        self._flatten = flatten
+
+    def get_output_columns(self) -> list[str]:
+        """Return the one column that is written."""
+        return [self.output_column_name]
+
+    def _left_out(self) -> list[str]:
+        return self.columns
+
+    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+        missing = [name for name in self.columns if name not in table.column_names]
+        if missing:
+            raise ValueError(
+                f"{self!r} has nothing to put where {', '.join(map(repr, missing))} belongs: the batch has no such"
+                " column"
+            )
+        columns = [table.column(name) for name in self.columns]
+        if not any(map(holds_lists, columns)):
+            vectors = _stacked(columns, self.dtype)
+        elif self.flatten:
+            vectors = _flattened(columns, self.dtype)
+        elif self.dtype is None:
+            vectors = _of_objects(columns)
+        else:
+            raise ValueError(
+                f"a vector of {np.dtype(self.dtype)} cannot have lists for elements: set flatten=True, or no dtype"
+            )
+        return {self.output_column_name: vectors}
+
+    def __repr__(self) -> str:
+        defaults = vars(Concatenator(["_"]))
+        parts = [
+            f"{name}={getattr(self, name)!r}"
+            for name in options_of(type(self))
+            if getattr(self, name) != defaults[f"_{name}"]
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _stacked(columns: list[pa.ChunkedArray], dtype: Any) -> pa.Array:
+    """Return one vector for each row of columns that hold one value each."""
+    arrays = [values.to_ndarray(column) for column in columns]
+    if any(array.dtype == object for array in arrays) and dtype is None:
+        return _of_objects(columns)
+    dtype = np.result_type(*arrays) if dtype is None else dtype
+    return tensors.from_ndarray(np.stack([array.astype(dtype) for array in arrays], axis=1))
+
+
+def _flattened(columns: list[pa.ChunkedArray], dtype: Any) -> pa.Array:
+    """Return one vector for each row, of all elements of the lists in it."""
+    flat = [_matrix(column) for column in columns]
+    if all(each is not None for each in flat):
+        joined = np.concatenate([each for each in flat if each is not None], axis=1)
+        return tensors.from_ndarray(joined if dtype is None else joined.astype(dtype))
+    rows = zip(*(values.to_list(column) for column in columns), strict=True)
+    vectors = [np.concatenate([np.ravel(value) for value in row]) for row in rows]
+    return from_values([each if dtype is None else each.astype(dtype) for each in vectors], "")
+
+
+def _matrix(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
+    """Return a column as a matrix with a row for each value, if they all have the same length."""
+    if tensors.is_tensor(column.type) or not holds_lists(column):
+        array = values.to_ndarray(column)
+        return None if array.dtype == object else array.reshape(len(array), math.prod(array.shape[1:]))
+    lengths = pc.min_max(pc.list_value_length(column)).as_py()
+    if column.null_count or lengths["min"] != lengths["max"]:
+        return None
+    array = values.to_ndarray(pc.list_flatten(column))
+    return None if array.dtype == object else array.reshape(len(column), lengths["max"] or 0)
+
+
+def _of_objects(columns: list[pa.ChunkedArray]) -> pa.Array:
+    """Return one vector of Python objects for each row."""
+    rows = zip(*(values.to_list(column) for column in columns), strict=True)
+    return objects.from_objects([tensors.object_array(row) for row in rows])

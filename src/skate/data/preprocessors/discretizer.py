@@ -1,0 +1,235 @@
+"""Putting numbers into bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from skate.data._optional import load
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of
+from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.registry import SerializablePreprocessor
+from skate.data.aggregate import Max, Min
+from skate.data.preprocessor import Preprocessor
+
+if TYPE_CHECKING:
+    from skate.data.dataset import Dataset
+
+__all__ = ["CustomKBinsDiscretizer", "UniformKBinsDiscretizer"]
+
+# By how much of their range pandas widens bins so that the value on an open edge is in one of them.
+_WIDER = 0.001
+
+
+class _Discretizer(ColumnPreprocessor):
+    """What both do once the edges are known."""
+
+    columns = Option[list[str]]()
+    bins = Option[Any]()
+    right = Option(True)
+    include_lowest = Option(False)
+    duplicates = Option("raise")
+    dtypes = Option[dict[str, Any] | None](None)
+    output_columns = Option[list[str]](like="columns")
+
+    def __init__(
+        self,
+        columns: list[str],
+        bins: Any,
+        *,
+        right: bool = True,
+        include_lowest: bool = False,
+        duplicates: str = "raise",
+        dtypes: dict[str, Any] | None = None,
+        output_columns: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._columns = columns
+        self._bins = bins
+        self._right = right
+        self._include_lowest = include_lowest
+        self._duplicates = duplicates
+        self._dtypes = dtypes
+        self._output_columns = matching_outputs(columns, output_columns)
+
+    def _edges(self, column: str) -> Any:
+        raise NotImplementedError
+
+    def _of_column(self, column: str) -> Any:
+        """Return what `bins` says about a column."""
+        if not isinstance(self.bins, dict):
+            return self.bins
+        missing = [name for name in self.columns if name not in self.bins]
+        if missing:
+            raise ValueError(
+                f"bins says nothing about {', '.join(map(repr, missing))}: give bins for each column, or one for all"
+            )
+        return self.bins[column]
+
+    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+        return {
+            output: self._binned(numbers_of(table, name, self), name)
+            for name, output in zip(self.columns, self.output_columns, strict=True)
+        }
+
+    def _binned(self, numbers: npt.NDArray[Any], column: str) -> pa.Array:
+        pandas = load("pandas", type(self).__name__)
+        edges = self._edges(column)
+        dtype = (self.dtypes or {}).get(column)
+        if isinstance(edges, pandas.IntervalIndex):
+            codes = pandas.cut(pandas.Series(numbers), edges).cat.codes.to_numpy()
+        else:
+            codes = pandas.cut(
+                pandas.Series(numbers),
+                np.asarray(edges),
+                labels=False,
+                right=self.right,
+                include_lowest=self.include_lowest,
+                duplicates=self.duplicates,
+            )
+            codes = codes.fillna(-1).to_numpy().astype(np.int64)
+        if not isinstance(dtype, pandas.CategoricalDtype):
+            return pa.array(codes.astype(np.int64), mask=codes < 0)
+        bins = len(edges) if isinstance(edges, pandas.IntervalIndex) else len(edges) - 1
+        if len(dtype.categories) != bins and self.duplicates == "raise":
+            raise ValueError(
+                f"the column {column!r} has {bins} bins, and its type in dtypes {len(dtype.categories)} categories:"
+                f" {list(dtype.categories)}"
+            )
+        return pa.array(pandas.Categorical.from_codes(codes, dtype=dtype))
+
+
+@SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.custom_kbins_discretizer")
+class CustomKBinsDiscretizer(_Discretizer):
+    """Replace numbers by the number of the bin that they are in, given the edges of the bins.
+
+    A number that is in none becomes null. It needs pandas, with whose `cut` it shares most arguments.
+
+    Args:
+        columns: The columns.
+        bins: The edges, in increasing order, or a pandas IntervalIndex; for all columns, or by column.
+        right: Whether a bin has its right edge and not its left one.
+        include_lowest: Whether the first bin has its left edge too.
+        duplicates: "raise" an error if two edges are the same, or "drop" one of them.
+        dtypes: For a column with names for its bins: a pandas CategoricalDtype of these, in the order of the bins.
+        output_columns: Where the results go; the columns themselves if not given.
+
+    Raises:
+        ValueError: There are not as many output columns as columns.
+
+    >>> import skate
+    >>> CustomKBinsDiscretizer(["id"], bins=[0, 2, 9]).transform(skate.data.range(4)).take_all()
+    [{'id': None}, {'id': 0}, {'id': 0}, {'id': 1}]
+    """
+
+    _is_fittable = False
+
+    def __init__(
+        self,
+        columns: list[str],
+        bins: Iterable[float] | Any,
+        *,
+        right: bool = True,
+        include_lowest: bool = False,
+        duplicates: str = "raise",
+        dtypes: dict[str, Any] | None = None,
+        output_columns: list[str] | None = None,
+    ) -> None:
+        super().__init__(
+            columns,
+            bins,
+            right=right,
+            include_lowest=include_lowest,
+            duplicates=duplicates,
+            dtypes=dtypes,
+            output_columns=output_columns,
+        )
+
+    def _edges(self, column: str) -> Any:
+        edges = self._of_column(column)
+        return edges if hasattr(edges, "__len__") else list(edges)
+
+
+@SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.uniform_kbins_discretizer")
+class UniformKBinsDiscretizer(_Discretizer):
+    """Replace numbers by the number of the bin that they are in, with bins of one width over the range of a column.
+
+    A number outside of the range that it was fitted to becomes null. It needs pandas, with whose `cut` it shares most
+    arguments.
+
+    Args:
+        columns: The columns.
+        bins: How many bins; for all columns, or by column.
+        right: Whether a bin has its right edge and not its left one.
+        include_lowest: Whether the first bin has its left edge too.
+        duplicates: "raise" an error if two edges are the same, or "drop" one of them.
+        dtypes: For a column with names for its bins: a pandas CategoricalDtype of these, in the order of the bins.
+        output_columns: Where the results go; the columns themselves if not given.
+
+    Raises:
+        ValueError: There are not as many output columns as columns.
+
+    >>> import skate
+    >>> UniformKBinsDiscretizer(["id"], bins=2).fit_transform(skate.data.range(4)).take_all()
+    [{'id': 0}, {'id': 0}, {'id': 1}, {'id': 1}]
+    """
+
+    def __init__(
+        self,
+        columns: list[str],
+        bins: int | dict[str, int],
+        *,
+        right: bool = True,
+        include_lowest: bool = False,
+        duplicates: str = "raise",
+        dtypes: dict[str, Any] | None = None,
+        output_columns: list[str] | None = None,
+    ) -> None:
+        super().__init__(
+            columns,
+            bins,
+            right=right,
+            include_lowest=include_lowest,
+            duplicates=duplicates,
+            dtypes=dtypes,
+            output_columns=output_columns,
+        )
+
+    def _fit(self, ds: Dataset) -> Preprocessor:
+        for name in self.columns:
+            count = self._of_column(name)
+            if not isinstance(count, int) or count < 1:
+                raise TypeError(f"bins is a positive integer, or one for each column, not {self.bins!r}")
+        self.stat_computation_plan.add_aggregator(aggregator_fn=Min, columns=self.columns)
+        self.stat_computation_plan.add_aggregator(aggregator_fn=Max, columns=self.columns)
+        return self
+
+    def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
+        stats = {}
+        for name in self.columns:
+            least, most = found[f"min({name})"], found[f"max({name})"]
+            if least is None:
+                raise ValueError(f"the column {name!r} has no numbers, and so no range to divide into bins")
+            stats[name] = _uniform(float(least), float(most), self._of_column(name), self.right)
+        return stats
+
+    def _edges(self, column: str) -> Any:
+        return self.stats_[column]
+
+
+def _uniform(least: float, most: float, count: int, right: bool) -> npt.NDArray[np.float64]:
+    """Return the edges that `pandas.cut` would choose."""
+    if least == most:
+        around = _WIDER * (abs(least) or 1)
+        return np.linspace(least - around, most + around, count + 1)
+    edges = np.linspace(least, most, count + 1)
+    wider = (most - least) * _WIDER
+    if right:
+        edges[0] -= wider
+    else:
+        edges[-1] += wider
+    return edges

@@ -1,0 +1,67 @@
+"""Normalizing rows: columns taken together as a vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
+from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.registry import SerializablePreprocessor
+
+__all__ = ["Normalizer"]
+
+# Each takes a matrix of absolute values with a row for each column. A value that is missing is not a part of the norm.
+_NORMS: dict[str, Callable[[Any], Any]] = {
+    "l1": lambda sizes: np.nansum(sizes, axis=0),
+    "l2": lambda sizes: np.sqrt(np.nansum(np.square(sizes), axis=0)),
+    "max": lambda sizes: np.fmax.reduce(sizes, axis=0),
+}
+
+
+@SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.normalizer")
+class Normalizer(ColumnPreprocessor):
+    """Scale each row so that the vector of some of its columns has length 1; one of zeros becomes null.
+
+    Args:
+        columns: The columns that make up the vector.
+        norm: What its length is: "l2", the square root of the sum of squares; "l1", the sum of absolute values; or
+            "max", the largest absolute value.
+        output_columns: Where the results go; the columns themselves if not given.
+
+    Raises:
+        ValueError: There is no such norm, or there are not as many output columns as columns.
+
+    >>> import skate
+    >>> ds = skate.data.from_items([{"x": 3, "y": 4}])
+    >>> Normalizer(["x", "y"]).transform(ds).take_all()
+    [{'x': 0.6, 'y': 0.8}]
+    """
+
+    _is_fittable = False
+
+    columns = Option[list[str]]()
+    norm = Option("l2")
+    output_columns = Option[list[str]](like="columns")
+
+    def __init__(
+        self, columns: list[str], norm: str = "l2", *, output_columns: list[str] | None = None
+    ) -> None:
+        super().__init__()
+        if norm not in _NORMS:
+            raise ValueError(f"norm is one of {', '.join(map(repr, _NORMS))}, not {norm!r}")
+        self._columns = columns
+        self._norm = norm
+        self._output_columns = matching_outputs(columns, output_columns)
+
+    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+        parts = [numbers_of(table, name, self) for name in self.columns]
+        lengths = _NORMS[self.norm](np.abs(np.stack(parts)))
+        with np.errstate(divide="ignore", invalid="ignore"):  # of zeros; said above
+            return {
+                output: of_numbers(part / lengths)
+                for output, part in zip(self.output_columns, parts, strict=True)
+            }

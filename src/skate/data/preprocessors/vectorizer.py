@@ -1,0 +1,191 @@
+"""Turning text into vectors of counts."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from skate.data._block import values
+from skate.data._preprocessors.categories import added, counted_in_rows, loaded
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of, of_vectors
+from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.registry import SerializablePreprocessor
+from skate.data.aggregate import AggregateFnV2
+from skate.data.preprocessor import Preprocessor
+from skate.data.preprocessors.utils import simple_hash, simple_split_tokenizer
+
+if TYPE_CHECKING:
+    from skate.data.dataset import Dataset
+
+__all__ = ["CountVectorizer", "HashingVectorizer"]
+
+Tokenize = Callable[[str], list[str]]
+
+
+@SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.hashing_vectorizer")
+class HashingVectorizer(ColumnPreprocessor):
+    """Replace text by a vector of counts, in which the hash of a token is its place; null stays null.
+
+    Nothing has to be fitted, and the length of the vectors does not depend on the text, but different tokens can
+    have one place.
+
+    Args:
+        columns: The columns.
+        num_features: The length of the vectors.
+        tokenization_fn: Returns the tokens of a text; the parts between spaces if not given.
+        output_columns: Where the results go; the columns themselves if not given.
+
+    Raises:
+        ValueError: There are not as many output columns as columns.
+
+    >>> import skate
+    >>> HashingVectorizer(["item"], num_features=3).transform(skate.data.from_items(["a b b"])).take_all()
+    [{'item': [0, 1, 2]}]
+    """
+
+    _is_fittable = False
+
+    columns = Option[list[str]]()
+    num_features = Option[int]()
+    tokenization_fn = Option[Tokenize](simple_split_tokenizer)
+    output_columns = Option[list[str]](like="columns")
+
+    def __init__(
+        self,
+        columns: list[str],
+        num_features: int,
+        tokenization_fn: Tokenize | None = None,
+        *,
+        output_columns: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._columns = columns
+        self._num_features = num_features
+        self._tokenization_fn = tokenization_fn or simple_split_tokenizer
+        self._output_columns = matching_outputs(columns, output_columns)
+
+    def _width(self) -> int:
+        return self.num_features
+
+    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+        places = _Places(self.num_features)
+        return {
+            output: _vectors(
+                column_of(table, name, self), self.tokenization_fn, places.__getitem__, self.num_features
+            )
+            for name, output in zip(self.columns, self.output_columns, strict=True)
+        }
+
+
+@SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.count_vectorizer")
+class CountVectorizer(ColumnPreprocessor):
+    """Replace text by a vector with the count of each token; null stays null.
+
+    The tokens that occur most often in the dataset that it is fitted to come first. Tokens that do not occur there
+    are not counted.
+
+    Args:
+        columns: The columns.
+        tokenization_fn: Returns the tokens of a text; the parts between spaces if not given.
+        max_features: How many tokens of each column are counted, at most: the ones that occur most often.
+        output_columns: Where the results go; the columns themselves if not given.
+
+    Raises:
+        ValueError: There are not as many output columns as columns.
+
+    >>> import skate
+    >>> ds = skate.data.from_items(["b b a", "c b"])
+    >>> CountVectorizer(["item"], max_features=2).fit_transform(ds).take_all()
+    [{'item': [2, 1]}, {'item': [1, 0]}]
+    """
+
+    columns = Option[list[str]]()
+    tokenization_fn = Option[Tokenize](simple_split_tokenizer)
+    max_features = Option[int | None](None)
+    output_columns = Option[list[str]](like="columns")
+
+    def __init__(
+        self,
+        columns: list[str],
+        tokenization_fn: Tokenize | None = None,
+        max_features: int | None = None,
+        *,
+        output_columns: list[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._columns = columns
+        self._tokenization_fn = tokenization_fn or simple_split_tokenizer
+        self._max_features = max_features
+        self._output_columns = matching_outputs(columns, output_columns)
+
+    def _fit(self, ds: Dataset) -> Preprocessor:
+        self.stat_computation_plan.add_aggregator(
+            aggregator_fn=partial(_TokenCounts, tokenize=self.tokenization_fn), columns=self.columns
+        )
+        return self
+
+    def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
+        counts = {name: Counter(loaded(each)) for name, each in found.items()}
+        return {name: Counter(dict(each.most_common(self.max_features))) for name, each in counts.items()}
+
+    def _width(self) -> int:
+        return sum(len(self.stats_[f"token_counts({name})"]) for name in self.columns)
+
+    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+        made: dict[str, Column] = {}
+        for name, output in zip(self.columns, self.output_columns, strict=True):
+            counts = Counter(self.stats_[f"token_counts({name})"])
+            places = {token: number for number, (token, _) in enumerate(counts.most_common())}
+            place = partial(_place_in, places)
+            made[output] = _vectors(column_of(table, name, self), self.tokenization_fn, place, len(places))
+        return made
+
+
+class _TokenCounts(AggregateFnV2[dict[Any, int], bytes]):
+    """Count the tokens of a column of text."""
+
+    def __init__(self, on: str, *, tokenize: Tokenize) -> None:
+        super().__init__(f"token_counts({on})", dict, on=on, ignore_nulls=True)
+        self._column = on
+        self._tokenize = tokenize
+
+    def aggregate_block(self, block: pa.Table) -> dict[Any, int]:
+        texts = values.to_list(block.column(self._column).drop_null())
+        return dict(Counter(itertools.chain.from_iterable(map(self._tokenize, texts))))
+
+    def combine(self, current_accumulator: dict[Any, int], new: dict[Any, int]) -> dict[Any, int]:
+        return added(current_accumulator, new)
+
+    def finalize(self, accumulator: dict[Any, int]) -> bytes:
+        return pickle.dumps(accumulator)
+
+
+def _place_in(places: dict[Any, int], token: Any) -> int:
+    return places.get(token, -1)
+
+
+class _Places(dict[Any, int]):
+    """The places of tokens in a vector: a hash is computed once for each of them."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self._width = width
+
+    def __missing__(self, token: Any) -> int:
+        place = self[token] = simple_hash(token, self._width)
+        return place
+
+
+def _vectors(texts: Column, tokenize: Tokenize, place: Callable[[Any], int], width: int) -> pa.Array:
+    tokens = [() if text is None else tokenize(text) for text in values.to_list(texts)]
+    row_of = np.repeat(np.arange(len(tokens)), [len(each) for each in tokens])
+    places = np.fromiter(map(place, itertools.chain.from_iterable(tokens)), np.int64, len(row_of))
+    counts = counted_in_rows(row_of, places, len(tokens), width)
+    return of_vectors(counts, missing=np.asarray(texts.is_null()))

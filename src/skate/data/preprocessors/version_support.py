@@ -1,0 +1,7 @@
+"""Saving preprocessors of your own so that later versions can load them."""
+
+from __future__ import annotations
+
+from skate.data._preprocessors.registry import SerializablePreprocessor, UnknownPreprocessorError
+
+__all__ = ["SerializablePreprocessor", "UnknownPreprocessorError"]

@@ -1,0 +1,305 @@
+"""Functions that make datasets: from files, from other libraries, from what a program holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+import pyarrow as pa
+
+import skate
+from skate.data._block import batches
+from skate.data._foreign import from_daft, from_dask, from_modin, from_polars, from_spark, from_tf
+from skate.data._io import memory
+from skate.data._read_formats import (
+    from_huggingface,
+    from_torch,
+    read_arrow,
+    read_audio,
+    read_avro,
+    read_bigquery,
+    read_delta,
+    read_iceberg,
+    read_lance,
+    read_mongo,
+    read_orc,
+    read_sql,
+    read_tfrecords,
+    read_videos,
+    read_webdataset,
+)
+from skate.data._read_options import FileOptions, TaskOptions, dataset_of, file_arguments, parted
+from skate.data.dataset import Dataset, MaterializedDataset, materialized
+
+__all__ = [
+    "from_arrow",
+    "from_arrow_refs",
+    "from_blocks",
+    "from_daft",
+    "from_dask",
+    "from_huggingface",
+    "from_items",
+    "from_modin",
+    "from_numpy",
+    "from_numpy_refs",
+    "from_pandas",
+    "from_pandas_refs",
+    "from_polars",
+    "from_spark",
+    "from_tf",
+    "from_torch",
+    "range",
+    "range_tensor",
+    "read_arrow",
+    "read_audio",
+    "read_avro",
+    "read_bigquery",
+    "read_binary_files",
+    "read_csv",
+    "read_datasource",
+    "read_delta",
+    "read_iceberg",
+    "read_images",
+    "read_json",
+    "read_lance",
+    "read_mongo",
+    "read_numpy",
+    "read_orc",
+    "read_parquet",
+    "read_sql",
+    "read_text",
+    "read_tfrecords",
+    "read_videos",
+    "read_webdataset",
+]
+
+Paths = str | Sequence[str]
+
+
+def range(n: int, **options: Unpack[TaskOptions]) -> Dataset:
+    """Return the numbers from 0 up to `n`, in a column `id`.
+
+    >>> range(3).take_all()
+    [{'id': 0}, {'id': 1}, {'id': 2}]
+    """
+    return dataset_of(memory.RangeDatasource(n), options)
+
+
+def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **options: Unpack[TaskOptions]) -> Dataset:
+    """Return tensors of a shape, the i-th filled with i, in a column `data`.
+
+    >>> range_tensor(2, shape=(2,)).take_all()
+    [{'data': array([0, 0])}, {'data': array([1, 1])}]
+    """
+    return dataset_of(memory.RangeDatasource(n, tuple(shape)), options)
+
+
+def from_items(
+    items: list[Any], *, parallelism: int = -1, override_num_blocks: int | None = None
+) -> MaterializedDataset:
+    """Return a dataset of Python objects: dicts are rows, anything else is in a column `item`.
+
+    >>> from_items([1, 2]).take_all()
+    [{'item': 1}, {'item': 2}]
+    """
+    count = override_num_blocks or (parallelism if parallelism > 0 else max(1, len(items) // 1000))
+    return materialized(memory.blocks_of_items(items, count), label="FromItems")
+
+
+def from_pandas(dfs: Any, override_num_blocks: int | None = None) -> MaterializedDataset:
+    """Return a dataset of pandas DataFrames, a block for each."""
+    return _from_batches(dfs if isinstance(dfs, list) else [dfs], override_num_blocks, "FromPandas")
+
+
+def from_arrow(tables: Any, *, override_num_blocks: int | None = None) -> MaterializedDataset:
+    """Return a dataset of Arrow tables (or their IPC streams as bytes), a block for each.
+
+    >>> import pyarrow as pa
+    >>> from_arrow(pa.table({"a": [1]})).take_all()
+    [{'a': 1}]
+    """
+    given = tables if isinstance(tables, list) else [tables]
+    read = [pa.ipc.open_stream(each).read_all() if isinstance(each, bytes) else each for each in given]
+    return _from_batches(read, override_num_blocks, "FromArrow")
+
+
+def from_numpy(ndarrays: Any) -> MaterializedDataset:
+    """Return a dataset of NumPy arrays, a block for each: their first axis are the rows of a column `data`.
+
+    >>> from_numpy(np.arange(2)).take_all()
+    [{'data': 0}, {'data': 1}]
+    """
+    given = ndarrays if isinstance(ndarrays, list) else [ndarrays]
+    return _from_batches([{"data": np.asarray(each)} for each in given], None, "FromNumpy")
+
+
+def from_blocks(blocks: list[Any]) -> MaterializedDataset:
+    """Return a dataset of blocks: Arrow tables or pandas DataFrames."""
+    return _from_batches(blocks, None, "FromBlocks")
+
+
+def from_arrow_refs(tables: Any) -> MaterializedDataset:
+    """Return a dataset of Arrow tables that references refer to."""
+    return from_arrow(skate.get(tables if isinstance(tables, list) else [tables]))
+
+
+def from_pandas_refs(dfs: Any) -> MaterializedDataset:
+    """Return a dataset of pandas DataFrames that references refer to."""
+    return from_pandas(skate.get(dfs if isinstance(dfs, list) else [dfs]))
+
+
+def from_numpy_refs(ndarrays: Any) -> MaterializedDataset:
+    """Return a dataset of NumPy arrays that references refer to."""
+    return from_numpy(skate.get(ndarrays if isinstance(ndarrays, list) else [ndarrays]))
+
+
+def _from_batches(given: list[Any], blocks: int | None, label: str) -> MaterializedDataset:
+    made = [batches.to_block(each) for each in given]
+    return materialized(memory.cut_evenly(made, blocks), label=label)
+
+
+def read_datasource(datasource: Any, *, read_args: Any = None, **options: Unpack[TaskOptions]) -> Dataset:
+    """Return a dataset of a source of your own."""
+    return dataset_of(datasource, options)
+
+
+def read_parquet(
+    paths: Paths,
+    *,
+    columns: list[str] | None = None,
+    tensor_column_schema: dict[str, Any] | None = None,
+    include_row_hash: bool = False,
+    **options: Any,
+) -> Dataset:
+    """Return a dataset of Parquet files.
+
+    Files are read in parts, by their row groups. Columns that nobody uses, and row groups that no filter lets
+    through, are not read.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        columns: Read only these.
+        tensor_column_schema: For columns of bytes that are tensors: their type and shape.
+        include_row_hash: Add a column that tells rows apart.
+        **options: Those of `FileOptions`, and further ones of pyarrow's reader (`filter`, `schema`, …).
+    """
+    from skate.data._io.parquet import ParquetDatasource
+
+    own = {key: value for key, value in options.items() if key not in FileOptions.__annotations__}
+    given = {key: value for key, value in options.items() if key in FileOptions.__annotations__}
+    direct = {
+        key: own.pop(key)
+        for key in ("schema", "filter", "batch_size", "use_threads", "_block_udf")
+        if key in own
+    }
+    dataset_args = own.pop("dataset_kwargs", None) or {}
+    own.pop("arrow_parquet_args", None)
+    source = ParquetDatasource(
+        paths,
+        columns=columns,
+        tensor_column_schema=tensor_column_schema,
+        include_row_hash=include_row_hash,
+        dataset_kwargs={**dataset_args, **own},
+        **direct,
+        **file_arguments(given),
+    )
+    return dataset_of(source, given)
+
+
+def read_csv(paths: Paths, **options: Any) -> Dataset:
+    """Return a dataset of CSV files.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        **options: Those of `FileOptions`, and `read_options`, `parse_options` and `convert_options` of pyarrow.
+    """
+    from skate.data._io.csv import CSVDatasource
+
+    given, own = parted(options)
+    return dataset_of(CSVDatasource(paths, arrow_csv_args=own, **file_arguments(given)), given)
+
+
+def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
+    """Return a dataset of JSON files: one object in a line, or a list of them.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        lines: Files hold one object in a line. It is found out if not given.
+        **options: Those of `FileOptions`, and `read_options` and `parse_options` of pyarrow.
+    """
+    from skate.data._io.json import JSONDatasource
+
+    given, own = parted(options)
+    return dataset_of(JSONDatasource(paths, lines=lines, arrow_json_args=own, **file_arguments(given)), given)
+
+
+def read_text(
+    paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Unpack[FileOptions]
+) -> Dataset:
+    """Return a dataset of the lines of text files, in a column `text`.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        encoding: Of the files.
+        drop_empty_lines: Leave out lines with nothing in them.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.text import TextDatasource
+
+    source = TextDatasource(
+        paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **file_arguments(options)
+    )
+    return dataset_of(source, options)
+
+
+def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
+    """Return a dataset of whole files, in a column `bytes`.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.binary import BinaryDatasource
+
+    return dataset_of(BinaryDatasource(paths, **file_arguments(options)), options)
+
+
+def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Any) -> Dataset:
+    """Return a dataset of `.npy` files, in a column `data`.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        allow_pickle: Read arrays of Python objects, which can run code.
+        **options: Those of `FileOptions`, and of `numpy.load`.
+    """
+    from skate.data._io.numpy import NumpyDatasource
+
+    given, own = parted(options)
+    own = {**own.pop("numpy_load_args", {}), **own, "allow_pickle": allow_pickle}
+    return dataset_of(NumpyDatasource(paths, numpy_load_args=own, **file_arguments(given)), given)
+
+
+def read_images(
+    paths: Paths,
+    *,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+    arrow_open_file_args: dict[str, Any] | None = None,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """Return a dataset of image files, in a column `image`.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        size: Height and width to bring images to.
+        mode: The mode of Pillow's to bring images to, such as "RGB".
+        arrow_open_file_args: For opening files.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.images import ImageDatasource
+
+    source = ImageDatasource(
+        paths, size=size, mode=mode, arrow_open_file_args=arrow_open_file_args, **file_arguments(options)
+    )
+    return dataset_of(source, options)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skate.data._block import objects
+from skate.data._block.objects import PythonObjectType
+from tests.data.block.test_tensors import TRANSPORTS
+
+
+@dataclass
+class Point:
+    x: int
+
+
+def test_objects_come_back_as_they_were() -> None:
+    column = objects.from_objects([Point(1), None, {"any": [Point(2)]}, 1j])
+    assert column.to_pylist() == [Point(1), None, {"any": [Point(2)]}, 1j]
+    assert column[0].as_py() == Point(1)
+    assert column[1].as_py() is None
+
+
+def test_a_slice_of_objects_holds_its_rows_alone() -> None:
+    column = objects.from_objects([Point(i) for i in range(5)])
+    assert column.slice(2, 2).to_pylist() == [Point(2), Point(3)]
+
+
+def test_the_type_is_equal_to_itself_everywhere() -> None:
+    assert pickle.loads(pickle.dumps(PythonObjectType())) == PythonObjectType()
+    assert hash(PythonObjectType()) == hash(PythonObjectType())
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("items", [[Point(1), None], [None], []])
+def test_object_columns_survive_transport(transport: Any, items: list[Any]) -> None:
+    back = transport(pa.table({"x": objects.from_objects(items)}))
+    assert back.schema.field("x").type == PythonObjectType()
+    assert back["x"].to_pylist() == items

@@ -1,0 +1,60 @@
+"""Run the tests of datasets in this process, and on the workers of every engine.
+
+A test that asks for `where` runs with plans of any size in this process ("here"), and with plans of any size on the
+workers of each engine. With `--engine ray`, only on Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import skate
+from skate.data import DataContext
+from tests.conftest import ENGINES
+from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
+    Arguments,
+    clusters,
+    engine,
+    engine_name,
+    init_arguments,
+    shared_session,
+)
+
+HERE = "here"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    given = metafunc.config.getoption("--engine")
+    if "where" in metafunc.fixturenames:
+        metafunc.parametrize("engine_name", given or [HERE, *ENGINES], scope="module")
+    elif "engine_name" in metafunc.fixturenames:
+        metafunc.parametrize("engine_name", given or ENGINES, scope="module")
+
+
+@pytest.fixture(autouse=True)
+def settings() -> Iterator[DataContext]:
+    """Settings that a test may change."""
+    before = DataContext.get_current()
+    DataContext._set_current(DataContext())
+    yield DataContext.get_current()
+    DataContext._set_current(before)
+
+
+@pytest.fixture
+def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContext) -> Iterator[str]:  # noqa: F811
+    """Where plans run: in this process, or on the workers of an engine; by name."""
+    if engine_name == HERE:
+        settings.small_plan_bytes = 1 << 60
+        yield HERE
+        skate.shutdown()  # which a class has opened, that lives in actors wherever the plan runs
+    else:
+        request.getfixturevalue("engine")
+        settings.small_plan_bytes = 0
+        yield engine_name
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_polars_leaks(polars_is_running: None) -> None:
+    """Start Polars before the first test is looked at."""

@@ -1,0 +1,120 @@
+"""Cutting datasets into several, before and while they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import skate
+from skate.data import DataContext
+
+pytestmark = pytest.mark.usefixtures("where")
+
+
+def numbers(n: int = 20, blocks: int = 4) -> Any:
+    return skate.data.range(n, override_num_blocks=blocks)
+
+
+def ids(dataset: Any) -> list[int]:
+    return [row["id"] for row in dataset.iter_rows()]
+
+
+def test_split_gives_all_rows_to_somebody_in_order() -> None:
+    parts = numbers(10, blocks=3).split(3)
+    assert [ids(part) for part in parts] == [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]
+
+
+def test_equal_parts_leave_out_what_does_not_divide() -> None:
+    assert [part.count() for part in numbers(11, blocks=3).split(3, equal=True)] == [3, 3, 3]
+
+
+def test_more_parts_than_rows_leaves_some_empty() -> None:
+    assert [part.count() for part in numbers(2, blocks=1).split(4)] == [1, 1, 0, 0]
+
+
+def test_split_at_places() -> None:
+    assert [part.count() for part in numbers(10, blocks=3).split_at_indices([2, 7])] == [2, 5, 3]
+    assert [part.count() for part in numbers(10, blocks=3).split_at_indices([0, 50])] == [0, 10, 0]
+
+
+def test_split_by_shares() -> None:
+    assert [part.count() for part in numbers(10).split_proportionately([0.2, 0.5])] == [2, 5, 3]
+
+
+def test_train_and_test() -> None:
+    train, test = numbers(10).train_test_split(0.3)
+    assert (ids(train), ids(test)) == (list(range(7)), [7, 8, 9])
+    train, test = numbers(10).train_test_split(2)
+    assert ids(test) == [8, 9]
+    train, test = numbers(50).train_test_split(0.2, shuffle=True, seed=1)
+    assert sorted(ids(train) + ids(test)) == list(range(50))
+    assert ids(test) != list(range(40, 50))
+
+
+def test_train_and_test_with_the_same_shares_of_a_column() -> None:
+    ds = skate.data.from_items([{"id": i, "kind": i % 4 == 0} for i in range(40)])
+    train, test = ds.train_test_split(0.25, stratify="kind")
+    assert sorted(ids(train) + ids(test)) == list(range(40))
+    assert [row["kind"] for row in test.take_all()].count(True) == 2
+    assert test.count() == 9
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda ds: ds.split(0), "not positive"),
+        (lambda ds: ds.split_at_indices([]), "length 1"),
+        (lambda ds: ds.split_at_indices([3, 1]), "sorted"),
+        (lambda ds: ds.split_proportionately([0.5, 0.6]), "less than 1"),
+        (lambda ds: ds.train_test_split(1.5), "bigger than 0 and smaller than 1"),
+        (lambda ds: ds.train_test_split(20), "smaller than the number of rows"),
+        (lambda ds: ds.streaming_split(0), "positive"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        call(numbers())
+
+
+class TestStreaming:
+    """Several processes read one dataset together."""
+
+    @pytest.fixture(autouse=True)
+    def in_processes(self, where: str) -> None:
+        if where in ("here", "inline"):
+            pytest.skip("needs readers that run at the same time")
+
+    def consumed(self, parts: list[Any], passes: int = 1) -> list[list[list[int]]]:
+        @skate.remote(num_cpus=0)
+        class Reader:
+            def read(self, part: Any, passes: int) -> list[list[int]]:
+                return [[row["id"] for row in part.iter_rows()] for _ in range(passes)]
+
+        readers = [Reader.remote() for _ in parts]
+        return skate.get(
+            [reader.read.remote(part, passes) for reader, part in zip(readers, parts, strict=True)]
+        )
+
+    def test_every_row_reaches_exactly_one_reader_in_each_pass(self) -> None:
+        found = self.consumed(numbers(100, blocks=10).streaming_split(2), passes=2)
+        for number in range(2):
+            assert sorted(found[0][number] + found[1][number]) == list(range(100))
+
+    def test_equal_parts_have_the_same_number_of_rows(self) -> None:
+        found = self.consumed(numbers(101, blocks=7).streaming_split(3, equal=True))
+        assert [len(each[0]) for each in found] == [33, 33, 33]
+        assert len({number for each in found for number in each[0]}) == 99
+
+    def test_an_error_reaches_every_reader(self) -> None:
+        def fails(row: dict[str, Any]) -> dict[str, Any]:
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            self.consumed(numbers(100).map(fails).streaming_split(2, equal=True))
+
+    def test_readers_see_the_settings_and_the_columns(self, settings: DataContext) -> None:
+        settings.set_config("word", "here")
+        part, _ = numbers(4).streaming_split(2)
+        assert part.get_context().get_config("word") == "here"
+        assert part.schema().names == ["id"]
