@@ -15,10 +15,13 @@ from pathlib import Path
 from harness import environment, launcher
 from harness.environment import say
 from harness.figures import Results
+from harness.memory_picture import draw_memory
 from harness.picture import draw
 from harness.rows import ROWS, choose
 from harness.runner import Runner, Settings
 from harness.table import print_table
+
+PEER_PACKAGES = ("joblib", "distributed", "polars", "duckdb", "daft", "datasets")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,6 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if draw(results, options.out / "results.png"):
             say(f"picture: {options.out / 'results.png'}")
+        for row in options.rows:
+            if row.name in runner.footprints:
+                draw_memory(row, runner.footprints[row.name], options.out / f"{row.name}.png")
+                say(f"picture: {options.out / row.name}.png")
     except ImportError as error:
         say(f"no picture: {error}; pip install matplotlib")
     return int(any(result.verdict == "failed" for result in results.rows))
@@ -109,7 +116,7 @@ def describe(settings: Settings) -> dict[str, object]:
     if settings.peer_python:
         found |= {
             name: version
-            for name, version in environment.versions(settings.peer_python, ("joblib", "distributed")).items()
+            for name, version in environment.versions(settings.peer_python, PEER_PACKAGES).items()
             if name != "python"
         }
     return found | {

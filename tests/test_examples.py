@@ -24,6 +24,7 @@ PROOF = {
     "03_objects.py": r"^2000 of 2000 rows found their twin$",
     "05_ray_program.py": r"^most common: \[\('is', 4\), \('the', 4\), \('and', 3\)\]$",
     "06_data.py": r"^left out: broken.py, UnicodeDecodeError$",
+    "07_resume.py": r"^every row once: True$",
 }
 
 

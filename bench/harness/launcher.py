@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import signal
@@ -19,6 +20,8 @@ from typing import IO
 
 import psutil
 
+from harness.footprint import Footprint, Watch
+
 PROGRAMS = Path(__file__).resolve().parent.parent / "programs"
 
 # The words the programs print; programs/meter.py writes the first.
@@ -26,7 +29,7 @@ FIGURE_MARK = "FIGURE "
 READY_MARK = "READY"
 
 # A program that takes longer than this is stuck.
-LIMIT_SECONDS = 180.0
+LIMIT_SECONDS = 300.0
 
 # How long a system may take to end its processes before we do it.
 GRACE_SECONDS = 20.0
@@ -123,6 +126,27 @@ def idle_megabytes(command: Command) -> float:
             time.sleep(1.0)
             seen.append(_tree_pss())
         return seen[-1] / 1e6
+
+
+def peak_memory(command: Command) -> Footprint:
+    """Run a program to its end, and return the memory of it and of everything it started, over time.
+
+    Raises:
+        ProgramError: It failed, or ran for too long.
+    """
+    # Blocks of shared memory that nobody has mapped at the moment are found in their folder.
+    with tempfile.TemporaryDirectory(prefix="bench-", dir="/dev/shm") as shared:
+        command = dataclasses.replace(command, environment=command.environment | {"SKATE_SHMDIR": shared})
+        with _running(command) as (process, talk):
+            _await_ready(process, talk)
+            output = process.stdout
+            assert output is not None
+            with Watch(Path(shared)) as footprint:
+                done = parse_figure(output)
+            process.wait()
+            if done is None or process.returncode != 0:
+                raise ProgramError(last_words(talk, process.returncode))
+            return footprint
 
 
 def _steady(readings: list[float]) -> bool:

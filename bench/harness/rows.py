@@ -42,28 +42,30 @@ class Row:
         name: What `--only` takes; also the name of the function in the programs.
         title: What the table shows.
         program: The file in `programs/` that runs on Skate and on Ray.
-        unit: `/s` and `GB/s` are better when larger; `s` and `MB` when smaller.
+        unit: `/s` and `GB/s` are better when larger; `s`, `MB` and `%` when smaller.
         bar: None for the rows that only inform.
         peers: Which of the other systems can do the job at all.
         limits: The raw limits to show beside the row.
         observed: The harness takes the figure from outside instead of the program reporting it.
         paired: One process measures Skate and Ray turn by turn, and reports both.
+        alone: The figure compares Skate with itself, so that Ray does not run the row.
     """
 
     name: str
     title: str
     program: str
-    unit: Literal["/s", "GB/s", "s", "MB"] = "/s"
+    unit: Literal["/s", "GB/s", "s", "MB", "%"] = "/s"
     bar: Bar | None = None
     peers: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
-    observed: Literal["", "startup", "memory"] = ""
+    observed: Literal["", "startup", "memory", "peak"] = ""
     paired: bool = False
+    alone: bool = False
 
     @property
     def smaller_is_better(self) -> bool:
         """Tell whether the figure is a cost rather than a rate."""
-        return self.unit in ("s", "MB")
+        return self.unit in ("s", "MB", "%")
 
     def ratio(self, ours: float, theirs: float) -> float:
         """Return how many times better `ours` is than `theirs`."""
@@ -103,9 +105,12 @@ PEERS = {
     "dask": "dask",
     "polars": "Polars",
     "duckdb": "DuckDB",
+    "daft": "Daft",
+    "datasets": "HF datasets",
 }
 _ALL = ("mp", "loky", "dask")
-_RELATIONAL = ("polars", "duckdb")
+_RELATIONAL = ("polars", "duckdb", "daft")
+_FUNCTIONS = ("daft", "datasets")  # they call functions of the user's in Python
 
 _SOCKET = Limit(row="ping_pong", label="socket ping-pong")
 _STREAM = Limit(row="stream", label="socket stream")
@@ -267,6 +272,7 @@ ROWS: tuple[Row, ...] = (
         program="data",
         unit="s",
         bar=Bar(need=3, dream=6),
+        peers=_FUNCTIONS,
     ),
     Row(
         name="data_map",
@@ -274,6 +280,7 @@ ROWS: tuple[Row, ...] = (
         program="data",
         unit="s",
         bar=Bar(need=5, dream=15),
+        peers=_FUNCTIONS,
     ),
     Row(
         name="data_sort",
@@ -313,6 +320,31 @@ ROWS: tuple[Row, ...] = (
         program="data",
         unit="s",
         bar=Bar(need=3, dream=6),
+        peers=_FUNCTIONS,
+    ),
+    Row(
+        name="data_slow_consumer",
+        title="data: 6 GB, taken slowly: peak memory",
+        program="streaming",
+        unit="MB",
+        bar=Bar(need=1500, dream=750, absolute=True),
+        observed="peak",
+    ),
+    Row(
+        name="data_fast_consumer",
+        title="data: 1 GB, taken fast: time with a budget",
+        program="streaming",
+        unit="%",
+        bar=Bar(need=110, dream=102, absolute=True),
+        alone=True,
+    ),
+    Row(
+        name="data_feeding",
+        title="data: tokenised text, training waits",
+        program="feeding",
+        unit="%",
+        bar=Bar(need=2, dream=0.5, absolute=True),
+        alone=True,
     ),
     Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
 )

@@ -10,6 +10,7 @@ from functools import partial
 from harness import launcher
 from harness.environment import say
 from harness.figures import RowResult, Samples, show
+from harness.footprint import Footprint
 from harness.launcher import Command, ProgramError
 from harness.rows import PEERS, Limit, Row
 
@@ -32,7 +33,8 @@ class Settings:
         if row.paired:
             return ["skate", "ray"] if self.skate_python else []
         peers = row.peers if self.peer_python else ()
-        return [*(["skate"] if self.skate_python else []), *(["ray"] if self.ray_python else []), *peers]
+        ray = ["ray"] if self.ray_python and not row.alone else []
+        return [*(["skate"] if self.skate_python else []), *ray, *peers]
 
 
 class Runner:
@@ -41,6 +43,7 @@ class Runner:
     def __init__(self, settings: Settings, python: str) -> None:
         self.settings = settings
         self.python = python
+        self.footprints: dict[str, dict[str, Footprint]] = {}  # of the last round: by row, by system
         self._limits: dict[str, Samples] = {}
 
     def measure(self, row: Row) -> RowResult:
@@ -85,9 +88,17 @@ class Runner:
             samples.values.append(found[name])
 
     def _take(self, row: Row, system: str) -> float:
+        if row.observed == "peak":
+            return self._peak(row, system)
         if row.observed:
             return self._observe(row.observed, self._command(row, system, (str(self.settings.cpus),)))
         return launcher.figure(self._command(row, system, (row.name, *self._clock())))
+
+    def _peak(self, row: Row, system: str) -> float:
+        """Return the most megabytes that a system had at a time; keep the readings for the picture."""
+        footprint = launcher.peak_memory(self._command(row, system, (row.name, *self._clock())))
+        self.footprints.setdefault(row.name, {})[system] = footprint
+        return footprint.peak / 1e6
 
     def _observe(self, what: str, command: Command) -> float:
         return launcher.startup_seconds(command) if what == "startup" else launcher.idle_megabytes(command)

@@ -19,6 +19,8 @@ HERE = Path(__file__).parent
 PAGES = (
     ("exceptions.md", "Errors", ("skate.exceptions",)),
     ("util.md", "Utilities", ("skate.util",)),
+    ("data.md", "Data", ("skate.data",)),
+    ("train.md", "Training", ("skate.train",)),
     ("core.md", "The core API", ("skate",)),
 )
 COMMANDS = "cli.md"
@@ -82,9 +84,26 @@ class Literal:
         return value if value is inspect.Parameter.empty else cls(default(value))
 
 
+def is_seen(owner: type) -> bool:
+    """Tell whether a class has a row of its own somewhere."""
+    module = importlib.import_module(owner.__module__)
+    private = any(part.startswith("_") for part in owner.__module__.split("."))
+    return not private and owner.__name__ in getattr(module, "__all__", ())
+
+
+def members(owner: type) -> dict[str, Any]:
+    """Return what a class defines itself, and what it has from classes that users do not see."""
+    ours = [base for base in owner.__mro__[1:] if base.__module__.startswith("skate.")]
+    elsewhere = {base for seen in ours if is_seen(seen) for base in seen.__mro__}
+    found: dict[str, Any] = {}
+    for each in (*reversed([base for base in ours if base not in elsewhere]), owner):
+        found.update(vars(each))
+    return found
+
+
 def methods(owner: type) -> Iterator[str]:
-    """Yield a row for each public method and property that a class defines itself."""
-    for name, member in vars(owner).items():
+    """Yield a row for each public method and property that a class defines itself, or in private parts of it."""
+    for name, member in members(owner).items():
         if name.startswith("_"):
             continue
         if isinstance(member, staticmethod):

@@ -10,6 +10,7 @@ Prints:
 """
 
 # needs: core, train
+# engines: local, for workers that train together run at the same time
 
 import ray
 import ray.train.torch

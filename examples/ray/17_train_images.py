@@ -12,6 +12,7 @@ Prints:
 """
 
 # needs: core, train
+# engines: local, for workers that train together run at the same time
 
 import os
 import tempfile

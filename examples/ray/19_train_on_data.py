@@ -11,6 +11,7 @@ Prints:
 """
 
 # needs: core, data, train
+# engines: local, for workers that train together run at the same time
 
 import os
 import tempfile

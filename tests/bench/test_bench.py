@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,9 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 # The harness is no part of the package: `bench/run.py` finds it because scripts see their own folder.
 sys.path.insert(0, str(BENCH))
 
-from harness import launcher, picture, table  # noqa: E402
+from harness import footprint, launcher, picture, table  # noqa: E402
 from harness.figures import Results, RowResult, Samples, show, show_ratio  # noqa: E402
+from harness.memory_picture import draw_memory  # noqa: E402
 from harness.rows import PEERS, ROWS, Row, choose  # noqa: E402
 from harness.runner import Settings  # noqa: E402
 
@@ -86,6 +88,41 @@ def test_an_absolute_bar_needs_no_ray_and_a_relative_one_does() -> None:
     assert row_named("startup").verdict(0.25, None) == "bar met"
     assert row_named("tasks_sync").verdict(1e9, None) == "not measured"
     assert row_named("memory").bar_ratios(640.0) == (8.0, 12.8)
+
+
+def test_a_row_that_compares_skate_with_itself_is_not_run_on_ray() -> None:
+    everyone = Settings(skate_python="python", ray_python="python", peer_python="python")
+    assert everyone.systems(row_named("data_fast_consumer")) == ["skate"]
+    assert row_named("data_fast_consumer").verdict(101.0, None) == "moonshot"
+    assert row_named("data_fast_consumer").verdict(130.0, None) == "below bar"
+
+
+def test_shared_memory_counts_once_whether_it_is_mapped_or_not() -> None:
+    size = 32 << 20
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        shared = Path(name)
+        before = footprint.tree_bytes(shared)
+        (shared / "block").write_bytes(bytes(size))
+        assert footprint.tree_bytes(shared) - before == pytest.approx(size, rel=0.1)
+        code = (
+            "import mmap, sys; file = open(sys.argv[1], 'r+b'); memory = mmap.mmap(file.fileno(), 0); "
+            "print(memory.find(b'x'), flush=True); input()"
+        )
+        command = [sys.executable, "-c", code, str(shared / "block")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            mapped = footprint.tree_bytes(shared) - before
+            other.communicate(b"\n")
+        assert size < mapped < 2 * size, "and an interpreter"
+
+
+def test_the_picture_of_memory_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    readings = footprint.Footprint([0.0, 1.0, 2.0], [10**8, 9 * 10**8, 10**8])
+    draw_memory(row_named("data_slow_consumer"), {"skate": readings}, tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+    assert readings.peak == 9 * 10**8
 
 
 def test_an_unknown_row_is_refused_with_the_known_ones() -> None:

@@ -1,7 +1,8 @@
 """Run the tests of datasets in this process, and on the workers of every engine.
 
 A test that asks for `where` runs with plans of any size in this process ("here"), and with plans of any size on the
-workers of each engine. With `--engine ray`, only on Ray.
+workers of each engine; in a module that names them in `MORE_PLACES`, on "threads" of this process too, as far as these
+can run a plan. With `--engine ray`, only on Ray.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used b
 )
 
 HERE = "here"
+THREADS = "threads"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     given = metafunc.config.getoption("--engine")
     if "where" in metafunc.fixturenames:
-        metafunc.parametrize("engine_name", given or [HERE, *ENGINES], scope="module")
+        more = getattr(metafunc.module, "MORE_PLACES", ())
+        metafunc.parametrize("engine_name", given or [HERE, *more, *ENGINES], scope="module")
     elif "engine_name" in metafunc.fixturenames:
         metafunc.parametrize("engine_name", given or ENGINES, scope="module")
 
@@ -49,9 +52,13 @@ def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContex
         settings.small_plan_bytes = 1 << 60
         yield HERE
         skate.shutdown()  # which a class has opened, that lives in actors wherever the plan runs
+    elif engine_name == THREADS:
+        settings.small_plan_bytes = 0
+        yield THREADS
+        skate.shutdown()  # for what threads cannot do
     else:
         request.getfixturevalue("engine")
-        settings.small_plan_bytes = 0
+        settings.small_plan_bytes = settings.relational_plan_bytes = 0
         yield engine_name
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import skate
@@ -188,3 +190,13 @@ def test_explain_shows_the_plan_before_and_after(capsys: pytest.CaptureFixture[s
     before, _, after = capsys.readouterr().out.partition("Optimized")
     assert before.index("Limit[3]") < before.index("Map(<lambda>)")
     assert after.index("Map(<lambda>)") < after.index("Limit[3]")
+
+
+def test_whoever_asks_for_no_format_gets_frames_where_rows_came_as_frames(tmp_path: Path) -> None:
+    ds = skate.data.from_pandas(pd.DataFrame({"x": [1, 2], "y": [3, 4]}))
+    for each in (ds, ds.select_columns(["x"]), ds.sort("x"), ds.filter(expr="x > 1")):
+        assert isinstance(next(iter(each.iter_batches(batch_format=None))), pd.DataFrame)
+    assert isinstance(skate.data.range(2).take_batch(batch_format=None), pa.Table)
+    ds.write_parquet(str(tmp_path))
+    assert isinstance(skate.data.read_parquet(str(tmp_path)).take_batch(batch_format=None), pa.Table)
+    assert pq.read_schema(next(tmp_path.glob("*.parquet"))).metadata is None  # a file tells nothing of it

@@ -12,7 +12,8 @@ import pytest
 
 import skate
 from skate.data import DataContext
-from skate.data._exec.execution import Execution, fetched
+from skate.data._exec.execution import Execution
+from skate.data._exec.items import fetched
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 def on_workers(settings: DataContext, engine: str) -> None:
     if engine == "inline":
         pytest.skip("there are no workers to die")
-    settings.small_plan_bytes = 0
+    settings.small_plan_bytes = settings.relational_plan_bytes = 0
 
 
 def die_once(marker: Path) -> None:

@@ -251,6 +251,8 @@ def test_of_a_batch_that_fails_only_the_failing_rows_are_left_out() -> None:
     [
         (lambda ds: ds.map_batches(lambda b: b, batch_size=0), "batch_size"),
         (lambda ds: ds.map_batches(lambda b: b, batch_format="excel"), "excel"),
+        (lambda ds: ds.map_batches(lambda b: b, num_gpus=1), "You must provide `batch_size`"),
+        (lambda ds: ds.map(lambda r: r, compute="tasks"), "TaskPoolStrategy"),
         (lambda ds: ds.map(3), "callable"),
         (lambda ds: ds.map(lambda r: r, fn_constructor_args=[1]), "class"),
         (lambda ds: ds.map(lambda r: r, concurrency=0), "positive"),
@@ -268,6 +270,39 @@ def test_of_a_batch_that_fails_only_the_failing_rows_are_left_out() -> None:
 def test_what_makes_no_sense_is_refused_at_once(call: Any, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
         call(numbers())
+
+
+def test_rows_that_are_enough_end_the_actors_that_make_more_without_an_error() -> None:
+    for _ in range(5):
+        ds = numbers(6, blocks=1).map_batches(Adder, fn_constructor_args=[1], batch_size=2, concurrency=1)
+        assert len(ds.take(2)) == 2
+
+
+def test_a_strategy_counts_more_than_a_concurrency() -> None:
+    ds = numbers(4).map_batches(
+        Adder, fn_constructor_args=[1], compute=ActorPoolStrategy(size=1), concurrency=2
+    )
+    assert ds._node.compute.actors == (1, 1, 1)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "bad", "fails"), [(0, 1, True), (2, 2, False), (2, 3, True), (-1, 4, False)]
+)
+def test_so_many_blocks_may_fail(settings: DataContext, allowed: int, bad: int, fails: bool) -> None:
+    settings.max_errored_blocks = allowed
+
+    def fragile(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] < 5 * bad:
+            raise RuntimeError("no such number")
+        return row
+
+    ds = numbers(20, blocks=4).map(fragile)
+    if fails:
+        with pytest.raises(RuntimeError, match="no such number"):
+            ds.take_all()
+    else:
+        assert [row["id"] for row in ds.take_all()] == list(range(5 * bad, 20))
+        assert f"Blocks left out because their tasks failed: {bad}" in ds.stats()
 
 
 def test_a_function_may_use_its_arrays_again() -> None:

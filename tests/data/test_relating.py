@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import skate
-from skate.data import DataContext
+from skate.data import DataContext, RandomSeedConfig
 from skate.data._plan import gathering
 from skate.data.aggregate import AggregateFn, Count, Max, Mean, Std, Sum
 
 pytestmark = pytest.mark.usefixtures("where")
+
+MORE_PLACES = ("threads",)
 
 SHUFFLED = random.Random(7).sample(range(300), 300)
 
@@ -251,15 +253,39 @@ def test_repartition_by_keys_brings_equal_ones_together() -> None:
     assert sum(map(len, seen)) == 7
 
 
-def test_repartition_into_blocks_of_so_many_rows() -> None:
-    kept = skate.data.range(50, override_num_blocks=7).repartition(target_num_rows_per_block=20).materialize()
+def test_repartition_into_blocks_of_exactly_so_many_rows() -> None:
+    ds = skate.data.range(50, override_num_blocks=7)
+    kept = ds.repartition(target_num_rows_per_block=20, strict=True).materialize()
     assert [part.count() for part in _blocks(kept)] == [20, 20, 10]
+    assert [row["id"] for row in kept.take_all()] == list(range(50))
+
+
+def test_repartition_into_blocks_of_at_most_so_many_rows_leaves_smaller_ones_as_they_are() -> None:
+    ds = skate.data.range(50, override_num_blocks=2)
+    kept = ds.repartition(target_num_rows_per_block=20).materialize()
+    assert [part.count() for part in _blocks(kept)] == [20, 5, 20, 5]
+    assert [row["id"] for row in kept.take_all()] == list(range(50))
+
+
+def test_a_repartition_by_rows_is_over_as_soon_as_nobody_wants_more(where: str) -> None:
+    ds = skate.data.range(10_000, override_num_blocks=50).repartition(
+        target_num_rows_per_block=30, strict=True
+    )
+    assert [row["id"] for row in ds.take(45)] == list(range(45))
 
 
 def test_a_random_sample_has_about_its_share() -> None:
     ds = skate.data.range(2000, override_num_blocks=4)
     assert 350 < ds.random_sample(0.25, seed=1).count() < 650
     assert ds.random_sample(0.25, seed=1).take_all() == ds.random_sample(0.25, seed=1).take_all()
+
+
+def test_blocks_come_in_another_order_each_time_if_the_seed_is_to_be_drawn_from_anew() -> None:
+    ds = skate.data.range(100, override_num_blocks=10)
+    anew = ds.randomize_block_order(seed=RandomSeedConfig(3, reseed_after_execution=True))
+    assert anew.take_all() != anew.take_all()
+    same = ds.randomize_block_order(seed=3)
+    assert same.take_all() == same.take_all()
 
 
 def test_blocks_come_in_a_random_order() -> None:

@@ -118,3 +118,38 @@ class TestStreaming:
         part, _ = numbers(4).streaming_split(2)
         assert part.get_context().get_config("word") == "here"
         assert part.schema().names == ["id"]
+
+
+class TestStreamingTrainTestSplit:
+    def test_every_row_is_on_one_side_and_on_the_same_each_time(self) -> None:
+        train, test = numbers(1000, blocks=8).streaming_train_test_split(0.25, seed=3)
+        assert sorted(ids(train) + ids(test)) == list(range(1000))
+        assert 180 < test.count() < 320
+        assert ids(test) == ids(test)
+
+    def test_another_seed_gives_other_sides(self) -> None:
+        (_, first), (_, second) = (numbers(200).streaming_train_test_split(0.5, seed=seed) for seed in (1, 2))
+        assert ids(first) != ids(second)
+
+    def test_rows_with_the_same_value_stay_together(self) -> None:
+        ds = numbers(300, blocks=6).map(lambda row: {"id": row["id"], "name": f"n{row['id'] % 10}"})
+        train, test = ds.streaming_train_test_split(0.4, split_type="hash", hash_column="name")
+        assert not set(train.unique("name")) & set(test.unique("name"))
+        assert train.count() + test.count() == 300
+
+    @pytest.mark.parametrize(
+        ("options", "word"),
+        [
+            ({"test_size": 1.0}, "between 0 and 1"),
+            ({"test_size": 0.5, "split_type": "odd"}, "'odd'"),
+            ({"test_size": 0.5, "split_type": "hash"}, "hash_column"),
+            (
+                {"test_size": 0.5, "split_type": "hash", "hash_column": "id", "seed": 1},
+                "seed is not supported",
+            ),
+            ({"test_size": 0.5, "hash_column": "id"}, "hash_column is not supported"),
+        ],
+    )
+    def test_what_contradicts_itself_is_refused(self, options: dict[str, Any], word: str) -> None:
+        with pytest.raises(ValueError, match=word):
+            numbers().streaming_train_test_split(**options)

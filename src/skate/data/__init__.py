@@ -63,6 +63,7 @@ from skate.data.read_api import (
     read_videos,
     read_webdataset,
 )
+from skate.data.stats import DatasetSummary
 
 __all__ = [
     "ActorPoolStrategy",
@@ -72,6 +73,7 @@ __all__ = [
     "Dataset",
     "DatasetContext",
     "DatasetIterator",
+    "DatasetSummary",
     "Datasink",
     "Datasource",
     "ExecutionOptions",

@@ -90,18 +90,17 @@ def compute_of(
 
     Args:
         is_class: The function is a class: its instances live in actors.
-        compute: A strategy, or "tasks" or "actors".
+        compute: A strategy; it counts if both are given.
         concurrency: A number of tasks or actors, or (fewest, most) actors, or (fewest, most, first).
         options: Resources and other options of the tasks or actors; None is not given.
         options_now: Called for further options when one starts.
     """
     given = {key: value for key, value in options.items() if value is not None}
     if isinstance(compute, str):
-        if compute not in ("tasks", "actors"):
-            raise ValueError(f"compute must be a strategy, 'tasks' or 'actors', not {compute!r}")
-        compute = TaskPoolStrategy() if compute == "tasks" else ActorPoolStrategy()
-    if compute is not None and concurrency is not None:
-        raise ValueError("give either `compute` or `concurrency`, not both")
+        raise ValueError(
+            f"compute must be a strategy, not {compute!r}: TaskPoolStrategy(size=…) for a function, "
+            "ActorPoolStrategy(size=…) for a class, or nothing, which chooses one of them"
+        )
     if compute is None:
         compute = _by_concurrency(is_class, concurrency)
     if isinstance(compute, ActorPoolStrategy):

@@ -8,7 +8,14 @@ from typing import Any
 
 @dataclass
 class ExecutionResources:
-    """Amounts of what a plan uses; None is no limit."""
+    """Amounts of what a plan uses; None is no limit.
+
+    Attributes:
+        cpu: Processors.
+        gpu: GPUs.
+        object_store_memory: Bytes of the blocks that exist because of the plan.
+        memory: Bytes of these blocks and of what worker processes have for themselves, together.
+    """
 
     cpu: float | None = None
     gpu: float | None = None

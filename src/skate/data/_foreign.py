@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from skate.data._optional import load
+import numpy as np
+import pyarrow as pa
+
+from skate.air._optional import load
+from skate.data._block import columns
 from skate.data.dataset import MaterializedDataset
+
+__all__ = ["from_daft", "from_dask", "from_modin", "from_polars", "from_spark", "from_tf"]
+
+_TENSOR_PARTS = {"data", "shape"}
 
 
 def from_dask(df: Any) -> MaterializedDataset:
@@ -27,7 +35,27 @@ def from_daft(df: Any) -> MaterializedDataset:
     """Return a dataset of a Daft DataFrame."""
     from skate.data.read_api import from_arrow
 
-    return from_arrow(df.to_arrow())
+    return from_arrow(_with_tensors(df.to_arrow()))
+
+
+def _with_tensors(table: pa.Table) -> pa.Table:
+    """Return a table of Daft's whose tensors are tensors here too; Daft keeps them as values and shapes."""
+    for index, field in enumerate(table.schema):
+        storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else None
+        if (
+            storage is None
+            or not pa.types.is_struct(storage)
+            or {each.name for each in storage} != _TENSOR_PARTS
+        ):
+            continue
+        tensors = [
+            None if value is None else np.asarray(value["data"]).reshape(value["shape"])
+            for chunk in table.column(index).chunks
+            for value in chunk.storage.to_pylist()
+        ]
+        column = columns.to_column(tensors, field.name)
+        table = table.set_column(index, pa.field(field.name, column.type), column)
+    return table
 
 
 def from_spark(

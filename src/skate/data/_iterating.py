@@ -84,6 +84,17 @@ def ahead(values: Iterator[T], count: int) -> Iterator[T]:
         thread.join()
 
 
+def changed(values: Iterator[T], function: Callable[[T], Any]) -> Iterator[Any]:
+    """Yield what a function makes of each value; whoever leaves early ends what makes the values."""
+    try:
+        for value in values:
+            yield function(value)
+    finally:
+        close = getattr(values, "close", None)
+        if close is not None:
+            close()
+
+
 class _Shelf(Generic[T]):
     """Values that one thread has prepared and another has not taken yet."""
 

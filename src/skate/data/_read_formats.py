@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from skate.data._read_options import FileOptions, TaskOptions, dataset_of, file_arguments, parted
+from skate.data._read_options import (
+    FileOptions,
+    TaskOptions,
+    dataset_of,
+    deprecated,
+    file_arguments,
+    parted,
+)
 from skate.data.dataset import Dataset
 
-Paths = str | Sequence[str]
+__all__ = [
+    "from_huggingface",
+    "from_torch",
+    "read_arrow",
+    "read_audio",
+    "read_avro",
+    "read_bigquery",
+    "read_delta",
+    "read_iceberg",
+    "read_lance",
+    "read_mongo",
+    "read_orc",
+    "read_sql",
+    "read_tfrecords",
+    "read_videos",
+    "read_webdataset",
+]
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
@@ -85,18 +111,43 @@ def read_videos(
     return dataset_of(source, options)
 
 
-def read_webdataset(paths: Paths, **options: Any) -> Dataset:
+def read_webdataset(
+    paths: Paths,
+    *,
+    decoder: Any = True,
+    fileselect: Sequence[str] | Callable[[str], bool] | None = None,
+    filerename: Sequence[tuple[str, str]] | Callable[[str], str] | None = None,
+    suffixes: Sequence[str] | Callable[[str], bool] | None = None,
+    verbose_open: bool = False,
+    expand_json: bool = False,
+    **options: Unpack[FileOptions],
+) -> Dataset:
     """Return a dataset of WebDataset archives: the files of an archive that share a name are a row.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        **options: Those of `FileOptions`, and `decoder`, `fileselect`, `filerename`, `suffixes`, `verbose_open`,
-            `expand_json`.
+        decoder: True decodes by extensions; `"PIL"` does too, and makes Pillow images; a function gets a row and
+            returns one; a list applies several. None leaves bytes.
+        fileselect: Files of an archive to take: patterns, or a function of a name.
+        filerename: What files are called instead: pairs of old and new patterns, or a function.
+        suffixes: Columns to take: patterns, or a function of a name.
+        verbose_open: Accepted as in Ray.
+        expand_json: Make columns of the keys of a `json` column.
+        **options: Those of `FileOptions`.
     """
     from skate.data._io.webdataset import WebDatasetDatasource
 
-    given, own = parted(options)
-    return dataset_of(WebDatasetDatasource(paths, **own, **file_arguments(given)), given)
+    source = WebDatasetDatasource(
+        paths,
+        decoder=decoder,
+        fileselect=fileselect,
+        filerename=filerename,
+        suffixes=suffixes,
+        verbose_open=verbose_open,
+        expand_json=expand_json,
+        **file_arguments(options),
+    )
+    return dataset_of(source, options)
 
 
 def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Dataset:
@@ -157,6 +208,8 @@ def read_lance(
     """Return a dataset of a Lance table; needs pylance."""
     from skate.data._io.lance import LanceDatasource
 
+    if filter is not None:
+        deprecated("`filter=` on `read_lance`", "call `filter(expr=...)` on the dataset")
     source = LanceDatasource(uri, version, columns, filter, storage_options, scanner_options)
     return dataset_of(source, options)
 
@@ -187,9 +240,25 @@ def read_iceberg(
     catalog_kwargs: dict[str, Any] | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of an Iceberg table; needs pyiceberg."""
+    """Return a dataset of an Iceberg table; needs pyiceberg.
+
+    Files that no filter of the dataset lets through, and columns that nobody uses, are not read.
+
+    Args:
+        table_identifier: Its name in the catalog: `"db.table"`.
+        row_filter: An expression of `pyiceberg`, or its text. Ray deprecates it for `filter`.
+        selected_fields: Which columns. Ray deprecates it for `select_columns`.
+        snapshot_id: Which snapshot; the newest, as it is now, if not given.
+        scan_kwargs: More options for `Table.scan` of `pyiceberg`.
+        catalog_kwargs: For `pyiceberg.catalog.load_catalog`; `name` is the catalog's.
+        **options: Those of `TaskOptions`.
+    """
     from skate.data._io.iceberg import IcebergDatasource
 
+    if row_filter is not None:
+        deprecated("`row_filter=` on `read_iceberg`", "call `filter(expr=...)` on the dataset")
+    if tuple(selected_fields) != ("*",):
+        deprecated("`selected_fields=` on `read_iceberg`", "call `select_columns([...])` on the dataset")
     source = IcebergDatasource(
         table_identifier, row_filter, selected_fields, snapshot_id, scan_kwargs, catalog_kwargs
     )
@@ -223,10 +292,27 @@ def read_bigquery(
     return dataset_of(BigQueryDatasource(project_id, dataset, query), options)
 
 
-def from_huggingface(dataset: Any, **options: Unpack[TaskOptions]) -> Dataset:
-    """Return a dataset of one of Hugging Face's: a Dataset, whose Arrow files are not copied, or an IterableDataset."""
+def from_huggingface(
+    dataset: Any,
+    parallelism: int = -1,
+    concurrency: int | None = None,
+    override_num_blocks: int | None = None,
+) -> Dataset:
+    """Return a dataset of one of Hugging Face's: a Dataset, whose Arrow files are not copied, or an IterableDataset.
+
+    Args:
+        dataset: One split: `load_dataset(...)["train"]`.
+        parallelism: An older name of `override_num_blocks`.
+        concurrency: How many tasks at a time.
+        override_num_blocks: How many parts to read in; chosen by size if not given.
+    """
     from skate.data._io.huggingface import HuggingFaceDatasource
 
+    options = {
+        "parallelism": parallelism,
+        "concurrency": concurrency,
+        "override_num_blocks": override_num_blocks,
+    }
     return dataset_of(HuggingFaceDatasource(dataset), options)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, TypedDict
 
-from skate.data._compute import compute_of
+from skate.data._compute import ActorPoolStrategy, TaskPoolStrategy, compute_of
+from skate.data._io import unknown_options
 from skate.data._plan import nodes
 from skate.data.context import DataContext
 from skate.data.dataset import Dataset
@@ -76,9 +78,7 @@ def file_arguments(options: Any) -> dict[str, Any]:
 def dataset_of(source: Any, options: Any) -> Dataset:
     """Return the dataset that reads a source."""
     given = {key: value for key, value in options.items() if key in TaskOptions.__annotations__}
-    unknown = set(options) - set(FileOptions.__annotations__)
-    if unknown:
-        raise TypeError(f"unknown arguments: {', '.join(sorted(unknown))}")
+    unknown_options.refuse(options, FileOptions.__annotations__, "this reader")
     parallelism = given.pop("parallelism", -1)
     blocks = given.pop("override_num_blocks", None)
     if blocks is None and parallelism not in (-1, None):
@@ -86,10 +86,18 @@ def dataset_of(source: Any, options: Any) -> Dataset:
     if blocks is not None and blocks < 1:
         raise ValueError(f"override_num_blocks must be positive, it is {blocks}")
     remote = given.pop("ray_remote_args", None) or {}
-    compute = compute_of(
-        False, given.pop("compute", None), given.pop("concurrency", None), {**remote, **given}
-    )
+    strategy, concurrency = given.pop("compute", None), given.pop("concurrency", None)
+    strategy = None if concurrency is not None else _of_tasks(strategy)  # the number goes first, as in Ray
+    compute = compute_of(False, strategy, concurrency, {**remote, **given})
     return Dataset(nodes.Read(source, blocks, compute), DataContext.get_current())
+
+
+def _of_tasks(strategy: Any) -> Any:
+    """Return a pool of tasks for one of actors: a read keeps no state, and tasks share processes anyway."""
+    if not isinstance(strategy, ActorPoolStrategy):
+        return strategy
+    most = strategy.size or strategy.max_size
+    return TaskPoolStrategy(None if most in (None, float("inf")) else int(most))
 
 
 def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -98,3 +106,8 @@ def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     given = {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
     return given, own
+
+
+def deprecated(what: str, instead: str) -> None:
+    """Tell the caller of a reader that Ray will not take an argument for long; Skate still does."""
+    warnings.warn(f"{what} is deprecated in Ray: {instead}", DeprecationWarning, stacklevel=3)

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 import skate
 from skate.data._exec.exchanges import cut_at
-from skate.data._exec.execution import fetched
-from skate.data._exec.items import Item
+from skate.data._exec.items import Item, fetched
 from skate.data._schema import Schema
 from skate.data.context import DataContext
 from skate.data.iterator import DataIterator

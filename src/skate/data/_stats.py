@@ -34,6 +34,8 @@ def _operator(number: int, each: OperatorStats) -> list[str]:
     ]
     if each.failed_rows:
         lines.append(f"* Rows left out because user code failed: {each.failed_rows}")
+    if each.errored_blocks:
+        lines.append(f"* Blocks left out because their tasks failed: {each.errored_blocks}")
     return [*lines, ""]
 
 

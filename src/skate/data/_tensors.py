@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skate.data._optional import load
+from skate.air._optional import load
 
 
 def finisher(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import enum
 import threading
+import warnings
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from skate.data._exec_options import ExecutionOptions
+from skate.util.annotations import RayDeprecationWarning
 
 __all__ = ["DataContext", "ShuffleStrategy"]
 
@@ -23,7 +25,24 @@ class ShuffleStrategy(enum.StrEnum):
     SORT_SHUFFLE_PUSH_BASED = "sort_shuffle_push_based"
     GPU_SHUFFLE = "gpu_shuffle"
     SHUFFLE_V2 = "shuffle_v2"
+    HASH_SHUFFLE_V2 = SHUFFLE_V2  # an older name
 
+    @classmethod
+    def _missing_(cls, value: object) -> ShuffleStrategy | None:
+        if value != "hash_shuffle_v2":
+            return None
+        warnings.warn("hash_shuffle_v2 is an older name of shuffle_v2", DeprecationWarning, stacklevel=3)
+        return cls.SHUFFLE_V2
+
+
+# Parts of the messages of errors of stores that go away by themselves.
+TRANSIENT_IO_ERRORS = (
+    "AWS Error INTERNAL_FAILURE",
+    "AWS Error NETWORK_CONNECTION",
+    "AWS Error SLOW_DOWN",
+    "AWS Error UNKNOWN (HTTP status 503)",
+    "AWS Error SERVICE_UNAVAILABLE",
+)
 
 # Names that Ray has for parts of its engine that Skate's does not have: they can be set and read, and change nothing.
 _WITHOUT_EFFECT: dict[str, Any] = {
@@ -40,14 +59,25 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "enable_progress_bar_name_truncation": True,
     "enable_stats_summary_collection": False,
     "enforce_schemas": False,
+    "enable_lineage_reconstruction_resource_accounting": True,
     "gpu_shuffle_num_actors": None,
+    "gpu_shuffle_rmm_pool_size": None,
+    "gpu_shuffle_setup_timeout_s": 120.0,
+    "gpu_shuffle_spill_memory_limit": "auto",
     "hash_aggregate_operator_actor_num_cpus_override": None,
+    "hash_shuffle_aggregator_health_warning_interval_s": 30,
     "hash_shuffle_operator_actor_num_cpus_override": None,
+    "hash_shuffle_reduce_batch_size": 16,
+    "hash_shuffle_reduce_get_timeout_s": 1800.0,
     "join_operator_actor_num_cpus_override": None,
     "max_consecutive_actor_init_deaths": 0,
     "max_hash_shuffle_aggregators": None,
+    "max_hash_shuffle_finalization_batch_size": None,
     "memory_usage_poll_interval_s": 1,
     "min_hash_shuffle_aggregator_wait_time_in_s": 300,
+    "object_store_memory_pressure_fraction": None,
+    "object_store_reservation_overshoot_ratio": None,
+    "output_backpressure_guard_release_interval_s": None,
     "override_object_store_memory_limit_fraction": None,
     "pandas_block_ignore_metadata": False,
     "per_stage_map_timing": False,
@@ -91,6 +121,14 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "warn_on_driver_memory_usage_bytes": 2 * 1024 * MIB,
 }
 
+# What Ray warns of when it is set, and what to do instead.
+_DEPRECATED = {
+    "write_file_retry_on_errors": "set retried_io_errors",
+    "scheduling_strategy": "give scheduling_strategy to the steps, in ray_remote_args",
+    "scheduling_strategy_large_args": "give scheduling_strategy to the steps, in ray_remote_args",
+    "large_args_threshold": "give scheduling_strategy to the steps, in ray_remote_args",
+}
+
 
 @dataclass
 class DataContext:
@@ -105,10 +143,13 @@ class DataContext:
         execution_options: What a plan may use, and whether order is kept.
         memory_budget: Bytes of blocks that may exist because of a running plan; None chooses by the machine.
         small_plan_bytes: A plan whose sources have no more bytes runs in this process.
+        relational_plan_bytes: A plan that gathers rows (sorts, groups, joins, shuffles) and calls no function of the
+            user's runs on threads of this process if its sources have no more bytes.
         partition_bytes: Rows that one task sorts, groups or joins, in bytes.
         read_op_min_num_blocks: Parts that a source is read in at least, where it can be cut; None chooses.
         max_tasks_in_flight_per_actor: Tasks that an actor has at a time; None is two.
         max_errored_blocks: Tasks that may fail before a job does; -1 is any number.
+        retried_io_errors: Parts of the messages of errors that reading and writing is tried again after.
         raise_original_map_exception: Raise what user code raised, and not an error that says where it happened.
         enable_progress_bars: Show progress on a terminal.
         checkpoint_config: Where a job keeps what it has done.
@@ -119,6 +160,7 @@ class DataContext:
     execution_options: ExecutionOptions = field(default_factory=ExecutionOptions)
     memory_budget: int | None = None
     small_plan_bytes: int = 4 * MIB
+    relational_plan_bytes: int = 512 * MIB
     partition_bytes: int = 512 * MIB
     read_op_min_num_blocks: int | None = None
     min_parallelism: int | None = None
@@ -130,7 +172,7 @@ class DataContext:
     enable_progress_bars: bool = True
     enable_operator_progress_bars: bool = True
     enable_fallback_to_arrow_object_ext_type: bool | None = None
-    retried_io_errors: list[str] = field(default_factory=list)
+    retried_io_errors: list[str] = field(default_factory=lambda: list(TRANSIENT_IO_ERRORS))
     retried_map_errors: list[str] = field(default_factory=list)
     write_file_retry_on_errors: list[str] = field(default_factory=list)
     actor_task_retry_on_errors: bool | list[BaseException] = False
@@ -141,6 +183,15 @@ class DataContext:
         self._kv_configs: dict[str, Any] = {}
         for name, value in _WITHOUT_EFFECT.items():
             setattr(self, name, copy.copy(value))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _DEPRECATED and name in vars(self):
+            warnings.warn(
+                f"DataContext.{name} is deprecated in Ray: {_DEPRECATED[name]}",
+                RayDeprecationWarning,
+                stacklevel=2,
+            )
+        super().__setattr__(name, value)
 
     @staticmethod
     def get_current() -> DataContext:

@@ -13,7 +13,7 @@ from skate.data._dataset.aggregating import Aggregating
 from skate.data._dataset.consuming import Consuming
 from skate.data._dataset.converting import Converting
 from skate.data._dataset.explaining import Explaining
-from skate.data._dataset.mapping import Mapping
+from skate.data._dataset.projecting import Projecting
 from skate.data._dataset.relating import Relating
 from skate.data._dataset.showing import table_text
 from skate.data._dataset.splitting import Splitting
@@ -26,7 +26,7 @@ from skate.data.context import DataContext
 __all__ = ["Dataset", "MaterializedDataset", "Schema"]
 
 
-class Dataset(Mapping, Relating, Splitting, Converting, Writing, Explaining, Aggregating, Consuming):
+class Dataset(Projecting, Relating, Splitting, Converting, Writing, Explaining, Aggregating, Consuming):
     """Rows with named columns, of any size, in order.
 
     A dataset is a plan: reading, mapping or sorting one gives another, and nothing is done until somebody wants rows.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from skate.air._optional import load
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -147,6 +149,17 @@ class DataType:
     def from_numpy(cls, numpy_dtype: np.dtype[Any] | str) -> DataType:
         """Make it from a NumPy dtype or the name of one."""
         return cls(np.dtype(numpy_dtype))
+
+    @classmethod
+    def from_cudf(cls, cudf_dtype: Any) -> DataType:
+        """Make it from a dtype of cuDF."""
+        cudf = load("cudf", "DataType.from_cudf", "cudf-cu12")
+        return cls(cudf.Series([], dtype=cudf_dtype).to_arrow().type)
+
+    def to_cudf_type(self) -> Any:
+        """Return it as a dtype of cuDF."""
+        cudf = load("cudf", "DataType.to_cudf_type", "cudf-cu12")
+        return cudf.Series.from_arrow(pa.array([], self.to_arrow_dtype())).dtype
 
     @classmethod
     def from_dtype(cls, dtype: Any) -> DataType | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["RayDataUserCodeException", "SystemException", "UserCodeException"]
+__all__ = ["FileReadError", "RayDataUserCodeException", "ResumeError", "SystemException", "UserCodeException"]
 
 
 class UserCodeException(Exception):
@@ -19,6 +19,32 @@ RayDataUserCodeException = UserCodeException
 
 class SystemException(Exception):
     """Something other than the user's code has failed."""
+
+
+class ResumeError(ValueError):
+    """A write with `resume=True` cannot go on where another one stopped; the message says why, and what to do."""
+
+
+class FileReadError(ValueError):
+    """Report a file that could not be read; `__cause__` is what the reader said.
+
+    Args:
+        kind: What was expected: `CSV`, `Parquet`.
+        path: The file.
+        reason: What the reader said.
+        hint: What to do, if that is known.
+    """
+
+    def __init__(self, kind: str, path: str, reason: str, hint: str = "") -> None:
+        end = f". {hint}" if hint else ""
+        super().__init__(f"Failed to read {kind} file {path}: {reason}{end}")
+        self.kind = kind
+        self.path = path
+        self.reason = reason
+        self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.path, self.reason, self.hint)
 
 
 def user_error(error: Exception) -> UserCodeException:

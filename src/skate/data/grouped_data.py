@@ -7,9 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skate.data import aggregate as aggregates
-from skate.data._compute import compute_of
-from skate.data._dataset.mapping import udf_of
-from skate.data._exec.failures import Failures
+from skate.data._dataset.calling import check_format, user_call
 from skate.data._expressions import evaluate
 from skate.data._plan import nodes
 from skate.data.expressions import Expr, star
@@ -78,6 +76,8 @@ class GroupedData:
 
         Args:
             fn: Takes a batch, and returns or yields batches; arguments as in `Dataset.map_batches`.
+            batch_format: What `fn` gets: a pandas DataFrame if nothing is said, as in Ray; "numpy", "pyarrow" or
+                "polars" for another.
 
         >>> import skate
         >>> ds = skate.data.from_items([{"k": 1, "v": 5}, {"k": 2, "v": 7}, {"k": 1, "v": 6}])
@@ -85,18 +85,22 @@ class GroupedData:
         >>> ds.groupby("k").map_groups(largest).take_all()
         [{'k': 1, 'most': 6}, {'k': 2, 'most': 7}]
         """
-        udf = udf_of(fn, fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
-        options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args}
-        where = compute_of(udf.is_class, compute, concurrency, options, ray_remote_args_fn)
-        failures = Failures(on_error, f"MapGroups({udf.name})")
+        check_format(batch_format)
+        call = user_call(
+            fn,
+            (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
+            (compute, concurrency, ray_remote_args_fn),
+            {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            on_error,
+        )
         node = nodes.MapGroups(
             self._dataset._node,
             self._keys,
-            udf,
-            batch_format,
+            call.udf,
+            "pandas" if batch_format == "default" else batch_format,
             not zero_copy_batch,
-            failures,
-            where,
+            call.failures("MapGroups"),
+            call.compute,
             self._parts,
         )
         return self._dataset._then(node)

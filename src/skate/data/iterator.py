@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skate.data import _tensors
-from skate.data._iterating import Again, each_batch, each_row
-from skate.data._optional import load
+from skate.data._feeding import Feeding
+from skate.data._iterating import Again, changed, each_batch, each_row
 
 if TYPE_CHECKING:
     from skate.data._schema import Schema
@@ -20,30 +20,20 @@ if TYPE_CHECKING:
 __all__ = ["DataIterator"]
 
 
-class DataIterator(abc.ABC):
-    """Gives the rows of a dataset, or of a part of it, each time it is iterated over.
-
-    `Dataset.iterator()` and `Dataset.streaming_split()` return these. They can be passed to tasks and actors.
-    """
+class Iterating(Feeding):
+    """The part of a dataset's API, and of an iterator's, that iterates over rows and batches."""
 
     @abc.abstractmethod
     def _blocks(self) -> Iterator[pa.Table]:
         """Yield the blocks of all rows, once."""
 
-    @abc.abstractmethod
-    def schema(self) -> Schema | None:
-        """Return the columns of the dataset."""
-
-    @abc.abstractmethod
-    def stats(self) -> str:
-        """Return what the latest iteration has done, as text."""
-
-    @abc.abstractmethod
-    def get_context(self) -> DataContext:
-        """Return the settings of the dataset."""
-
     def iter_rows(self) -> Iterable[dict[str, Any]]:
-        """Return an iterable over rows, each a dict."""
+        """Return an iterable over rows, each a dict.
+
+        >>> import skate
+        >>> [row["id"] for row in skate.data.range(3).iter_rows()]
+        [0, 1, 2]
+        """
         return Again(lambda: each_row(self._blocks()))
 
     def iter_batches(
@@ -67,6 +57,10 @@ class DataIterator(abc.ABC):
             drop_last: Leave out a last batch that has fewer rows.
             local_shuffle_buffer_size: Draw batches at random from at least as many rows.
             local_shuffle_seed: The same seed gives the same batches.
+
+        >>> import skate
+        >>> [len(batch["id"]) for batch in skate.data.range(5).iter_batches(batch_size=2)]
+        [2, 2, 1]
         """
         _check(batch_size, prefetch_batches)
 
@@ -81,7 +75,7 @@ class DataIterator(abc.ABC):
                 prefetch=prefetch_batches,
                 finish=_collate_fn,
             )
-            return batches if _finalize_fn is None else map(_finalize_fn, batches)
+            return batches if _finalize_fn is None else changed(batches, _finalize_fn)
 
         return Again(start)
 
@@ -123,36 +117,24 @@ class DataIterator(abc.ABC):
             _finalize_fn=move,
         )
 
-    def iter_tf_batches(
-        self,
-        *,
-        prefetch_batches: int = 1,
-        batch_size: int | None = 256,
-        dtypes: Any = None,
-        drop_last: bool = False,
-        local_shuffle_buffer_size: int | None = None,
-        local_shuffle_seed: int | None = None,
-    ) -> Iterable[Any]:
-        """Return an iterable over batches of TensorFlow tensors; arguments as in `iter_torch_batches`."""
-        tensorflow = load("tensorflow", "iter_tf_batches")
 
-        def make(batch: dict[str, Any]) -> dict[str, Any]:
-            def dtype_of(name: str) -> Any:
-                return dtypes.get(name) if isinstance(dtypes, dict) else dtypes
+class DataIterator(Iterating):
+    """Gives the rows of a dataset, or of a part of it, each time it is iterated over.
 
-            return {
-                name: tensorflow.convert_to_tensor(values, dtype=dtype_of(name))
-                for name, values in batch.items()
-            }
+    `Dataset.iterator()` and `Dataset.streaming_split()` return these. They can be passed to tasks and actors.
+    """
 
-        return self.iter_batches(
-            prefetch_batches=prefetch_batches,
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle_buffer_size=local_shuffle_buffer_size,
-            local_shuffle_seed=local_shuffle_seed,
-            _collate_fn=make,
-        )
+    @abc.abstractmethod
+    def schema(self) -> Schema | None:
+        """Return the columns of the dataset."""
+
+    @abc.abstractmethod
+    def stats(self) -> str:
+        """Return what the latest iteration has done, as text."""
+
+    @abc.abstractmethod
+    def get_context(self) -> DataContext:
+        """Return the settings of the dataset."""
 
     def materialize(self) -> MaterializedDataset:
         """Return a dataset of the rows, which are kept."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -9,72 +10,46 @@ import numpy as np
 import pyarrow as pa
 
 import skate
+from skate.data import _foreign, _read_formats
 from skate.data._block import batches
-from skate.data._foreign import from_daft, from_dask, from_modin, from_polars, from_spark, from_tf
-from skate.data._io import memory
-from skate.data._read_formats import (
-    from_huggingface,
-    from_torch,
-    read_arrow,
-    read_audio,
-    read_avro,
-    read_bigquery,
-    read_delta,
-    read_iceberg,
-    read_lance,
-    read_mongo,
-    read_orc,
-    read_sql,
-    read_tfrecords,
-    read_videos,
-    read_webdataset,
+from skate.data._foreign import *  # noqa: F403 - what it lists in its `__all__`
+from skate.data._io import memory, unknown_options
+from skate.data._read_formats import *  # noqa: F403 - what it lists in its `__all__`
+from skate.data._read_options import (
+    FileOptions,
+    TaskOptions,
+    dataset_of,
+    deprecated,
+    file_arguments,
+    parted,
 )
-from skate.data._read_options import FileOptions, TaskOptions, dataset_of, file_arguments, parted
 from skate.data.dataset import Dataset, MaterializedDataset, materialized
+from skate.data.datasource.legacy import LegacyDatasource
 
 __all__ = [
     "from_arrow",
     "from_arrow_refs",
     "from_blocks",
-    "from_daft",
-    "from_dask",
-    "from_huggingface",
     "from_items",
-    "from_modin",
     "from_numpy",
     "from_numpy_refs",
     "from_pandas",
     "from_pandas_refs",
-    "from_polars",
-    "from_spark",
-    "from_tf",
-    "from_torch",
     "range",
     "range_tensor",
-    "read_arrow",
-    "read_audio",
-    "read_avro",
-    "read_bigquery",
     "read_binary_files",
     "read_csv",
     "read_datasource",
-    "read_delta",
-    "read_iceberg",
     "read_images",
     "read_json",
-    "read_lance",
-    "read_mongo",
     "read_numpy",
-    "read_orc",
     "read_parquet",
-    "read_sql",
     "read_text",
-    "read_tfrecords",
-    "read_videos",
-    "read_webdataset",
 ]
+__all__ += _foreign.__all__
+__all__ += _read_formats.__all__
 
-Paths = str | Sequence[str]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def range(n: int, **options: Unpack[TaskOptions]) -> Dataset:
@@ -159,8 +134,18 @@ def _from_batches(given: list[Any], blocks: int | None, label: str) -> Materiali
     return materialized(memory.cut_evenly(made, blocks), label=label)
 
 
-def read_datasource(datasource: Any, *, read_args: Any = None, **options: Unpack[TaskOptions]) -> Dataset:
-    """Return a dataset of a source of your own."""
+def read_datasource(datasource: Any, **options: Any) -> Dataset:
+    """Return a dataset of a source of your own.
+
+    Args:
+        datasource: A `Datasource`.
+        **options: Those of `TaskOptions`; others reach a source of Ray's older shape, with `create_reader` or
+            `prepare_read`.
+    """
+    read_args = {key: options.pop(key) for key in list(options) if key not in TaskOptions.__annotations__}
+    if LegacyDatasource.is_one(datasource):
+        return dataset_of(LegacyDatasource(datasource, read_args), options)
+    unknown_options.refuse(read_args, TaskOptions.__annotations__, "read_datasource")
     return dataset_of(datasource, options)
 
 
@@ -170,37 +155,40 @@ def read_parquet(
     columns: list[str] | None = None,
     tensor_column_schema: dict[str, Any] | None = None,
     include_row_hash: bool = False,
+    skip_paths: Paths | None = None,
+    dataset_kwargs: dict[str, Any] | None = None,
     **options: Any,
 ) -> Dataset:
     """Return a dataset of Parquet files.
 
     Files are read in parts, by their row groups. Columns that nobody uses, and row groups that no filter lets
-    through, are not read.
+    through, are not read: `read_parquet(…).filter(expr=…).select_columns(…)` reads what it needs.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        columns: Read only these.
+        columns: Read only these. Ray deprecates it for `select_columns`.
         tensor_column_schema: For columns of bytes that are tensors: their type and shape.
         include_row_hash: Add a column that tells rows apart.
+        skip_paths: Files to leave out; they need not be there.
+        dataset_kwargs: Options of pyarrow's reader. Ray deprecates it.
         **options: Those of `FileOptions`, and further ones of pyarrow's reader (`filter`, `schema`, …).
     """
     from skate.data._io.parquet import ParquetDatasource
 
-    own = {key: value for key, value in options.items() if key not in FileOptions.__annotations__}
-    given = {key: value for key, value in options.items() if key in FileOptions.__annotations__}
-    direct = {
-        key: own.pop(key)
-        for key in ("schema", "filter", "batch_size", "use_threads", "_block_udf")
-        if key in own
-    }
-    dataset_args = own.pop("dataset_kwargs", None) or {}
-    own.pop("arrow_parquet_args", None)
+    if columns is not None:
+        deprecated("`columns=` on `read_parquet`", "call `select_columns([...])` on the dataset")
+    if dataset_kwargs is not None:
+        deprecated("`dataset_kwargs` on `read_parquet`", "give pyarrow's options to `read_parquet` itself")
+    given, own = parted(options)
+    own_keys = ("schema", "filter", "batch_size", "use_threads", "_block_udf")
+    direct = {key: own.pop(key) for key in own_keys if key in own}
     source = ParquetDatasource(
         paths,
         columns=columns,
         tensor_column_schema=tensor_column_schema,
         include_row_hash=include_row_hash,
-        dataset_kwargs={**dataset_args, **own},
+        skip_paths=skip_paths,
+        dataset_kwargs={**(dataset_kwargs or {}), **own},
         **direct,
         **file_arguments(given),
     )

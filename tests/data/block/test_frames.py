@@ -15,7 +15,13 @@ from skate.data._block.tensors import VariableShapedTensorType
 def test_the_index_of_a_frame_is_left_out() -> None:
     block = frames.from_pandas(pd.DataFrame({"x": [1, 2]}, index=["a", "b"]))
     assert block.column_names == ["x"]
-    assert block.schema.metadata is None
+
+
+def test_a_block_that_was_made_of_a_frame_is_one_again_for_whoever_asks_for_no_format() -> None:
+    block = batches.to_block(pd.DataFrame({"x": [1, 2]}))
+    assert isinstance(batches.to_batch(block.slice(1), None), pd.DataFrame)
+    assert isinstance(batches.to_batch(block, "pyarrow"), pa.Table)
+    assert isinstance(batches.to_batch(batches.to_block({"x": [1]}), None), pa.Table)
 
 
 @pytest.mark.parametrize(

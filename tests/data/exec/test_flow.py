@@ -7,8 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skate.data._exec.flow import Cancel, Flow, Instruction, Limits, Resume, Start, StartActor
+from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start, StartActor
 from skate.data._exec.items import Item
+from skate.data._exec.limits import Limits
 from skate.data._exec.operators import Gather, Map, Operator, Read, Values
 from skate.data._exec.passing import Limit, Lookup, Union, Zip
 from skate.data._exec.pool import Pool
@@ -130,7 +131,7 @@ def test_a_block_larger_than_the_budget_gets_through() -> None:
     tasks = started(running.begin())
     while not running.finished:
         task = tasks.pop(0)
-        running.made(task, item())
+        tasks += started(running.made(task, item()))
         tasks += started(running.ended(task))
         one, instructions = running.take()
         seen += one is not None

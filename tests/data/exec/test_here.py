@@ -10,6 +10,10 @@ import pytest
 
 import skate
 from skate.data import DataContext
+from skate.data._exec.flow import Flow
+from skate.data._exec.here import InProcess
+from skate.data._exec.limits import Limits
+from skate.data._exec.operators import Values
 
 
 def busy(seconds: float) -> None:
@@ -59,3 +63,13 @@ def test_a_plan_over_the_limit_runs_in_workers() -> None:
     DataContext.get_current().small_plan_bytes = 100
     assert os.getpid() not in processes(skate.data.range(50).map(lambda row: {"pid": os.getpid()}))
     skate.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tasks", "left", "leaves"), [(1, 2000, 9000, False), (1, 100, 200, True)]
+)
+def test_many_tiny_tasks_are_not_worth_sending(seconds: float, tasks: int, left: int, leaves: bool) -> None:
+    driver = InProcess(Flow(Values("Input", []), Limits(cpus=1, bytes=1), 1), lambda *_: True)
+    driver._worked, driver._ended = seconds, tasks
+    driver._to_start = [object()] * left  # type: ignore[list-item]  # only how many there are matters
+    assert driver._takes_long() is leaves

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 import skate
+from skate.air import _live
 from skate.data._exec import progress
 from skate.data._exec.execution import Execution
 
@@ -25,7 +26,7 @@ def test_nobody_looks_at_what_is_no_terminal(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("sys.stderr", Terminal())
     assert progress.wanted(True)
     assert not progress.wanted(False)
-    monkeypatch.setenv(progress.SWITCH, "0")
+    monkeypatch.setenv(_live.SWITCH, "0")
     assert not progress.wanted(True)
 
 
@@ -49,7 +50,7 @@ def test_lines_are_shown_while_the_plan_runs_and_gone_afterwards(monkeypatch: py
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "DELAY", 0)
+    monkeypatch.setattr(_live, "DELAY", 0)
     before = threading.active_count()
     shown = threading.Event()
     lines = progress.Progress.lines

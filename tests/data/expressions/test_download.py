@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
+from skate.air import _filesystems as filesystems
 from skate.data._expressions.evaluate import project
-from skate.data._io import filesystems
 from skate.data.expressions import ColumnNotFoundError, ExpressionTypeError, col, download, lit
 from tests import leaks
 from tests.conftest import LeakWatch

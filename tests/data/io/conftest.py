@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from skate.data._io import filesystems
+from skate.air import _filesystems as filesystems
 from tests import leaks
 from tests.conftest import LeakWatch
 

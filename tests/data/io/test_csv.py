@@ -8,7 +8,7 @@ import pyarrow.csv as pacsv
 import pytest
 
 from skate.data._io.csv import CSVDatasink, CSVDatasource
-from skate.data._io.errors import FileReadError
+from skate.data.exceptions import FileReadError
 from tests.data.io.support import blocks, read, read_rows, write
 
 SMALL_BLOCKS = {"read_options": pacsv.ReadOptions(block_size=64)}
@@ -87,7 +87,7 @@ def test_an_empty_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 def test_an_unknown_option_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a\n1\n")
-    with pytest.raises(TypeError, match=r"\['delimiter'\].*parse_options"):
+    with pytest.raises(TypeError, match=r"'delimiter'.*parse_options"):
         CSVDatasource(tmp_path, arrow_csv_args={"delimiter": ";"})
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import skate
 from skate.data._io.delta import DeltaDatasink, delta_source
 from skate.data.datasource import SaveMode
 from skate.data.expressions import col
@@ -69,7 +70,7 @@ def test_parts_appear_as_one_version(tmp_path: Path) -> None:
 def test_append_keeps_the_partitions_of_the_table(path: str) -> None:
     write(DeltaDatasink(path), TABLE)
     assert delta_source(path).num_rows() == 6
-    with pytest.raises(ValueError, match=r"partitioned by \['g', 'd'\]"):
+    with pytest.raises(ValueError, match=r"has \['g', 'd'\], but partition_by is \['n'\]"):
         write(DeltaDatasink(path, partition_by=["n"]), TABLE)
 
 
@@ -106,3 +107,10 @@ def test_nothing_appears_when_a_part_fails(path: str) -> None:
 def test_options_are_checked(path: str, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"append|merge"):
         DeltaDatasink(path, **options)
+
+
+def test_a_table_without_rows_is_read_with_its_columns(path: str) -> None:
+    write(DeltaDatasink(path, mode=SaveMode.OVERWRITE), TABLE.slice(0, 0))
+    found = skate.data.read_delta(path)
+    assert found.take_all() == []
+    assert found.columns() == TABLE.column_names

@@ -7,7 +7,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skate.data._io.errors import FileReadError
 from skate.data._io.text import TextDatasource
 from skate.data.context import DataContext
 from skate.data.datasource import (
@@ -17,6 +16,7 @@ from skate.data.datasource import (
     PartitionStyle,
     PathPartitionFilter,
 )
+from skate.data.exceptions import FileReadError
 from tests.data.io.support import blocks, read, read_rows
 
 

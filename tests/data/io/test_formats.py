@@ -14,9 +14,9 @@ import pytest
 from skate.data._io.arrow_ipc import ArrowDatasink, ArrowDatasource
 from skate.data._io.audio import AudioDatasource
 from skate.data._io.avro import AvroDatasource
-from skate.data._io.errors import FileReadError
 from skate.data._io.orc import ORCDatasink, ORCDatasource
 from skate.data._io.videos import VideoDatasource
+from skate.data.exceptions import FileReadError
 from tests.data.io.support import read, read_rows, write
 
 TABLE = pa.table({"n": [1, 2, None], "s": ["a", None, "c"], "l": [[1], [], None]})

@@ -12,8 +12,8 @@ import pyarrow.json as pajson
 import pytest
 
 from skate.data._block import tensors
-from skate.data._io.errors import FileReadError
 from skate.data._io.json import JSONDatasink, JSONDatasource
+from skate.data.exceptions import FileReadError
 from tests.data.io.support import read, read_rows, write
 
 SMALL = {"read_options": pajson.ReadOptions(block_size=64)}

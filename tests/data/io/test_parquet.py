@@ -11,11 +11,12 @@ import pytest
 
 from skate.data._block import tensors
 from skate.data._block.objects import from_objects
-from skate.data._io.errors import FileReadError
-from skate.data._io.parquet import ALLOW_PICKLED, ParquetDatasource
+from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_sink import ParquetDatasink
+from skate.data._io.trust import ALLOW_PICKLED
 from skate.data.context import DataContext
 from skate.data.datasource import FilenameProvider, Partitioning, SaveMode
+from skate.data.exceptions import FileReadError
 from skate.data.expressions import col, udf
 from tests.data.io.support import blocks, read, read_rows, write
 

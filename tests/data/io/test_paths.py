@@ -6,7 +6,8 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import pytest
 
-from skate.data._io import filesystems, paths
+from skate.air import _filesystems as filesystems
+from skate.data._io import paths
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from PIL import Image
 from skate.data._block import rows, tensors
 from skate.data._io import numpy as numpy_io
 from skate.data._io.binary import BinaryDatasource
-from skate.data._io.errors import FileReadError
 from skate.data._io.images import ImageDatasink, ImageDatasource
 from skate.data._io.numpy import NumpyDatasink, NumpyDatasource
 from skate.data._io.text import TextDatasource
+from skate.data.exceptions import FileReadError
 from tests.data.io.support import blocks, read, read_rows, write
 
 

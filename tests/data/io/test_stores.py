@@ -185,7 +185,21 @@ def site(tmp_path: Path, client_libraries: None) -> Iterator[str]:
     (tmp_path / "y.json").write_text('{"a": 2}\n')
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
+        """Serves files, and answers `/403/…` with that status."""
+
+        def do_GET(self) -> None:
+            if self.path[1:4].isdecimal():
+                self.send_error(int(self.path[1:4]))
+            else:
+                super().do_GET()
+
+        def do_HEAD(self) -> None:
+            if self.path[1:4].isdecimal():
+                self.send_error(int(self.path[1:4]))
+            else:
+                super().do_HEAD()
+
+        def log_message(self, format: str, *args: object) -> None:
             pass
 
     handler = functools.partial(Quiet, directory=str(tmp_path))
@@ -202,3 +216,43 @@ def test_files_are_read_over_http(site: str) -> None:
     assert read_rows(source) == [{"a": 1, "path": f"{site}/x.json"}, {"a": 2, "path": f"{site}/y.json"}]
     with pytest.raises(FileNotFoundError, match=r"nosuch\.json"):
         JSONDatasource(f"{site}/nosuch.json")
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "message"),
+    [
+        (404, FileNotFoundError, r"no such file or folder: {url}"),
+        (410, FileNotFoundError, r"no such file or folder: {url}"),
+        (401, PermissionError, r"{url} answers 401 Unauthorized: pass filesystem= with credentials"),
+        (403, PermissionError, r"{url} answers 403 Forbidden: pass filesystem= with credentials"),
+        (500, ConnectionError, r"{url} answers 500 Internal Server Error: the server fails"),
+        (503, ConnectionError, r"{url} answers 503 Service Unavailable"),
+    ],
+)
+def test_what_a_server_answers_is_told(site: str, status: int, error: type[Exception], message: str) -> None:
+    url = f"{site}/{status}/x.json"
+    with pytest.raises(error, match=message.format(url=url)):
+        JSONDatasource([f"{site}/x.json", url])
+
+
+def test_a_server_that_is_not_there_is_told(client_libraries: None) -> None:
+    with pytest.raises(
+        ConnectionError, match=r"cannot reach http://127\.0\.0\.1:9/x\.json: .*Check the address"
+    ):
+        JSONDatasource("http://127.0.0.1:9/x.json")
+
+
+def test_only_what_is_missing_is_ignored_as_missing(site: str) -> None:
+    paths = [f"{site}/x.json", f"{site}/404/y.json"]
+    assert read_rows(JSONDatasource(paths, ignore_missing_paths=True)) == [{"a": 1}]
+    with pytest.raises(PermissionError, match=r"403"):
+        JSONDatasource([*paths, f"{site}/403/y.json"], ignore_missing_paths=True)
+
+
+def test_a_missing_bucket_is_told_from_a_missing_key(bucket: str, store: pafs.S3FileSystem) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"no such bucket: nowhere \(looking for s3://nowhere/a\.csv\)"
+    ):
+        CSVDatasource("nowhere/a.csv", filesystem=store)
+    with pytest.raises(FileNotFoundError, match=r"no such file or folder: data/gone\.csv"):
+        CSVDatasource("data/gone.csv", filesystem=store)

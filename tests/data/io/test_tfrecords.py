@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from skate.data._block import tensors
-from skate.data._io.errors import FileReadError
 from skate.data._io.tfrecords import TFRecordDatasink, TFRecordDatasource
+from skate.data.exceptions import FileReadError
 from tests.data.io.support import read, read_rows, write
 
 # What TensorFlow writes for {"a": [1]} as one tf.train.Example.

@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 
 from skate.data._block import rows
-from skate.data._io.errors import FileReadError
 from skate.data._io.loose_rows import to_block
-from skate.data._io.parquet import ALLOW_PICKLED
+from skate.data._io.trust import ALLOW_PICKLED
 from skate.data._io.webdataset import WebDatasetDatasink, WebDatasetDatasource
+from skate.data.exceptions import FileReadError
 from tests.data.io.support import read, read_rows, write
 
 
@@ -169,3 +169,14 @@ def test_rows_may_have_different_columns(tmp_path: Path) -> None:
         ("a", None),
         (None, 3),
     ]
+
+
+@pytest.mark.parametrize("variable", [ALLOW_PICKLED, "RAY_DATA_WEBDATASET_ALLOW_UNSAFE_DESERIALIZATION"])
+def test_trust_is_said_where_a_dataset_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    path = make(tmp_path / "x.tar", {"0.pkl": pickle.dumps({"key": "value"})})
+    monkeypatch.setenv(variable, "1")
+    source = WebDatasetDatasource(path)
+    monkeypatch.delenv(variable)  # as in a worker that does not know it
+    assert read_rows(source)[0]["pkl"] == {"key": "value"}

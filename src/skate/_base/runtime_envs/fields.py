@@ -10,6 +10,7 @@ PROVIDED = frozenset(
         "env_vars",
         "excludes",
         "pip",
+        "preload",
         "py_executable",
         "py_modules",
         "uv",

@@ -32,6 +32,8 @@ class RuntimeEnv(dict[str, Any]):
         image_uri: Image to run in; only on a Ray cluster.
         uv: Like ``pip``, installed with uv: ``packages``, ``uv_check``, ``uv_version`` and
             ``uv_pip_install_options``.
+        preload: Modules that are imported once, in the process that the workers are forked from: they start without
+            importing them again. A module must not start threads or use a GPU when it is imported.
         excludes: Patterns, as in ``.gitignore``, of files to leave out of ``working_dir`` and ``py_modules``.
 
     Raises:

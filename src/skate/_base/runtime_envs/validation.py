@@ -84,6 +84,15 @@ def check_excludes(value: Any) -> list[str] | None:
     return _strings("excludes", value) or None
 
 
+def check_preload(value: Any) -> list[str] | None:
+    """Return the names of modules, or None if there are none."""
+    names = _strings("preload", value)
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"runtime_env['preload'] has {name!r}, which is no name of a module")
+    return names or None
+
+
 def check_pip(value: Any) -> dict[str, Any] | None:
     """Return ``{"packages": [...], "pip_check": ..., ...}``, or None if no package is asked for."""
     return _check_installer(
@@ -216,6 +225,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "env_vars": check_env_vars,
     "excludes": check_excludes,
     "pip": check_pip,
+    "preload": check_preload,
     "py_executable": check_py_executable,
     "py_modules": check_py_modules,
     "uv": check_uv,

@@ -130,8 +130,14 @@ def too_large(size: int, budget: int) -> str:
     )
 
 
-def store_full(need: int, used: int, budget: int) -> str:
-    """Everything in the object store is in use."""
+def store_full(need: int, used: int, budget: int, disk: str = "") -> str:
+    """Everything in the object store is in use, or cannot be moved to disk."""
+    if disk:
+        return (
+            f"The object store is full: {_mb(need)} asked for, {_mb(used)} of {_mb(budget)} in use, and objects could "
+            f"not be moved to disk: {disk}. Free some disk space or name another folder in SKATE_TMPDIR, drop "
+            "references to objects you no longer need, or pass a larger object_store_memory to init()."
+        )
     return (
         f"The object store is full: {_mb(need)} asked for, {_mb(used)} of {_mb(budget)} in use by objects "
         "that are mapped by running code and cannot be moved to disk. Drop references to arrays you no "

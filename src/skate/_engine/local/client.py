@@ -270,7 +270,8 @@ class Client(References):
         size = max(1, value.size)
         answer = self.exchange(lambda number: m.Allocate(number, size))
         if answer.error:
-            raise exceptions.ObjectStoreFullError(answer.error)
+            kind = exceptions.OutOfDiskError if answer.disk else exceptions.ObjectStoreFullError
+            raise kind(answer.error)
         try:
             self.files.write(answer.segment, answer.size, value, reused=answer.reused)
         except OSError as error:

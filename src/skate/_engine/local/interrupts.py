@@ -9,6 +9,7 @@ This costs nothing when nobody interrupts.
 from __future__ import annotations
 
 import _thread
+import importlib
 import signal
 import threading
 import time
@@ -19,9 +20,11 @@ from typing import Any
 
 AGAIN = 0.001  # seconds until the next try
 PATIENCE = 1.0  # seconds after which the interrupt comes first, whatever it breaks
+IMPORTING = 30.0  # the same for a worker that imports: NumPy cannot be imported again after half of an import
 
 _critical: set[CodeType] = set()
 _waiting: set[CodeType] = set()
+_imports: CodeType = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
 
 def critical(*functions: Any) -> None:
@@ -44,11 +47,27 @@ def _is_critical(frame: FrameType | None) -> bool:
     return False
 
 
-class Interrupts:
-    """Handles SIGINT of a process with `handle`, at moments that are safe."""
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code is _imports:
+            return True
+        frame = frame.f_back
+    return False
 
-    def __init__(self, handle: Callable[[int, FrameType | None], Any]) -> None:
+
+class Interrupts:
+    """Handles SIGINT of a process with `handle`, at moments that are safe.
+
+    Args:
+        handle: What is done.
+        spare_imports: Put the signal off while a module is imported: the process is to go on afterwards.
+    """
+
+    def __init__(
+        self, handle: Callable[[int, FrameType | None], Any], *, spare_imports: bool = False
+    ) -> None:
         self._handle = handle
+        self._spare_imports = spare_imports
         self._since = 0.0  # when the interrupt came that is being put off
 
     def install(self) -> None:
@@ -68,7 +87,10 @@ class Interrupts:
     def arrived(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal now, or see to it that it comes again."""
         now = time.monotonic()
-        if _is_critical(frame) and now - (self._since or now) < PATIENCE:
+        patience = PATIENCE if _is_critical(frame) else 0.0
+        if self._spare_imports and _is_importing(frame):
+            patience = IMPORTING
+        if now - (self._since or now) < patience:
             self._since = self._since or now
             try:
                 _thread.start_new_thread(_send_again, (number,))

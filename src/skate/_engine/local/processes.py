@@ -86,6 +86,7 @@ class Processes:
                 "cwd": made.cwd,
                 "sys_path": list(made.sys_path),
                 "setup_hook": made.setup_hook,
+                "preload": list(original.get("preload") or ()),
                 "original": original,
             }
             self._results.append(lambda: self._environment_ready(environment, ready, ""))

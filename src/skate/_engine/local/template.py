@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from skate._engine.local.descendants import adopt_orphans, die_with_parent, end_descendants, survive_parent
 from skate._engine.local.session import Session
+from skate._engine.local.warm import Modules, Request, Warm
 from skate._engine.local.wire import pack, unpack
 
 MESSAGE = 1 << 20  # bytes: the largest request
@@ -90,9 +91,7 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
 
     _load_api()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wake = _wake_on_child()
     if config.get("as_ray"):  # for what is preloaded; a worker asks its own job
         from skate._base import alias
 
@@ -105,7 +104,7 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
     gc.collect()
     gc.freeze()  # the pages of what is imported stay shared with the workers
     try:
-        _fork_on_request(sock, wake_read, worker_main)
+        _fork_on_request(sock, wake, worker_main)
     except ConnectionError:  # the node is gone, and with it what it had not read
         _bury(config)
     except BaseException:
@@ -123,46 +122,93 @@ def _load_api() -> None:
         getattr(package, name)
 
 
-def _fork_on_request(sock: socket.socket, wake: int, worker_main: Any) -> NoReturn:
+def _wake_on_child() -> int:
+    """Return a descriptor that can be read when a child has ended."""
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return wake_read
+
+
+def _fork_on_request(sock: socket.socket, wake: int, worker_main: Any, *, is_warm: bool = False) -> NoReturn:
     import select
 
     poller = select.poll()
     poller.register(sock, select.POLLIN)
     poller.register(wake, select.POLLIN)
-    workers: set[int] = set()
-    warm = False
+
+    def fork(request: Request, descriptors: list[int]) -> None:
+        me = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.close(signal.set_wakeup_fd(-1))
+            os.close(wake)
+            sock.close()
+            warm.leave()
+            _become_worker(worker_main, request, descriptors, me)
+        sock.send(pack(["started", request["number"], pid]))
+
+    def become_warm(modules: Modules, its: socket.socket) -> NoReturn:
+        os.close(signal.set_wakeup_fd(-1))
+        os.close(wake)
+        sock.close()
+        _serve_warm(modules, its, worker_main, parent)
+
+    parent = os.getpid()
+    warm = Warm(poller, become_warm, fork, sock.sendall, MESSAGE)
+    idle = False
     while True:
         # Warm up what most workers need sooner or later, but only once the first ones are on their way.
-        ready = poller.poll(None if warm else 200)
+        ready = poller.poll(None if idle else 200)
         if not ready:
-            warm = True
+            idle = True
             _preload("asyncio")
             gc.freeze()
             continue
         for descriptor, _ in ready:
             if descriptor == wake:
                 _drain(wake)
-                _report(sock, workers)
+                _report(sock)
                 continue
-            request, descriptors, _, _ = socket.recv_fds(sock, MESSAGE, 2)
-            if not request:
+            if descriptor in warm:
+                warm.hear(descriptor)
+                continue
+            data, descriptors, _, _ = socket.recv_fds(sock, MESSAGE, 2)
+            if not data:
                 raise ConnectionError("the node is gone")
-            asked = unpack(request)
-            if asked == END:
+            request = unpack(data)
+            if request == END:
                 end_descendants()
+                warm.forget()
                 sock.send(pack([END, 0, 0]))
-                continue
-            me = os.getpid()
-            pid = os.fork()
-            if pid == 0:
-                os.close(signal.set_wakeup_fd(-1))
-                os.close(wake)
-                sock.close()
-                _become_worker(worker_main, asked, descriptors, me)
-            workers.add(pid)
-            for inherited in descriptors:
-                os.close(inherited)
-            sock.send(pack(["started", asked["number"], pid]))
+            elif request["environment"].get("preload") and not is_warm:
+                warm.start(request, descriptors)
+            else:
+                fork(request, descriptors)
+                for inherited in descriptors:
+                    os.close(inherited)
+
+
+def _serve_warm(modules: Modules, sock: socket.socket, worker_main: Any, parent: int) -> NoReturn:
+    """Be a template that has imported modules, until the one that it was forked from is gone."""
+    try:
+        die_with_parent(parent)
+        adopt_orphans()
+        wake = _wake_on_child()
+        gc.unfreeze()
+        for name in modules:
+            _preload(name)
+        gc.collect()
+        gc.freeze()
+        _fork_on_request(sock, wake, worker_main, is_warm=True)
+    except ConnectionError:
+        end_descendants()
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(1)
 
 
 def _bury(config: dict[str, Any]) -> NoReturn:
@@ -193,7 +239,7 @@ def _become_worker(
             os._exit(code)
 
 
-def _report(sock: socket.socket, workers: set[int]) -> None:
+def _report(sock: socket.socket) -> None:
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -202,15 +248,12 @@ def _report(sock: socket.socket, workers: set[int]) -> None:
         if ended is None:
             return
         pid = ended.si_pid
-        if pid not in workers:  # an orphan that we have adopted
-            os.waitpid(pid, 0)
-            continue
-        workers.remove(pid)
         try:
             os.killpg(pid, signal.SIGKILL)  # what it leaves behind; nobody else can have the number yet
         except ProcessLookupError:
-            pass  # it ended before it led a group
+            pass  # it ended before it led a group, or never would have
         _, status = os.waitpid(pid, 0)
+        # It may be no worker, but an orphan that we have adopted: the node knows.
         sock.send(pack(["exited", pid, os.waitstatus_to_exitcode(status)]))
 
 

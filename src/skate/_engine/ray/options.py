@@ -63,5 +63,8 @@ def _conditions(expressions: list[Any], theirs: Any) -> dict[str, Any]:
 
 
 def environment(ours: Any) -> dict[str, Any]:
-    """Return a runtime environment as a plain dictionary, which Ray checks itself."""
-    return dict(ours)
+    """Return a runtime environment as a plain dictionary, which Ray checks itself.
+
+    Ray's workers are not forked: what they would preload they import when they need it.
+    """
+    return {name: value for name, value in ours.items() if name != "preload"}

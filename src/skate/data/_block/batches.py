@@ -79,7 +79,7 @@ def to_batch(block: pa.Table, batch_format: str | None, *, writable: bool = Fals
     Args:
         block: The block.
         batch_format: `"numpy"` or `"default"`: a dict of ndarrays. `"pandas"` and `"polars"`: a DataFrame.
-            `"pyarrow"` or None: the block itself.
+            `"pyarrow"`: the block itself. None: a DataFrame of pandas if the block was made of one, else itself.
         writable: Copy arrays of a NumPy batch that are views of the block, so that a program may change them.
 
     Raises:
@@ -91,9 +91,9 @@ def to_batch(block: pa.Table, batch_format: str | None, *, writable: bool = Fals
     """
     if batch_format in {"numpy", "default"}:
         return to_numpy(block, writable=writable)
-    if batch_format in {"pyarrow", None}:
+    if batch_format == "pyarrow" or (batch_format is None and not frames.made_of_pandas(block)):
         return block
-    if batch_format == "pandas":
+    if batch_format in {"pandas", None}:
         return frames.to_pandas(block)
     if batch_format == "polars":
         return frames.to_polars(block)

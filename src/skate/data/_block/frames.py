@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import columns, tables, tensors, values
 from skate.data._block.kinds import is_extension
 
@@ -24,6 +24,23 @@ def is_polars(batch: object) -> bool:
     return polars is not None and isinstance(batch, polars.DataFrame)
 
 
+# In the metadata of a block's schema: what a program that asks for no format in particular gets.
+_MADE_OF_PANDAS = {b"skate.made_of": b"pandas"}
+
+
+def made_of_pandas(block: pa.Table) -> bool:
+    """Tell whether a block was made of a DataFrame of pandas."""
+    return dict(block.schema.metadata or {}).items() >= _MADE_OF_PANDAS.items()
+
+
+def without_mark(block: pa.Table) -> pa.Table:
+    """Return a block as it goes to others, to whom it does not matter what it was made of."""
+    if not made_of_pandas(block):
+        return block
+    kept = {key: value for key, value in block.schema.metadata.items() if key not in _MADE_OF_PANDAS}
+    return block.replace_schema_metadata(kept or None)
+
+
 def from_pandas(frame: Any) -> pa.Table:
     """Return a DataFrame as a block; its index is left out, NaN and NA become null.
 
@@ -33,7 +50,7 @@ def from_pandas(frame: Any) -> pa.Table:
     arrays = [columns.from_pandas(frame.iloc[:, i], name) for i, name in enumerate(names)]
     if not arrays:
         return tables.empty_rows(len(frame))
-    return pa.Table.from_arrays(arrays, names=names)
+    return pa.Table.from_arrays(arrays, names=names, metadata=_MADE_OF_PANDAS)
 
 
 def to_pandas(block: pa.Table) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skate.data import aggregate as aggregates
+from skate.data import stats
 from skate.data._dataset.consuming import Consuming
 from skate.data._plan import nodes
 
@@ -66,6 +67,37 @@ class Aggregating(Consuming):
         found = self._rows(nodes.Aggregate(self._node, (column,), (aggregates.Count(),)))
         values = [row[column] for row in found]
         return [value for value in values if value is not None] if ignore_nulls else values
+
+    def summary(
+        self, columns: list[str] | None = None, override_dtype_agg_mapping: stats.Overrides | None = None
+    ) -> stats.DatasetSummary:
+        """Return statistics of the columns, computed in one pass.
+
+        Numbers and truth values have count, mean, min, max, std, the median (approximately), and the shares of
+        missing values and of zeros in percent; times have count, min, max and missing values; everything else has
+        count, missing values, and its most frequent values (approximately).
+
+        Args:
+            columns: Which columns; all of them if not given.
+            override_dtype_agg_mapping: For columns of a DataType, or of a TypeCategory, other aggregates: a function
+                of the name of a column that returns a list of them.
+
+        >>> import skate
+        >>> summary = skate.data.from_items([{"age": 31}, {"age": 7}]).summary()
+        >>> summary.get_column_stats("age").set_index("statistic").loc["max", "value"]
+        np.float64(31.0)
+        """
+        schema = self.schema()
+        there = [] if schema is None else schema.names
+        wanted = there if columns is None else list(columns)
+        missing = [name for name in wanted if name not in there]
+        if missing or not wanted or schema is None:
+            raise ValueError(
+                f"summary needs columns of the dataset: {missing or wanted} given, there are {there}"
+            )
+        chosen = stats.statistics_of(schema.base_schema, wanted, override_dtype_agg_mapping or {})
+        row = self.aggregate(*(each for aggregates in chosen.values() for each in aggregates))
+        return stats.DatasetSummary(schema.base_schema, wanted, stats.named_values(chosen, row))
 
     def _over(self, kind: Any, on: str | list[str] | None, **options: Any) -> Any:
         """Return one aggregate's value, or the values for several columns by name."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from skate.data._block import batches, rows, schemas, tables
 from skate.data._dataset.base import Plan
+from skate.data._exec.items import stored
 from skate.data._plan import estimates, nodes
 from skate.data._schema import Schema
-from skate.data.iterator import DataIterator
+from skate.data.iterator import DataIterator, Iterating
 
 if TYPE_CHECKING:
     from skate.data.context import DataContext
     from skate.data.dataset import Dataset, MaterializedDataset
 
 
-class Consuming(Plan):
+class Consuming(Plan, Iterating):
     """The part of a dataset's API that runs the plan, and gives what comes out of it."""
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
@@ -81,42 +82,17 @@ class Consuming(Plan):
         if self._schema is None and fetch_if_missing:
             found = None
             for item in self._run(nodes.Limit(self._node, 1)):
-                found = item.schema if found is None or item.rows else found
+                # A block without rows and columns says nothing; one with rows may have no column.
+                found = item.schema if item.rows or (found is None and item.schema.names) else found
                 if item.rows:
                     break
             self._schema = found
-        return None if self._schema is None or not self._schema.names else Schema(self._schema)
+        return None if self._schema is None else Schema(self._schema)
 
     def columns(self, fetch_if_missing: bool = True) -> list[str] | None:
         """Return the names of the columns."""
         schema = self.schema(fetch_if_missing)
         return None if schema is None else schema.names
-
-    def iter_rows(self) -> Iterable[dict[str, Any]]:
-        """Return an iterable over rows, each a dict.
-
-        >>> import skate
-        >>> [row["id"] for row in skate.data.range(3).iter_rows()]
-        [0, 1, 2]
-        """
-        return self.iterator().iter_rows()
-
-    def iter_batches(self, **options: Any) -> Iterable[Any]:
-        """Return an iterable over batches; arguments as in `DataIterator.iter_batches`.
-
-        >>> import skate
-        >>> [len(batch["id"]) for batch in skate.data.range(5).iter_batches(batch_size=2)]
-        [2, 2, 1]
-        """
-        return self.iterator().iter_batches(**options)
-
-    def iter_torch_batches(self, **options: Any) -> Iterable[Any]:
-        """Return an iterable over batches of torch tensors; arguments as in `DataIterator.iter_torch_batches`."""
-        return self.iterator().iter_torch_batches(**options)
-
-    def iter_tf_batches(self, **options: Any) -> Iterable[Any]:
-        """Return an iterable over batches of TensorFlow tensors; arguments as in `DataIterator.iter_tf_batches`."""
-        return self.iterator().iter_tf_batches(**options)
 
     def iterator(self) -> DataIterator:
         """Return what iterates over the dataset; it can be passed to tasks and actors."""
@@ -132,7 +108,9 @@ class Consuming(Plan):
         """
         from skate.data.dataset import MaterializedDataset
 
-        made = MaterializedDataset(nodes.Values(tuple(self._items()), self._title()), self._context)
+        made = MaterializedDataset(
+            nodes.Values(tuple(map(stored, self._items())), self._title()), self._context
+        )
         made._name = self._name
         made._last = self._last
         return made
@@ -157,6 +135,9 @@ class Consuming(Plan):
             self._node.source.estimate_inmemory_data_size() if isinstance(self._node, nodes.Read) else None
         )
         return sum(item.bytes for item in self._items()) if known is None else known
+
+    def _blocks(self) -> Iterator[pa.Table]:
+        return self._tables()
 
     def _rows(self, node: nodes.Node | None = None) -> Iterator[dict[str, Any]]:
         for block in self._tables(node):

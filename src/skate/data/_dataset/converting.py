@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 import skate
-from skate.data._block import batches, tables
+from skate.air._optional import load
+from skate.data._block import batches, frames, tables
 from skate.data._dataset.base import Plan
 from skate.data._dataset.bundles import BlockEntry, RefBundle
-from skate.data._exec.execution import fetched
-from skate.data._exec.items import Item
-from skate.data._optional import load
+from skate.data._exec.items import Item, fetched
 from skate.data._plan import nodes
 from skate.data.block import BlockMetadata
+
+if TYPE_CHECKING:
+    from skate.data.random_access_dataset import RandomAccessDataset
 
 
 class Converting(Plan):
@@ -39,7 +41,7 @@ class Converting(Plan):
     def to_arrow(self) -> pa.Table:
         """Return all rows as one Arrow table, of the blocks as they are."""
         found = list(self._tables())
-        return tables.concat(found) if found else pa.table({})
+        return frames.without_mark(tables.concat(found)) if found else pa.table({})
 
     def to_arrow_refs(self) -> list[Any]:
         """Return a reference to an Arrow table for each block."""
@@ -64,6 +66,22 @@ class Converting(Plan):
         for item in items:
             metadata = BlockMetadata(item.rows, item.bytes, input_files=list(item.files))
             yield RefBundle((BlockEntry(reference_to(item), metadata),), item.schema)
+
+    def to_random_access_dataset(self, key: str, num_workers: int | None = None) -> RandomAccessDataset:
+        """Sort the rows by a column, and return what finds single rows by its values.
+
+        Args:
+            key: The column; its values should be unique.
+            num_workers: Actors that look rows up; 4 if not given.
+
+        >>> import skate
+        >>> numbers = skate.data.range(100).to_random_access_dataset("id", num_workers=1)
+        >>> skate.get(numbers.get_async(7)), numbers.multiget([3, 200])
+        ({'id': 7}, [{'id': 3}, None])
+        """
+        from skate.data.random_access_dataset import RandomAccessDataset
+
+        return RandomAccessDataset(self, key, 4 if num_workers is None else num_workers)  # type: ignore[arg-type]
 
     def to_dask(self, meta: Any = None, verify_meta: bool = True) -> Any:
         """Return a Dask DataFrame with a partition for each block."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from skate.data._dataset.base import Plan
-from skate.data._exec.execution import Execution, fetched
+from skate.data._exec.execution import Execution
+from skate.data._exec.items import fetched
 from skate.data._plan import explain
 from skate.data._stats import stats_text
 

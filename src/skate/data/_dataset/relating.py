@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import pyarrow as pa
 
 from skate.data._dataset.base import Plan
 from skate.data._mixing import MixStoppingCondition
 from skate.data._plan import nodes
 from skate.data._seeds import seed_of
+from skate.data.expressions import random
 
 if TYPE_CHECKING:
     from skate.data.dataset import Dataset
@@ -210,7 +207,7 @@ class Relating(Plan):
 
     def randomize_block_order(self, *, seed: Any = None) -> Dataset:
         """Bring blocks, and not the rows in them, into a random order."""
-        return self._then(nodes.ShuffleBlocks(self._node, seed_of(seed).seed))
+        return self._then(nodes.ShuffleBlocks(self._node, seed_of(seed)))
 
     def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
         """Keep each row with a probability.
@@ -225,8 +222,9 @@ class Relating(Plan):
         """
         if not 0 <= fraction <= 1:
             raise ValueError(f"Fraction must be between 0 and 1, it is {fraction}.")
-        function = partial(_sampled, fraction, seed_of(seed).seed)
-        return self._then(nodes.EachBlock(self._node, "RandomSample", function))
+        config = seed_of(seed)
+        drawn = random(seed=config.seed, reseed_after_execution=config.reseed_after_execution)
+        return self._then(nodes.Filter(self._node, drawn < fraction))
 
     def repartition(
         self,
@@ -243,7 +241,8 @@ class Relating(Plan):
         Args:
             num_blocks: How many blocks.
             target_num_rows_per_block: Or how many rows in each.
-            strict: Accepted: each block but the last has exactly that many rows.
+            strict: With `target_num_rows_per_block`: give each block but the last exactly as many rows. Otherwise
+                larger blocks are cut, which costs nothing, and smaller ones stay as they are.
             shuffle: Bring the rows into a random order.
             keys: Bring rows with equal values in these columns into the same block.
             sort: With `keys`: sort each block by them.
@@ -282,11 +281,6 @@ def _names(call: str, names: str | Sequence[str]) -> tuple[str, ...]:
     if wrong:
         raise ValueError(f"{call} goes by names of columns, not by {type(wrong[0]).__name__}: {wrong[0]!r}")
     return given
-
-
-def _sampled(fraction: float, seed: int | None, block: pa.Table, index: int) -> pa.Table:
-    generator = np.random.default_rng(None if seed is None else [seed, index])
-    return block.filter(pa.array(generator.random(block.num_rows) < fraction))
 
 
 def _check_join(left: Plan, right: Plan, left_keys: tuple[str, ...], right_keys: tuple[str, ...]) -> None:

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from skate.data._block import rows as row_blocks
 from skate.data._exec.exchanges import cut_at
-from skate.data._exec.execution import fetched
-from skate.data._exec.items import Item
+from skate.data._exec.items import Item, fetched
 
 ENDS = 5  # rows shown of the beginning, and of the end
 WIDEST = 40  # letters of a value

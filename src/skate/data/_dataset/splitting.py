@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
+from skate.data._block import values
+from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
 from skate.data._exec.exchanges import cut_at
 from skate.data._exec.items import Item
 from skate.data._plan import nodes
 from skate.data._seeds import seed_of
+from skate.data.expressions import random
 
 if TYPE_CHECKING:
-    from skate.data.dataset import MaterializedDataset
+    from skate.data.dataset import Dataset, MaterializedDataset
     from skate.data.iterator import DataIterator
 
 
@@ -131,6 +138,53 @@ class Splitting(Plan):
         first, second = self._cut(items, [train, rows])
         return first, second
 
+    def streaming_train_test_split(
+        self,
+        test_size: float,
+        *,
+        split_type: Literal["hash", "random"] = "random",
+        hash_column: str | None = None,
+        seed: int | None = None,
+        **ray_remote_kwargs: Any,
+    ) -> tuple[Dataset, Dataset]:
+        """Return a dataset to train with and one to test with, without running the plan.
+
+        Each row is put on one of the sides by itself as it streams by, the same one each time: what the sides have is
+        about `test_size` of the rows, not exactly.
+
+        Args:
+            test_size: The share of rows to test with.
+            split_type: "random", or "hash": by the value of a column, so that rows with the same value stay together.
+            hash_column: That column.
+            seed: For "random": another seed gives other sides.
+            **ray_remote_kwargs: Options of the tasks.
+
+        >>> import skate
+        >>> train, test = skate.data.range(8).streaming_train_test_split(0.25, split_type="hash", hash_column="id")
+        >>> train.count() + test.count()
+        8
+        """
+        if not 0 < test_size < 1:
+            raise ValueError(f"test_size must be between 0 and 1, it is {test_size}")
+        if split_type not in ("hash", "random"):
+            raise ValueError(f"split_type must be 'hash' or 'random', it is {split_type!r}")
+        where = compute_of(False, None, ray_remote_kwargs.pop("concurrency", None), ray_remote_kwargs)
+        if split_type == "hash":
+            if hash_column is None or seed is not None:
+                raise ValueError(
+                    "a split by hash needs hash_column, and seed is not supported: the values decide"
+                )
+            cuts = [partial(_by_hash, hash_column, test_size, side) for side in (False, True)]
+            train, test = (nodes.EachBlock(self._node, "HashSplit", cut, compute=where) for cut in cuts)
+            return self._then(train), self._then(test)
+        if hash_column is not None:
+            raise ValueError("hash_column is not supported for a random split: give split_type='hash'")
+        # Both sides draw the same numbers, and each run draws them again.
+        drawn = random(seed=0 if seed is None else seed, reseed_after_execution=False)
+        sides = (drawn >= test_size, drawn < test_size)
+        kept, left_out = (self._then(nodes.Filter(self._node, side, where)) for side in sides)
+        return kept, left_out
+
     def streaming_split(
         self, n: int, *, equal: bool = False, locality_hints: list[Any] | None = None
     ) -> list[DataIterator]:
@@ -164,6 +218,18 @@ class Splitting(Plan):
             MaterializedDataset(nodes.Values(tuple(part or columns)), self._context)
             for part in cut_at(items, ends)
         ]
+
+
+def _by_hash(column: str, test_size: float, test: bool, block: pa.Table, index: int) -> pa.Table:
+    """Return the rows of a block that are on one side of a split by the values of a column."""
+    if column not in block.column_names:
+        raise ValueError(f"there is no column {column!r} to split by: there are {block.column_names}")
+    limit = test_size * 2**64
+    hashes = (
+        int.from_bytes(hashlib.blake2b(str(value).encode(), digest_size=8).digest(), "big")
+        for value in values.to_list(block.column(column))
+    )
+    return block.filter(pa.array([(each < limit) == test for each in hashes], pa.bool_()))
 
 
 def _check_test_size(test_size: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -10,21 +11,24 @@ from typing import Any
 import pyarrow as pa
 
 import skate
-from skate.data._exec.flow import Flow, Limits
+from skate.data._exec.flow import Flow
 from skate.data._exec.here import InProcess
-from skate.data._exec.items import Item, Report
+from skate.data._exec.items import Item, Report, fetched
+from skate.data._exec.limits import Limits
 from skate.data._exec.operators import Operator
 from skate.data._exec.progress import Progress, wanted
 from skate.data._exec.runner import OnWorkers
 from skate.data._exec.stats import OperatorStats
 from skate.data._exec.tasks import Task
-from skate.data._plan import estimates, nodes
+from skate.data._exec.threads import OnThreads
+from skate.data._plan import estimates, nodes, relational
 from skate.data._plan.optimizer import optimized
 from skate.data._plan.planner import Planner
 from skate.data.context import DataContext
 from skate.exceptions import RayTaskError
 
 _GIB = 1024**3
+_logger = logging.getLogger(__name__)
 
 
 class Execution:
@@ -55,7 +59,7 @@ class Execution:
         self.begun: float | None = None
         self.ended: float | None = None
         self.waited = 0.0  # how long the consumer has waited for items
-        self._driver: InProcess | OnWorkers | None = None
+        self._driver: InProcess | OnThreads | OnWorkers | None = None
 
     def __iter__(self) -> Iterator[Item]:
         self.begun = time.perf_counter()
@@ -98,12 +102,20 @@ class Execution:
 
     def _start(self) -> None:
         here = self._is_small()
-        cpus = _cpus(here)
+        threads = not here and relational.runs_on_threads(self.plan, self.context)
+        cpus = _cpus(here or threads)
         limits = _limits(self.context, cpus, here)
-        root = Planner(self.context, cpus, self._runs_before).plan(self.plan)
+        plan = relational.with_fast_readers(self.plan) if threads else self.plan
+        store = None if here or threads else _store()
+        root = Planner(self.context, cpus, self._runs_before, store).plan(plan)
         flow = Flow(root, limits, self.context.target_max_block_size or 32 * 1024 * 1024)
         self.stats = {operator: OperatorStats(operator.name) for operator in reversed(flow.operators)}
-        self._driver = InProcess(flow, self._made) if here else OnWorkers(flow, self._made)
+        if here:
+            self._driver = InProcess(flow, self._made)
+        elif threads:
+            self._driver = OnThreads(flow, self._made, 2 * relational.most_bytes(self.context))
+        else:
+            self._driver = OnWorkers(flow, self._made)
 
     def _next(self) -> Item | None:
         driver = self._driver
@@ -135,10 +147,23 @@ class Execution:
     def _made(self, task: Task, item: Item, report: Report) -> bool:
         """Count a block; keep it apart if it is of rows that have failed."""
         self.stats[task.operator].add(task, report)
+        if task.unit is not None:
+            task.unit.failed_rows += report.notes.get("failed_rows", 0)
+        if report.notes.get("errored") is not None:
+            self._tolerate(task, report.notes["errored"])
+            return False
         if not report.notes.get("dead_letter"):
             return True
         self.dead_letters.append(item)
         return False
+
+    def _tolerate(self, task: Task, error: RayTaskError) -> None:
+        """Count a task that has failed, as far as the user lets tasks fail; a write to be resumed lacks no rows."""
+        allowed = self.context.max_errored_blocks
+        errored = sum(each.errored_blocks for each in self.stats.values())
+        if task.unit is not None or 0 <= allowed < errored:
+            raise error.as_instanceof_cause()
+        _logger.warning("A task of %s has failed, and its block is left out: %s", task.operator.name, error)
 
 
 def _has_class(node: Any) -> bool:
@@ -152,18 +177,17 @@ def as_task_error(error: Exception, name: str) -> Exception:
     return RayTaskError.from_exception(name, error).as_instanceof_cause()
 
 
-def fetched(item: Item) -> pa.Table:
-    """Return the rows of an item."""
-    block = item.block if isinstance(item.block, pa.Table) else skate.get(item.block)
-    return item.table(block)
-
-
 def _cpus(here: bool) -> float:
     if here and not skate.is_initialized():
         return float(os.cpu_count() or 1)
     if not skate.is_initialized():
         skate.init()
     return float(skate.cluster_resources().get("CPU", 1))
+
+
+def _store() -> int | None:
+    """Return the bytes of the object store, where tasks leave their blocks; None if nobody says so."""
+    return int(skate.cluster_resources().get("object_store_memory", 0)) or None
 
 
 def _limits(context: DataContext, cpus: float, here: bool) -> Limits:
@@ -176,4 +200,12 @@ def _limits(context: DataContext, cpus: float, here: bool) -> Limits:
     store = options.object_store_memory
     if store is not None and store != float("inf"):
         budget = int(store)
-    return Limits(cpus=1.0 if here else cpus, bytes=budget)
+    return Limits(cpus=1.0 if here else cpus, bytes=budget, memory=_memory(context))
+
+
+def _memory(context: DataContext) -> int | None:
+    """Return the bytes that blocks and workers may have together: the user's limit, or what a session may use."""
+    most = context.execution_options.resource_limits.memory
+    if most is None or most == float("inf"):
+        most = skate.cluster_resources().get("memory") if skate.is_initialized() else None
+    return None if most is None else int(most - (context.execution_options.exclude_resources.memory or 0))

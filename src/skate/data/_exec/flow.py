@@ -5,8 +5,10 @@ worker processes and a plan that runs in this process. It has no clock.
 
 A task is started where the most downstream operator has something to do, as long as there is a processor for it and
 the blocks that exist because of the plan stay within the budget. Whoever makes blocks that nobody has taken is held
-back too, block by block. If nothing runs and nothing is ready, one task is started whatever the budget says: a plan
-always gets on, with a single huge block as well.
+back too, block by block; it lends its processor to the tasks further down, which make room. The further upstream, the
+smaller a share of the budget may be in use, so that what has been read does not take the room of what becomes of it. If
+nothing runs and nothing is ready, one task goes on whatever the budget says: a plan always gets on, with a single huge
+block as well.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skate.data._exec.items import Item
+from skate.data._exec.limits import Limits, Process, shares
 from skate.data._exec.operators import Operator
 from skate.data._exec.passing import Union
 from skate.data._exec.pool import Member, Pool
@@ -61,21 +64,6 @@ class StopActor:
 Instruction = Start | Resume | Cancel | StartActor | StopActor
 
 
-@dataclass(slots=True)
-class Limits:
-    """What a plan may use.
-
-    Attributes:
-        cpus: Tasks that run at a time, by the CPUs they ask for.
-        bytes: Blocks that exist because of the plan.
-        memory: Blocks and the workers' own memory together; None if there is no limit.
-    """
-
-    cpus: float
-    bytes: int
-    memory: int | None = None
-
-
 class Flow:
     """A plan that runs."""
 
@@ -85,7 +73,8 @@ class Flow:
         self.operators = list(_downstream_first(root))
         self.block_size = block_size  # of a usual block: what is guessed before a task of its kind has ended
         self.in_use = 0  # bytes of the items that the consumer has taken and not let go of
-        self.memory_of: dict[int, int] = {}  # of the worker processes, by process id
+        self.memory_of: dict[Process, int] = {}  # bytes that each worker process has for itself
+        self._shares = shares(root)
         self._told_closed: set[tuple[int, int]] = set()
         self._stopped: set[Operator] = set()
 
@@ -100,9 +89,18 @@ class Flow:
         if task.operator in self._stopped:
             return []
         task.operator.made(task, item)
-        instructions = self._advance()
-        task.paused = not self._may_go_on(task)
-        return instructions
+        instructions: list[Instruction] = []
+        self._move(instructions)
+        task.paused = not task.ended and not self._may_go_on(task)
+        # Whoever asks has not stopped yet, and need not be told to go on.
+        return instructions + [each for each in self._advance() if each != Resume(task)]
+
+    def heard(self, process: Process, memory: int) -> None:
+        """Note the memory of a worker, as it was a moment ago; none if the worker is gone."""
+        if memory:
+            self.memory_of[process] = memory
+        else:
+            self.memory_of.pop(process, None)
 
     def ended(self, task: Task) -> list[Instruction]:
         """A task has made its last item."""
@@ -149,9 +147,14 @@ class Flow:
         return sum(operator.waiting for operator in self.operators)
 
     @property
-    def at_work(self) -> int:
-        """How many tasks run or are held back."""
-        return sum(not task.ended for operator in self.operators for task in operator.running)
+    def short_of_memory(self) -> bool:
+        """Whether blocks and workers together have more memory than they may."""
+        most = self.limits.memory
+        return most is not None and self.used + sum(self.memory_of.values()) > most
+
+    def _goes_on(self) -> bool:
+        """Tell whether something is on its way to the consumer."""
+        return bool(self.root.ready) or any(map(_goes_on, self.operators))
 
     # ------------------------------------------------------------ deciding
 
@@ -159,14 +162,38 @@ class Flow:
         instructions: list[Instruction] = []
         self._move(instructions)
         self._staff(instructions)
-        while (operator := self._choose()) is not None:
-            instructions.append(Start(operator.next_task()))
+        for operator in self.operators:
+            instructions.extend(self._resumed(operator))
+            while self._may_start(operator):
+                instructions.append(Start(self._begun(operator)))
+        if not self._goes_on():
+            instructions.extend(self._get_on())
+        return instructions
+
+    def _resumed(self, operator: Operator) -> Iterator[Instruction]:
+        for task in operator.running:
+            if task.paused and self._has_processor(operator) and self._may_go_on(task):
+                task.paused = False
+                yield Resume(task)
+
+    def _begun(self, operator: Operator) -> Task:
+        """Return a new task of this operator; it says whether the processor is one that another task holds."""
+        free = self.limits.cpus - self._cpus_taken()
+        task = operator.next_task()
+        # One that asks for more than there is at all is left to the engine, which says so.
+        task.borrows = operator.pool is None and free < operator.cpus <= self.limits.cpus
+        return task
+
+    def _get_on(self) -> list[Instruction]:
+        """Let one task go on, whatever the limits say: the most downstream one, which makes room soonest."""
         for operator in self.operators:
             for task in operator.running:
-                if task.paused and self._may_go_on(task):
+                if task.paused:
                     task.paused = False
-                    instructions.append(Resume(task))
-        return instructions
+                    return [Resume(task)]
+            if operator not in self._stopped and operator.may_start():
+                return [Start(self._begun(operator))]
+        return []
 
     def _move(self, instructions: list[Instruction]) -> None:
         """Pass items on from operator to operator, upstream first."""
@@ -200,11 +227,15 @@ class Flow:
         return tasks
 
     def _staff(self, instructions: list[Instruction]) -> None:
-        """Start the actors that are missing."""
+        """Start the actors that are missing, and let those go that nobody needs: others may want what they hold."""
         for operator in self.operators:
             pool = operator.pool
             if pool is None or operator.finished or operator in self._stopped:
                 continue
+            if operator.nothing_more:
+                instructions.extend(map(StopActor, pool.unneeded(nothing_more=True)))
+                continue
+            instructions.extend(map(StopActor, pool.unneeded(nothing_more=False)))
             for _ in range(pool.wants_more(operator.waiting)):
                 member = Member()
                 pool.members.append(member)
@@ -222,29 +253,19 @@ class Flow:
         gone, pool.members = pool.members, []
         return [StopActor(member) for member in gone]
 
-    def _choose(self) -> Operator | None:
-        """Return the operator that should start a task now."""
-        candidates = [
-            operator for operator in self.operators if operator.has_task() and operator not in self._stopped
-        ]
-        if not candidates:
-            return None
-        if not self.at_work and not self.root.ready:
-            return candidates[0]
-        used, free = self.used, self.limits.cpus - self._cpus_in_use()
-        if self.limits.memory is not None and used + sum(self.memory_of.values()) > self.limits.memory:
-            return None
-        for operator in candidates:
-            most = operator.most_running
-            if most is not None and sum(not task.ended for task in operator.running) >= most:
-                continue
-            if operator.pool is None and operator.cpus > free:
-                continue
-            if operator.gathers or self._feeds_gathering(operator):
-                return operator
-            if used + self._expected(operator) <= self.limits.bytes:
-                return operator
-        return None
+    def _may_start(self, operator: Operator) -> bool:
+        """Tell whether one more task of this operator should be started now."""
+        if operator in self._stopped or not operator.may_start() or not self._has_processor(operator):
+            return False
+        if self.short_of_memory:
+            return False
+        if operator.gathers or self._feeds_gathering(operator):
+            return True
+        return self.used + self._expected(operator) <= self._room(operator)
+
+    def _room(self, operator: Operator) -> int:
+        """Return the bytes of blocks that may exist when this operator makes another."""
+        return int(self.limits.bytes * self._shares[operator])
 
     def _expected(self, operator: Operator) -> int:
         """Bytes that one more task of this operator would add, given that others of it have just begun.
@@ -258,9 +279,21 @@ class Flow:
         """Tell whether what the operator makes is gathered: it is not held back, as it will be spilled if need be."""
         return any(other.gathers and operator in other.inputs for other in self.operators)
 
-    def _cpus_in_use(self) -> float:
+    def _has_processor(self, operator: Operator) -> bool:
+        """Tell whether a task of this operator could run now, and not only wait for a processor."""
+        if operator.pool is not None:
+            return True
+        in_use = sum(
+            other.cpus * sum(task.is_going for task in other.running)
+            for other in self.operators
+            if other.pool is None
+        )
+        return operator.cpus <= self.limits.cpus - in_use
+
+    def _cpus_taken(self) -> float:
+        """Return how many CPUs tasks have been given, also those that are held back."""
         return sum(
-            operator.cpus * sum(not task.ended for task in operator.running)
+            operator.cpus * sum(not task.ended and not task.borrows for task in operator.running)
             for operator in self.operators
             if operator.pool is None
         )
@@ -268,7 +301,9 @@ class Flow:
     def _may_go_on(self, task: Task) -> bool:
         """Tell whether a running task may make its next block."""
         operator = task.operator
-        if operator.gathers or self._feeds_gathering(operator) or self.used <= self.limits.bytes:
+        if operator.gathers or self._feeds_gathering(operator):
+            return True
+        if self.used <= self._room(operator) and not self.short_of_memory:
             return True
         # Over budget: only what somebody waits for, which is the next block in order of an operator that has none.
         is_next = not getattr(operator, "in_order", False) or operator.running[0] is task
@@ -279,11 +314,18 @@ class Flow:
         for other in self.operators:
             if other is operator:
                 return True
-            if other.ready or other.has_task() or any(not task.ended for task in other.running):
+            if other.ready or other.has_task() or _goes_on(other):
                 return False
             if isinstance(other, Union) and operator in other.inputs:
                 return other.inputs[other.current] is operator
         return True
+
+
+def _goes_on(operator: Operator) -> bool:
+    """Tell whether an operator has a task that is not held back, or will as soon as its first actor is there."""
+    if operator.pool is not None and operator.waiting and operator.pool.is_opening():
+        return True
+    return any(task.is_going for task in operator.running)
 
 
 def _downstream_first(root: Operator) -> Iterator[Operator]:

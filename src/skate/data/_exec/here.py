@@ -12,14 +12,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start
-from skate.data._exec.items import Item, Report
+from skate.data._exec.items import Item, Report, fetched
 from skate.data._exec.tasks import OnMade, Task
-from skate.data._exec.worker import cut, produce
+from skate.data._exec.worker import produce
 
 PATIENCE = 0.25  # seconds of work before anybody else is thought of
 WORTHWHILE = (
     0.5  # seconds of work left that workers are asked for: they have to be started, and to import Arrow
 )
+SENDING = 0.001  # seconds of this process that a task costs which a worker does: many tiny ones are done sooner here
 
 
 class InProcess:
@@ -51,7 +52,8 @@ class InProcess:
     def _takes_long(self) -> bool:
         """Tell whether what is left is worth starting workers for, if it takes as long as what has been done."""
         left = self.flow.tasks_left + len(self._to_start)
-        return self._worked > PATIENCE and self._worked / max(1, self._ended) * left > WORTHWHILE
+        each = self._worked / max(1, self._ended)
+        return self._worked > PATIENCE and (each - SENDING) * left > WORTHWHILE
 
     def hand_over(self) -> tuple[Flow, list[Instruction]]:
         """Return the flow, for somebody else to drive, and what has not been done of what it wants."""
@@ -83,7 +85,7 @@ class InProcess:
             task = self._to_resume.pop(0)
         else:
             task = self._to_start.pop(0)
-            blocks = [cut(item.block, (item.start, item.rows)) for item in task.inputs]
+            blocks = [fetched(item) for item in task.inputs]
             self._open[task] = produce(task.work, task.argument, blocks, task.index)
         generator = self._open.get(task)
         if generator is None:

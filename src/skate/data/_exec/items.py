@@ -7,7 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
+import skate
 from skate.data._block import tables
+
+_WORTH_STORING = 1024 * 1024  # bytes; less goes with every task that needs it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class Report:
     files: tuple[str, ...] = ()
     seconds: float = 0.0  # all of the work
     user_seconds: float = 0.0  # in functions that the user wrote
+    host: str = ""
     process: int = 0
     memory: int = 0  # resident and its own, of that process
     notes: dict[str, Any] = field(
@@ -42,6 +46,7 @@ class Item:
     start: int = 0
     files: tuple[str, ...] = ()
     whole: int = -1  # rows of the block
+    unit: Any = None  # in a write that can be resumed: what the rows are part of
 
     def __post_init__(self) -> None:
         if self.whole < 0:
@@ -69,3 +74,20 @@ class Item:
         return (
             block if self.rows == self.whole else tables.slice_rows(block, self.start, self.start + self.rows)
         )
+
+
+def fetched(item: Item) -> pa.Table:
+    """Return the rows of an item, wherever its block is."""
+    block = item.block if isinstance(item.block, pa.Table) else skate.get(item.block)
+    return item.table(block)
+
+
+def stored(item: Item) -> Item:
+    """Return an item to keep: if there is a session, a large block is in its store, where tasks find it.
+
+    There it is also spilled if need be, which a table of this process is not.
+    """
+    if not isinstance(item.block, pa.Table) or item.bytes <= _WORTH_STORING or not skate.is_initialized():
+        return item
+    block = tables.compact(item.table(item.block))
+    return replace(item, block=skate.put(block), start=0, whole=item.rows)

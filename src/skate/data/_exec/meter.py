@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _of_thread = threading.local()
+_PROC = os.path.exists("/proc/self/statm")
 
 
 class UserTime:
@@ -68,9 +72,40 @@ def measuring() -> Iterator[Meter]:
         _of_thread.meter = before
 
 
-def own_memory() -> int:
-    """Return the bytes of memory that this process has for itself: without files and shared memory."""
+def memory_of(process: int) -> int | None:
+    """Return the bytes of memory that a process has for itself, without files and shared memory; None if it is gone."""
+    if _PROC:
+        try:
+            with open(f"/proc/{process}/statm", "rb") as file:
+                _, resident, shared, *_ = file.read().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     import psutil
 
-    info = psutil.Process().memory_info()
-    return int(info.rss - getattr(info, "shared", 0))
+    try:
+        return int(psutil.Process(process).memory_info().rss)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def give_back(above: int) -> None:
+    """Give memory that nothing is in back to the system, if this process has more than `above` bytes.
+
+    Arrow and the C library keep what was freed for the next time. Taking it from the system again costs a few per cent
+    of a task's time, so that this is for processes that keep much.
+    """
+    if own_memory() <= above:
+        return
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU C library
+        if trim is not None:
+            trim(0)
+
+
+def own_memory() -> int:
+    """Return the bytes of memory that this process has for itself."""
+    return memory_of(os.getpid()) or 0

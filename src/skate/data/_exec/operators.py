@@ -56,6 +56,11 @@ class Operator:
         """Tell whether `next_task` would return one."""
         return False
 
+    def may_start(self) -> bool:
+        """Tell whether there is a task to start, and not more of them run than may."""
+        most = self.most_running
+        return self.has_task() and (most is None or sum(not task.ended for task in self.running) < most)
+
     def next_task(self) -> Task:
         """Return the next task to start."""
         raise NotImplementedError
@@ -85,6 +90,11 @@ class Operator:
     def waiting(self) -> int:
         """How many tasks there would be to start now."""
         return 0
+
+    @property
+    def nothing_more(self) -> bool:
+        """Whether all tasks that there will be have been started."""
+        return self.finished
 
     @property
     def expected(self) -> int:
@@ -132,7 +142,9 @@ class Tasks(Operator):
         self._started = 0
 
     def _start(self, argument: Any, items: list[Item], work: Work | None = None) -> Task:
-        task = Task(self, work or self.work, argument, items, self._started)
+        unit = items[0].unit if items else getattr(argument, "resume_unit", None)
+        index = self._started if unit is None else unit.index_for(self)
+        task = Task(self, work or self.work, argument, items, index, unit=unit)
         self._started += 1
         self.running.append(task)
         if self.pool is not None:
@@ -141,6 +153,8 @@ class Tasks(Operator):
 
     def made(self, task: Task, item: Item) -> None:
         """Note what a running task has made."""
+        if task.unit is not None:
+            item = task.unit.added(item)
         self.bytes_made += item.bytes
         self.rows_made += item.rows
         if not self.in_order or self.running[0] is task:
@@ -154,6 +168,8 @@ class Tasks(Operator):
         task.ended = True
         self.tasks_ended += 1
         self.held -= task.input_bytes
+        if task.unit is not None:
+            task.unit.used(max(1, len(task.inputs)))  # of a source, one part
         task.inputs = []
         if self.pool is not None:
             self.pool.release(task)
@@ -205,6 +221,11 @@ class Read(Tasks):
         """How many parts nobody reads yet."""
         return len(self._parts)
 
+    @property
+    def nothing_more(self) -> bool:
+        """Whether every part is read by somebody."""
+        return not self._parts
+
     def _finish_if_done(self) -> None:
         self.finished = not self._parts and not self.running
 
@@ -249,16 +270,32 @@ class Map(Tasks):
         """How many items wait for a task."""
         return len(self._waiting)
 
+    @property
+    def nothing_more(self) -> bool:
+        """Whether there is no input any more that has no task."""
+        return self._closed and not self._waiting
+
     def has_task(self) -> bool:
         """Tell whether there is enough for a task, and somebody to run it."""
-        enough = self._waiting and (self._closed or self._waiting_rows >= self.least_rows)
+        enough = self._waiting and (self._closed or self._has_enough())
         return bool(enough) and (self.pool is None or self.pool.has_room())
+
+    def _has_enough(self) -> bool:
+        if self._waiting_rows < self.least_rows:
+            return False
+        first = self._waiting[0].unit
+        rows = 0
+        for item in self._waiting:
+            rows += item.rows
+            if first is None or item.unit is not first or rows >= self.least_rows:
+                return True
+        return False
 
     def next_task(self) -> Task:
         """Return a task on the next items."""
         items = [self._next()]
         rows = items[0].rows
-        while self._waiting and rows < self.least_rows:
+        while self._waiting and rows < self.least_rows and self._waiting[0].unit is items[0].unit:
             items.append(self._next())
             rows += items[-1].rows
         return self._start(None, items)

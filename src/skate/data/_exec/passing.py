@@ -1,4 +1,4 @@
-"""Operators that pass items on without touching their data, and the one that lays two streams side by side."""
+"""Operators that pass items on as they come, without touching their data or with little work on each."""
 
 from __future__ import annotations
 
@@ -69,6 +69,73 @@ class Union(Operator):
                 break
             self._current += 1
         self.finished = not any(self._open)
+
+
+class Resize(Tasks):
+    """Passes on the same rows in items of a given number of rows, as they come by.
+
+    Args:
+        name: What it is called.
+        work: Makes one block of several.
+        input: Whose items are cut.
+        rows: Rows of an item.
+        strict: Also put items together that have fewer; otherwise only larger ones are cut.
+    """
+
+    def __init__(self, name: str, work: Work, input: Operator, rows: int, *, strict: bool) -> None:
+        super().__init__(name, work, [input])
+        self._each = rows
+        self._strict = strict
+        self._waiting: deque[Item] = deque()
+        self._rows = 0
+        self._closed = False
+
+    def receive(self, port: int, item: Item) -> None:
+        """Take an item; pass on what needs no work."""
+        if not self._strict:
+            for start in range(0, max(1, item.rows), self._each):
+                self._pass_on(item.cut(start, min(start + self._each, item.rows)))
+        elif item.rows:
+            self._waiting.append(item)
+            self._rows += item.rows
+            self.held += item.bytes
+
+    def close(self, port: int) -> None:
+        """Note that the input has nothing more."""
+        self._closed = True
+        self._finish_if_done()
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks there would be to start now."""
+        return -(-self._rows // self._each) if self._closed else self._rows // self._each
+
+    def has_task(self) -> bool:
+        """Tell whether there are rows for an item, or no more to come."""
+        return self.waiting > 0
+
+    def next_task(self) -> Task:
+        """Return a task that makes the next item."""
+        items: list[Item] = []
+        missing = self._each
+        while self._waiting and missing:
+            first = self._waiting.popleft()
+            if first.rows > missing:
+                self._waiting.appendleft(first.cut(missing, first.rows))
+                first = first.cut(0, missing)
+            items.append(first)
+            missing -= first.rows
+        self._rows -= self._each - missing
+        return self._start(None, items)
+
+    def stop(self) -> list[Task]:
+        """Take nothing more."""
+        self._waiting.clear()
+        self._rows = 0
+        return super().stop()
+
+    def _finish_if_done(self) -> None:
+        self.finished = self._closed and not self._waiting and not self.running
 
 
 class Mix(Operator):

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# An actor is let go when that many tasks in a row have found half of the pool or more idle: a lull is not the end.
+LULL = 20
+
 
 @dataclass(eq=False, slots=True)
 class Member:
@@ -32,6 +35,8 @@ class Pool:
     options: dict[str, Any] = field(default_factory=dict)
     options_now: Any = None
     members: list[Member] = field(default_factory=list)
+    opened: bool = False
+    lull: int = 0  # tasks in a row at whose end half of the pool or more was idle
 
     def has_room(self) -> bool:
         """Tell whether a task could be given to someone."""
@@ -48,16 +53,37 @@ class Pool:
     def release(self, task: Any) -> None:
         """Note that a task is done."""
         task.actor.tasks -= 1
+        self.lull = (
+            self.lull + 1 if 2 * sum(member.tasks > 0 for member in self.members) <= len(self.members) else 0
+        )
 
     def wants_more(self, waiting: int) -> int:
         """Return how many actors to start, when so many items wait."""
-        if len(self.members) < self.initial:
-            return self.initial - len(self.members)
+        least = self.smallest if self.opened else self.initial
+        self.opened = True
+        if len(self.members) < least:
+            return least - len(self.members)
         starting = sum(member.handle is None for member in self.members)
         if waiting and not starting and not self.has_room() and len(self.members) < self.largest:
             return 1
         return 0
 
-    def idle(self) -> list[Member]:
-        """Return the actors that have nothing to do."""
-        return [member for member in self.members if member.handle is not None and member.tasks == 0]
+    def is_opening(self) -> bool:
+        """Tell whether actors start, and none is there yet."""
+        return bool(self.members) and all(member.handle is None for member in self.members)
+
+    def unneeded(self, nothing_more: bool) -> list[Member]:
+        """Return the actors to let go, and count them no longer.
+
+        Args:
+            nothing_more: All tasks that there will be have been started.
+        """
+        idle = [member for member in self.members if member.handle is not None and member.tasks == 0]
+        if not nothing_more:
+            if self.lull < LULL or len(self.members) <= self.smallest:
+                return []
+            idle = idle[:1]
+            self.lull = 0
+        for member in idle:
+            self.members.remove(member)
+        return idle

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from skate.air import _live
 from skate.data._exec.operators import Operator
 from skate.data._exec.stats import OperatorStats
-
-DELAY = 0.5  # seconds: what is over by then needs no lines
-INTERVAL = 0.25
-SWITCH = "SKATE_PROGRESS"  # "0" turns the lines of all libraries off
 
 
 def wanted(enabled: bool) -> bool:
     """Tell whether there is somebody to look at progress, who has not turned it off."""
-    return enabled and os.environ.get(SWITCH, "1") != "0" and sys.stderr.isatty()
+    return enabled and _live.wanted()
 
 
 class Progress:
@@ -29,26 +23,11 @@ class Progress:
         self._title = title
         self._stats = stats
         self._begun = time.perf_counter()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._show, name="skate-data-progress", daemon=True)
-        self._thread.start()
-
-    def _show(self) -> None:
-        if self._stopped.wait(DELAY):
-            return
-        from rich.console import Console
-        from rich.live import Live
-
-        screen = Console(stderr=True)
-        with Live(get_renderable=self.lines, console=screen, auto_refresh=False, transient=True) as live:
-            live.refresh()
-            while not self._stopped.wait(INTERVAL):
-                live.refresh()
+        self._lines = _live.LiveLines(self.lines, "skate-data-progress")
 
     def stop(self) -> None:
         """Remove the lines."""
-        self._stopped.set()
-        self._thread.join()
+        self._lines.stop()
 
     def lines(self) -> Any:
         """Return the lines as they are now."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import skate
+from skate.data._exec import meter
 from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start, StartActor, StopActor
 from skate.data._exec.items import Item, Report
 from skate.data._exec.pool import Member, Pool
 from skate.data._exec.tasks import OnMade, Task, Work
-from skate.data._exec.worker import AHEAD, Holder, Workman, hold, run_task
+from skate.data._exec.worker import AHEAD, HOST, Holder, Workman, hold, run_task
 
 
 class OnWorkers:
@@ -139,6 +141,8 @@ class OnWorkers:
         else:
             operator = task.operator
             options = {"name": operator.name, **operator.options, **_asked(operator.options_now)}
+            if task.borrows:
+                options["num_cpus"] = 0
             run = run_task.options(**options)
             generator = run.remote(self._holder(task.work), task.argument, task.index, spans, *blocks)
         self._generators[task] = generator
@@ -154,16 +158,20 @@ class OnWorkers:
 
     async def _read(self, task: Task, generator: Any) -> None:
         """Read what a task makes, until its end."""
+        reader = asyncio.current_task()
         try:
             async for reference in generator:
                 report = await self._report(generator, reference)
                 item = Item.of(reference, report)
                 if self._on_made(task, item, report):
-                    self._tell(self.flow.made, task, item)
+                    self._tell(self._made, task, item, report)
+                if reader is not None and reader.cancelling():
+                    # What it made was enough for somebody: that ends it before its actor's end looks like an error.
+                    await asyncio.sleep(0)
                 if task.paused:
                     resumed = self._resumed[task] = asyncio.Event()
                     await resumed.wait()
-            self._tell(self.flow.ended, task)
+            self._tell(self._ended, task)
         except asyncio.CancelledError:
             skate.cancel(generator)
             raise
@@ -173,6 +181,24 @@ class OnWorkers:
             self._readers.pop(task, None)
             self._generators.pop(task, None)
             self._resumed.pop(task, None)
+
+    def _made(self, task: Task, item: Item, report: Report) -> list[Instruction]:
+        if (report.host, report.process) != (HOST, os.getpid()):
+            self.flow.heard((report.host, report.process), report.memory)
+        self._look_again()
+        return self.flow.made(task, item)
+
+    def _ended(self, task: Task) -> list[Instruction]:
+        self._look_again()
+        return self.flow.ended(task)
+
+    def _look_again(self) -> None:
+        """If memory is short, ask how much of it workers have now: a report is of the time when a block was made."""
+        if not self.flow.short_of_memory:
+            return
+        for host, process in list(self.flow.memory_of):
+            if host == HOST:
+                self.flow.heard((host, process), meter.memory_of(process) or 0)
 
     async def _report(self, generator: Any, block: Any) -> Report:
         """Return the report that follows a block."""

@@ -16,6 +16,7 @@ class OperatorStats:
     Attributes:
         seconds: Time of all tasks together, of which `user_seconds` in functions that the user wrote.
         failed_rows: Rows for which user code has failed, and that were left out.
+        errored_blocks: Tasks that have failed, and whose last block was left out.
     """
 
     name: str
@@ -26,6 +27,7 @@ class OperatorStats:
     seconds: float = 0.0
     user_seconds: float = 0.0
     failed_rows: int = 0
+    errored_blocks: int = 0
     largest_memory: int = 0
     begun: float | None = None
     ended: float | None = None
@@ -45,7 +47,9 @@ class OperatorStats:
         self.failed_rows += report.notes.get("failed_rows", 0)
         self.largest_memory = max(self.largest_memory, report.memory)
         self.processes.add(report.process)
-        if not report.notes.get("dead_letter"):
+        if report.notes.get("errored") is not None:
+            self.errored_blocks += 1
+        elif not report.notes.get("dead_letter"):
             self.blocks += 1
             self.rows += report.rows
             self.bytes += report.bytes

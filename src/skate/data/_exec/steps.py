@@ -13,6 +13,7 @@ from skate.data._exec import meter
 from skate.data._exec.failures import Letter
 from skate.data._exec.transforms import Transform, resized
 from skate.data.context import DataContext
+from skate.exceptions import RayTaskError
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,17 @@ class Step:
         stream: Any = self._read(argument) if self.reads else iter(blocks)
         for transform in self.transforms:
             stream = transform.apply(stream, index)
-        return stream if self.block_size is None else resized(stream, self.block_size)
+        made = stream if self.block_size is None else resized(stream, self.block_size)
+        tolerant = self.context is not None and self.context.max_errored_blocks != 0
+        return self._until_error(made) if tolerant else made
+
+    def _until_error(self, made: Iterator[pa.Table | Letter]) -> Iterator[pa.Table | Letter]:
+        """Yield the same; an error ends it, and is noted for whoever counts how many there may be."""
+        try:
+            yield from made
+        except Exception as error:
+            meter.current().notes["errored"] = RayTaskError.from_exception(self.name, error)
+            yield pa.table({})
 
     def _read(self, part: Any) -> Iterator[pa.Table]:
         files = list(getattr(part.metadata, "input_files", None) or ())

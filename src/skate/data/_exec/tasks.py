@@ -52,7 +52,14 @@ class Task:
     )  # and not passed on yet: an earlier task has to end first
     ended: bool = False
     paused: bool = False  # nobody reads what it makes, so that it stops after a block or two
+    borrows: bool = False  # it runs on the processor of tasks that are held back
     actor: Any = None
+    unit: Any = None  # in a write that can be resumed: what its rows are part of
+
+    @property
+    def is_going(self) -> bool:
+        """Whether it makes something, or will as soon as it has been started."""
+        return not self.ended and not self.paused
 
     @property
     def input_bytes(self) -> int:

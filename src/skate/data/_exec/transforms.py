@@ -193,6 +193,41 @@ _END = object()
 
 
 @dataclass(frozen=True)
+class EachGroup:
+    """A function that is called with all rows of each group, as one batch; a block has all rows of its groups.
+
+    Attributes:
+        keys: The columns whose values make a group; none makes one group of a block.
+        call: What is called, with blocks of one group each.
+    """
+
+    keys: tuple[str, ...]
+    call: EachBatch
+
+    @property
+    def name(self) -> str:
+        """What it is called in plans and statistics."""
+        return f"MapGroups({self.call.udf.name})"
+
+    def prepare(self) -> None:
+        """Make the instance of a class."""
+        self.call.prepare()
+
+    def apply(self, blocks: Blocks, index: int) -> Blocks:
+        """Return blocks of what the function makes of each group."""
+        return self.call.apply(self._groups(blocks), index)
+
+    def _groups(self, blocks: Blocks) -> Blocks:
+        from skate.data._kernels import grouping
+
+        for block in blocks:
+            if isinstance(block, Letter):
+                yield block
+            else:
+                yield from grouping.groups(block, list(self.keys))
+
+
+@dataclass(frozen=True)
 class EachBlock:
     """A function of Skate's own that is called with each block: projections, filters, samples.
 

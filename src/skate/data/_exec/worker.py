@@ -16,6 +16,7 @@ from skate.data._exec import meter
 from skate.data._exec.failures import Letter
 from skate.data._exec.items import Report
 from skate.data._exec.tasks import Work
+from skate.data._kernels import threads
 from skate.data.context import DataContext
 
 T = TypeVar("T")
@@ -26,6 +27,10 @@ _works: OrderedDict[str, Work] = OrderedDict()
 
 # A task is held back when it has made as many objects that nobody has taken: two blocks and their reports.
 AHEAD = 4
+
+HOST = os.uname().nodename  # tells processes of several machines apart
+
+KEEPS = 256 * 1024 * 1024  # bytes that a worker has for itself before it gives back what it does not use
 
 Span = tuple[int, int]  # first row and number of rows
 
@@ -68,6 +73,7 @@ def _report(block: pa.Table, measured: meter.Meter) -> Report:
         files=files,
         seconds=seconds,
         user_seconds=user_seconds,
+        host=HOST,
         process=os.getpid(),
         memory=meter.own_memory(),
         notes=notes,
@@ -79,21 +85,23 @@ def cut(block: pa.Table, span: Span) -> pa.Table:
     return block if span == (0, block.num_rows) else tables.slice_rows(block, span[0], span[0] + span[1])
 
 
-Holder = tuple[
-    str, Any
-]  # a name that no other work has, and a reference to the work, which is not fetched for it
+# A name that no other work has; a reference to the work, which is not fetched for it; and the process of the driver.
+Holder = tuple[str, Any, int]
 
 
 def hold(work: Work) -> Holder:
     """Keep a work where every worker finds it."""
-    return uuid.uuid4().hex, skate.put(work)
+    return uuid.uuid4().hex, skate.put(work), os.getpid()
 
 
 def _work(holder: Holder) -> Work:
     """Return the work of an operator, which is fetched the first time."""
-    key, reference = holder
+    key, reference, driver = holder
     found = _works.get(key)
     if found is None:
+        if os.getpid() != driver:
+            # Tasks run side by side, each on its share of the processors.
+            threads.limit(int(skate.get_runtime_context().get_assigned_resources().get("CPU", 1)))
         found = _works[key] = skate.get(reference)
         if len(_works) > _KEPT:
             _works.popitem(last=False)
@@ -109,6 +117,7 @@ def _stream(
     for block, report in produce(_work(holder), argument, cuts, index):
         yield block
         yield report
+    meter.give_back(KEEPS)
 
 
 @skate.remote(num_returns="streaming", _generator_backpressure_num_objects=AHEAD)  # type: ignore[untyped-decorator]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data._block import tables
+from skate.data._block import frames, tables
 from skate.data._exec.failures import Letter
 from skate.data._exec.transforms import Blocks
+from skate.data._resuming.units import place_of
 from skate.data.datasource.datasink import TaskContext, WriteResult
 
 
@@ -23,11 +24,13 @@ class Writing:
         title: What it is called in plans and statistics.
         sink: A Datasink.
         job: A name of the whole write.
+        in_units: It can be resumed: what is written is named by its unit.
     """
 
     title: str
     sink: Any
     job: str
+    in_units: bool = False
 
     @property
     def name(self) -> str:
@@ -50,12 +53,19 @@ class Writing:
                 else:
                     rows += block.num_rows
                     size += tables.nbytes(block)
-                    yield block
+                    yield frames.without_mark(block)
 
-        context = TaskContext(task_idx=index, kwargs={"write_uuid": self.job}, part=f"{self.job}_{index:06}")
+        context = TaskContext(task_idx=index, kwargs={"write_uuid": self.job}, part=self._part(index))
         returned = self.sink.write(without_letters(), context)
         yield from letters
         yield pa.table({"rows": [rows], "bytes": [size], "returned": [pickle.dumps(returned)]})
+
+    def _part(self, index: int) -> str:
+        """Return what names the files of a task, the same whenever it is done again."""
+        if not self.in_units:
+            return f"{self.job}_{index:06}"
+        unit, task = place_of(index)
+        return f"{self.job}_{unit:06}_{task:06}"
 
 
 def result_of(reports: list[pa.Table]) -> WriteResult[Any]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skate.air import _filesystems as filesystems
 from skate.data._expressions.arithmetic import is_text
-from skate.data._io import filesystems, retrying
+from skate.data._io import retrying
 
 if TYPE_CHECKING:
     import pyarrow.fs

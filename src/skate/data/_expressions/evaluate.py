@@ -110,7 +110,7 @@ def project(block: pa.Table, exprs: Sequence[Expr], context: EvaluationContext |
     if not columns:
         return block.select([])  # unlike a table of no columns made anew, this knows its number of rows
     fields, values = zip(*columns.values(), strict=True)
-    return pa.table(list(values), schema=pa.schema(fields))
+    return pa.table(list(values), schema=pa.schema(fields, metadata=block.schema.metadata))
 
 
 def mask(block: pa.Table, expr: Expr, context: EvaluationContext | None = None) -> Value:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import batches
 from skate.data._io import paths
-from skate.data._io.errors import FileReadError
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
+from skate.data.exceptions import FileReadError
 
 AUDIO_EXTENSIONS = [
     *(

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._io import loose_rows, paths
-from skate.data._io.errors import FileReadError
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
+from skate.data.exceptions import FileReadError
 
 _ROWS_AT_A_TIME = 10_000
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import tables
 from skate.data._io import retrying
 from skate.data.block import BlockMetadata

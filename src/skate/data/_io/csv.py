@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -10,22 +11,25 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from skate.data._io import paths, streams
-from skate.data._io.errors import FileReadError
+from skate.data._io import paths, streams, unknown_options
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
 from skate.data.datasource.partitioning import Partitioning, PartitionStyle
+from skate.data.exceptions import FileReadError
 
 # Types are guessed from the first block: a large one guesses better, and needs fewer tables.
 _BLOCK_BYTES = 8 << 20
 _CONVERSION = re.compile(r"In CSV column #(\d+): .*?CSV conversion error to ([^:]+):", re.DOTALL)
 # What to try when a value further down does not fit the type that the first block suggested.
 _WIDER = {"null": pa.string(), "int64": pa.float64()}
-_HINT = (
-    "Name the type: convert_options=pyarrow.csv.ConvertOptions(column_types={'column': 'string'}); if the folder holds "
-    "other files too, pass file_extensions=['csv']"
-)
+# What to do, by what pyarrow says.
+_HINTS = {
+    "conversion error": "Name the type: convert_options=pyarrow.csv.ConvertOptions(column_types={'column': 'string'})",
+    "parse error": "Skip such rows: parse_options=pyarrow.csv.ParseOptions(invalid_row_handler=lambda row: 'skip')",
+    "invalid UTF8": "Name the encoding: read_options=pyarrow.csv.ReadOptions(encoding='latin-1')",
+}
+_OTHER_FILES = "if the folder holds other files too, pass file_extensions=['csv']"
 
 
 class CSVDatasource(FileBasedDatasource):
@@ -54,27 +58,26 @@ class CSVDatasource(FileBasedDatasource):
         )
         self._parse_options = given.pop("parse_options", None) or pacsv.ParseOptions()
         self._convert_options = given.pop("convert_options", None) or pacsv.ConvertOptions()
-        if given:
-            raise TypeError(
-                f"reading CSV takes no option {sorted(given)}: known are read_options, parse_options, convert_options"
-            )
+        unknown_options.refuse(given, ("read_options", "parse_options", "convert_options"), "read_csv")
         super().__init__(paths, partitioning=partitioning, **file_args)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         yielded = 0
         widened: dict[str, pa.DataType] = {}
-        while True:
-            try:
-                for block in self._blocks_after(f, yielded, widened):
-                    yield block
-                    yielded += block.num_rows
-                return
-            except pa.ArrowInvalid as error:
-                column = self._to_widen(error, f, path)
-                if column is None or column[0] in widened:
-                    raise FileReadError("CSV", path, str(error), _HINT) from error
-                widened[column[0]] = column[1]
-                f = streams.open_stream(self._filesystem, path, **self._open_args)
+        with contextlib.ExitStack() as reopened:
+            while True:
+                try:
+                    for block in self._blocks_after(f, yielded, widened):
+                        yield block
+                        yielded += block.num_rows
+                    return
+                except pa.ArrowInvalid as error:
+                    column = self._to_widen(error, f, path)
+                    if column is None or column[0] in widened:
+                        raise FileReadError("CSV", path, str(error), _hint(str(error))) from error
+                    widened[column[0]] = column[1]
+                    f = streams.open_stream(self._filesystem, path, **self._open_args)
+                    reopened.enter_context(f)
 
     def _blocks_after(
         self, file: pa.NativeFile, skipped: int, widened: dict[str, pa.DataType]
@@ -147,6 +150,11 @@ class CSVDatasink(BlockBasedFileDatasink):
         args = {**self._args, **(self._args_fn() if self._args_fn is not None else {})}
         options = args.pop("write_options", None)
         pacsv.write_csv(block.to_arrow(), file, options, **args)
+
+
+def _hint(message: str) -> str:
+    found = [hint for part, hint in _HINTS.items() if part in message]
+    return "; ".join([*found, _OTHER_FILES]) if found else _OTHER_FILES.capitalize()
 
 
 def _unpickled(options: pacsv.ParseOptions) -> pacsv.ParseOptions:

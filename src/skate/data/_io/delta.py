@@ -12,14 +12,17 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import schemas, tables
 from skate.data._block.errors import SchemaConflictError
+from skate.data._io import columns as column_choices
+from skate.data._io.memory import EmptyDatasource
 from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_footers import plain
 from skate.data._io.parquet_sink import ParquetDatasink
 from skate.data.block import BlockAccessor
 from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
+from skate.data.datasource.datasource import Datasource
 from skate.data.datasource.partitioning import NULL_PARTITION, Partitioning, PartitionStyle
 from skate.data.datasource.savemode import SaveMode
 
@@ -36,7 +39,7 @@ def delta_source(
     filesystem: Any = None,
     columns: list[str] | None = None,
     **parquet_args: Any,
-) -> ParquetDatasource:
+) -> Datasource:
     """Return a source of the Parquet files that make a version of a Delta table.
 
     Args:
@@ -65,9 +68,7 @@ def delta_source(
     schema = plain(pa.schema(table.schema().to_arrow()))
     files = table.file_uris()
     if not files:
-        raise ValueError(
-            f"no files found to read in version {table.version()} of the Delta table {path}: it is empty"
-        )
+        return EmptyDatasource(column_choices.chosen(schema, columns), "Parquet")
     return ParquetDatasource(
         files,
         columns=columns,
@@ -125,7 +126,7 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         _optional.load("deltalake", "write_delta")
         if mode not in _MODES:
             raise ValueError(
-                f"mode is {str(mode)!r}: Delta tables can be written with 'append' or 'overwrite'"
+                f"write_delta only supports the modes {[str(known) for known in _MODES]}, and mode is {str(mode)!r}"
             )
         if schema_mode not in ("merge", "error"):
             raise ValueError(f"schema_mode is {schema_mode!r}: use 'merge' or 'error'")
@@ -148,7 +149,8 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         existing = list(table.metadata().partition_columns)
         if self._partition_by and self._partition_by != existing:
             raise ValueError(
-                f"partition_by is {self._partition_by}, but {self._path} is partitioned by {existing}"
+                f"a write can't change an existing table's partition columns: {self._path} has {existing}, but "
+                f"partition_by is {self._partition_by}: leave it out, or write another table"
             )
         self._partition_by = existing
         self._files = self._files.partitioned_by(existing)
@@ -160,7 +162,9 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         if block.num_rows == 0:
             return []
         if missing:
-            raise ValueError(f"partition columns {missing} are not among the columns {block.column_names}")
+            raise ValueError(
+                f"rows to write are missing partition columns {missing} of {self._path}: they have {block.column_names}"
+            )
         return self._files.write_files(block, ctx)
 
     def on_write_complete(self, write_result: WriteResult[list[WrittenFile]]) -> None:
@@ -170,7 +174,9 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         table = self._table()
         if not written and (table is None or self._mode == SaveMode.APPEND):
             if table is None and self._schema is None:
-                raise ValueError(f"nothing was written and no schema is known: {self._path} cannot be made")
+                raise ValueError(
+                    f"a Delta table cannot be made without a schema, and there are no rows that have one: {self._path}"
+                )
             if table is not None:
                 return
         actions = [self._action(deltalake, file) for file in written]
@@ -202,17 +208,19 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         added = [field for field in schema if field.name not in existing.names]
         if added and self._schema_mode == "error":
             raise ValueError(
-                f"columns {[field.name for field in added]} are not in the Delta table {self._path}: drop them, "
-                f"or pass schema_mode='merge'"
+                f"columns {[field.name for field in added]} are not present in the table's existing schema "
+                f"({self._path}): drop them, or pass schema_mode='merge'"
             )
         try:
             known = schemas.unify([existing, schema])
         except SchemaConflictError as error:
-            raise ValueError(f"the rows do not fit the Delta table {self._path}: {error}") from error
+            raise ValueError(
+                f"the rows are not compatible with the table's existing schema ({self._path}): {error}"
+            ) from error
         changed = [name for name in existing.names if known.field(name).type != existing.field(name).type]
         if changed:
             raise ValueError(
-                f"columns {changed} have other types than in the Delta table {self._path}: cast them to "
+                f"columns {changed} are not compatible with the table's existing schema ({self._path}): cast them to "
                 f"{[str(existing.field(name).type) for name in changed]}"
             )
         if added:

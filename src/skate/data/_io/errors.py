@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from skate.data.exceptions import FileReadError
 
-class FileReadError(ValueError):
-    """Report a file that could not be read; `__cause__` is what the reader said.
 
-    Args:
-        kind: What was expected: `CSV`, `Parquet`.
-        path: The file.
-        reason: What the reader said.
-        hint: What to do, if that is known.
-    """
-
-    def __init__(self, kind: str, path: str, reason: str, hint: str = "") -> None:
-        super().__init__(kind, path, reason, hint)
-        self.kind = kind
-        self.path = path
-        self.reason = reason
-        self.hint = hint
-
-    def __str__(self) -> str:
-        end = f". {self.hint}" if self.hint else ""
-        return f"Failed to read {self.kind} file {self.path}: {self.reason}{end}"
+class UnreadableContentError(FileReadError, OSError):
+    """Report content that Arrow could not make sense of. It is an `OSError` too, because that is what Arrow raises."""
 
 
 def named(error: Exception, kind: str, path: str) -> Exception:
@@ -34,13 +18,24 @@ def named(error: Exception, kind: str, path: str) -> Exception:
     """
     if isinstance(error, FileReadError):
         return error
+    if isinstance(error, PermissionError):
+        return _same_class(
+            error, f"Failed to read {kind} file {path}: {error}. Let the user of this process read it"
+        )
     if isinstance(error, OSError):
         if path in str(error):
             return error
-        made: Any = type(error)(f"Failed to read {kind} file {path}: {error}")
-        made.errno = error.errno
-        return made  # type: ignore[no-any-return]
+        if type(error) is OSError and error.errno is None:
+            # What the system says has a number; this comes from a decoder, or from a store.
+            return UnreadableContentError(kind, path, str(error))
+        return _same_class(error, f"Failed to read {kind} file {path}: {error}")
     if isinstance(error, ValueError | EOFError | NotImplementedError):
         return FileReadError(kind, path, str(error) or type(error).__name__)
     error.add_note(f"while reading {kind} file {path}")
     return error
+
+
+def _same_class(error: OSError, message: str) -> OSError:
+    made: Any = type(error)(message)
+    made.errno = error.errno
+    return made  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import tables
 from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
 from skate.data.block import BlockMetadata

@@ -1,25 +1,26 @@
-"""Iceberg tables, as a source and as a sink."""
+"""Iceberg tables as a source: cut by their files, without those that no predicate lets through."""
 
 from __future__ import annotations
 
 import functools
 import pickle
-import uuid
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skate.data import _optional
-from skate.data._block import schemas, tables
+from skate.air import _optional
+from skate.data._block import schemas
+from skate.data._expressions.errors import NotExpressibleError
+from skate.data._io import columns as column_choices
 from skate.data._io import partitions
+from skate.data._io.iceberg_expressions import to_iceberg
 from skate.data._io.parquet_footers import plain
 from skate.data.block import BlockMetadata
-from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
 from skate.data.datasource.datasource import Datasource, ReadTask
-from skate.data.datasource.savemode import SaveMode
 
-_MODES = (SaveMode.APPEND, SaveMode.OVERWRITE)
+if TYPE_CHECKING:
+    from skate.data.expressions import Expr
 
 
 class IcebergDatasource(Datasource):
@@ -43,22 +44,50 @@ class IcebergDatasource(Datasource):
         scan_kwargs: dict[str, Any] | None = None,
         catalog_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        self._table = _load(table_identifier, catalog_kwargs, "read_iceberg")
+        self._table = load_table(table_identifier, catalog_kwargs, "read_iceberg")
         options = dict(scan_kwargs or {})
         if row_filter is not None:
             options["row_filter"] = row_filter
         if snapshot_id is not None:
             options["snapshot_id"] = snapshot_id
-        self._filtered = "row_filter" in options or "limit" in options
+        self._limited = "limit" in options
+        self._filtered = "row_filter" in options or self._limited
         self._scan = self._table.scan(selected_fields=tuple(selected_fields), **options)
+        self._columns: list[str] | None = None
+        self._planned: list[Any] | None = None
 
-    @functools.cached_property
+    @property
     def _tasks(self) -> list[Any]:
-        return list(self._scan.plan_files())
+        if self._planned is None:
+            self._planned = list(self._scan.plan_files())
+        return self._planned
 
     def schema(self) -> pa.Schema | None:
         """Return the schema of what is read."""
-        return plain(self._scan.projection().as_arrow())
+        schema = plain(self._scan.projection().as_arrow())
+        return column_choices.chosen(schema, self._columns)
+
+    def apply_projection(self, columns: list[str]) -> IcebergDatasource | None:
+        """Return a source that reads only these columns; None for no column at all, whose rows nobody could count."""
+        if not columns:
+            return None
+        scan = self._scan.update(selected_fields=tuple(columns))
+        return self._changed(_scan=scan, _columns=list(columns))  # type: ignore[no-any-return]
+
+    def apply_predicate(self, predicate: Expr) -> tuple[IcebergDatasource, None] | None:
+        """Return a source that leaves out files and rows; None if Iceberg cannot compute the predicate."""
+        from pyiceberg.expressions import And
+        from pyiceberg.expressions.visitors import bind
+
+        if self._limited:  # the limit counts rows before the filter
+            return None
+        try:
+            wanted = to_iceberg(predicate)
+            bind(self._scan.projection(), wanted, self._scan.case_sensitive)
+        except (NotExpressibleError, ValueError, TypeError):  # a value of another type, for one
+            return None
+        scan = self._scan.update(row_filter=And(self._scan.row_filter, wanted))
+        return self._changed(_scan=scan, _filtered=True, _planned=None), None
 
     def num_rows(self) -> int | None:
         """Return the number of rows, if none is filtered out or deleted."""
@@ -103,76 +132,14 @@ class IcebergDatasource(Datasource):
         return made
 
 
-class IcebergDatasink(Datasink[list[bytes]]):
-    """Write to an Iceberg table; what is written appears as one snapshot when all parts are written.
+def load_table(identifier: str, catalog_kwargs: dict[str, Any] | None, for_what: str) -> Any:
+    """Return a table of a catalog, as it is now.
 
     Args:
-        table_identifier: Its name in the catalog; the table has to exist.
+        identifier: Its name in the catalog.
         catalog_kwargs: For `pyiceberg.catalog.load_catalog`.
-        snapshot_properties: To note with the snapshot.
-        mode: `"append"` or `"overwrite"`.
-        overwrite_filter: Which rows to replace: an expression of `pyiceberg`, or its text; all, if not given.
+        for_what: The call that needs it.
     """
-
-    def __init__(
-        self,
-        table_identifier: str,
-        catalog_kwargs: dict[str, Any] | None = None,
-        snapshot_properties: dict[str, str] | None = None,
-        mode: SaveMode = SaveMode.APPEND,
-        overwrite_filter: Any = None,
-    ) -> None:
-        _optional.load("pyiceberg", "write_iceberg")
-        if mode not in _MODES:
-            raise ValueError(
-                f"mode is {str(mode)!r}: Iceberg tables can be written with 'append' or 'overwrite'"
-            )
-        if overwrite_filter is not None and mode != SaveMode.OVERWRITE:
-            raise ValueError("overwrite_filter says which rows to replace: pass mode='overwrite' with it")
-        self._identifier = table_identifier
-        self._catalog_kwargs = catalog_kwargs
-        self._properties = dict(snapshot_properties or {})
-        self._mode = SaveMode(mode)
-        self._overwrite_filter = overwrite_filter
-        self._state: bytes | None = None
-
-    def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Load the table, and add columns that it does not have."""
-        table = _load(self._identifier, self._catalog_kwargs, "write_iceberg")
-        if schema is not None and set(schema.names) - {field.name for field in table.schema().fields}:
-            with table.update_schema() as update:
-                update.union_by_name(schema)
-        self._state = pickle.dumps((table.metadata, table.io))
-
-    def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> list[bytes]:
-        """Write the files of one part, and return what describes them."""
-        from pyiceberg.io.pyarrow import _dataframe_to_data_files
-
-        assert self._state is not None  # on_write_start has run
-        metadata, io = pickle.loads(self._state)
-        block = tables.concat(list(blocks) or [pa.table({})])
-        if block.num_rows == 0:
-            return []
-        block = schemas.conform(block, plain(metadata.schema().as_arrow()))
-        return [pickle.dumps(file) for file in _dataframe_to_data_files(metadata, block, io, uuid.uuid4())]
-
-    def on_write_complete(self, write_result: WriteResult[list[bytes]]) -> None:
-        """Commit all parts as one snapshot."""
-        files = [pickle.loads(data) for returned in write_result.write_returns for data in returned or ()]
-        table = _load(self._identifier, self._catalog_kwargs, "write_iceberg")
-        with table.transaction() as transaction:
-            if self._mode == SaveMode.OVERWRITE:
-                from pyiceberg.expressions import AlwaysTrue
-
-                wanted = AlwaysTrue() if self._overwrite_filter is None else self._overwrite_filter
-                if table.current_snapshot() is not None:
-                    transaction.delete(wanted, snapshot_properties=self._properties)
-            with transaction.update_snapshot(snapshot_properties=self._properties).fast_append() as append:
-                for file in files:
-                    append.append_data_file(file)
-
-
-def _load(identifier: str, catalog_kwargs: dict[str, Any] | None, for_what: str) -> Any:
     catalog = _optional.load("pyiceberg.catalog", for_what, "pyiceberg")
     options = dict(catalog_kwargs or {})
     name = options.pop("name", "default")

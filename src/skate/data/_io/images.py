@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import batches
 from skate.data._io import paths
-from skate.data._io.errors import FileReadError
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import RowBasedFileDatasink
+from skate.data.exceptions import FileReadError
 
 IMAGE_EXTENSIONS = ["png", "jpg", "jpeg", "tif", "tiff", "bmp", "gif"]
 
@@ -59,7 +59,9 @@ class ImageDatasource(FileBasedDatasource):
         try:
             image = Image.open(io.BytesIO(f.readall()))
             image.load()
-        except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        except UnidentifiedImageError as error:  # its text names a buffer, not the file
+            raise FileReadError("image", path, "it is no image that Pillow knows") from error
+        except (OSError, SyntaxError) as error:
             raise FileReadError("image", path, f"Pillow cannot read it: {error}") from error
         if self._size is not None:
             height, width = self._size

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from skate.data import _optional
-from skate.data._io import json_values, paths, streams
+from skate.air import _optional
+from skate.data._io import json_values, paths, streams, unknown_options
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -50,10 +50,7 @@ class JSONDatasource(FileBasedDatasource):
         given = dict(arrow_json_args or {})
         read_options = given.pop("read_options", None)
         self._parse_options = given.pop("parse_options", None)
-        if given:
-            raise TypeError(
-                f"reading JSON takes no option {sorted(given)}: known are read_options, parse_options"
-            )
+        unknown_options.refuse(given, ("read_options", "parse_options"), "read_json")
         self._piece_bytes = _PIECE_BYTES if read_options is None else max(read_options.block_size, 1)
         self._lines = lines
         super().__init__(paths, partitioning=partitioning, **file_args)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import schemas, tables
 from skate.data._io import partitions
 from skate.data.block import BlockMetadata

@@ -63,6 +63,46 @@ class RangeDatasource(Datasource):
         return tasks
 
 
+class EmptyDatasource(Datasource):
+    """No rows, of columns that are known: a table that nothing was written to yet.
+
+    Args:
+        schema: The columns.
+        name: What plans and statistics call it.
+    """
+
+    def __init__(self, schema: pa.Schema, name: str) -> None:
+        self._schema = schema
+        self._name = name
+
+    def get_name(self) -> str:
+        """Return the name that plans and statistics show."""
+        return self._name
+
+    def estimate_inmemory_data_size(self) -> int:
+        """Return no bytes."""
+        return 0
+
+    def num_rows(self) -> int:
+        """Return no rows."""
+        return 0
+
+    def schema(self) -> pa.Schema:
+        """Return the columns."""
+        return self._schema
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        """Return a task that reads a block without rows, so that the columns are there."""
+        metadata = BlockMetadata(num_rows=0, size_bytes=0)
+        return [ReadTask(partial(_nothing, self._schema), metadata, self._schema, identity="nothing")]
+
+
+def _nothing(schema: pa.Schema) -> Iterator[pa.Table]:
+    yield schema.empty_table()
+
+
 def _count(start: int, stop: int, shape: tuple[int, ...] | None) -> Iterator[pa.Table]:
     step = max(1, _ROWS_AT_ONCE // (math.prod(shape) if shape else 1))
     if start == stop:

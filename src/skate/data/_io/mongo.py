@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import rows, schemas
 from skate.data._io import loose_rows
 from skate.data.block import BlockMetadata

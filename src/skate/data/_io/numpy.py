@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import os
 from collections.abc import Iterator
@@ -11,12 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from skate.data._block import batches
-from skate.data._io import paths
+from skate.data._io import paths, unknown_options
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
 
 _PIECE_BYTES = 16 << 20
+# Of .npy files, and of .npz files, which are archives: full, and empty.
+_MAGIC = (np.lib.format.MAGIC_PREFIX, b"PK\x03\x04", b"PK\x05\x06")
 
 
 class NumpyDatasource(FileBasedDatasource):
@@ -37,6 +40,7 @@ class NumpyDatasource(FileBasedDatasource):
         self, paths: paths.Paths, *, numpy_load_args: dict[str, Any] | None = None, **file_args: Any
     ) -> None:
         self._load_args = {"allow_pickle": False, **(numpy_load_args or {})}
+        unknown_options.refuse(self._load_args, inspect.signature(np.load).parameters, "read_numpy")
         super().__init__(paths, **file_args)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
@@ -67,6 +71,8 @@ class NumpyDatasource(FileBasedDatasource):
             yield self._block(np.empty(shape, dtype))
 
     def _whole(self, data: bytes) -> Iterator[pa.Table]:
+        if not data.startswith(_MAGIC) and not self._load_args["allow_pickle"]:
+            raise ValueError("it is no NumPy file: .npy and .npz files start otherwise")
         loaded = np.load(io.BytesIO(data), **self._load_args)
         if isinstance(loaded, np.ndarray):
             if loaded.ndim == 0:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import functools
-import os
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from skate.data._block import schemas
+from skate.air import _filesystems as filesystems
+from skate.data._block import schemas, tables
+from skate.data._expressions.printing import inline
 from skate.data._io import columns as column_choices
 from skate.data._io import (
     errors,
     extras,
-    filesystems,
     parquet_footers,
     parquet_rows,
     partitions,
     paths,
     retrying,
+    trust,
+    unknown_options,
 )
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
@@ -32,7 +34,17 @@ from skate.data.datasource.file_based_datasource import FileBasedDatasource, ide
 from skate.data.datasource.partitioning import Partitioning, PartitionStyle
 
 ROW_HASH = "row_hash"
-ALLOW_PICKLED = "SKATE_DATA_READ_PICKLED_OBJECTS"
+_MOST_ROWS = 1 << 18  # of a piece of rows that turn out to be large
+# Options that are none of pyarrow's, to name the closest one where one is misspelled.
+_READ_PARQUET_OPTIONS = {
+    "columns",
+    "filter",
+    "schema",
+    "batch_size",
+    "use_threads",
+    "skip_paths",
+    "include_paths",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +98,7 @@ class ParquetDatasource(FileBasedDatasource):
         if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
             raise ValueError(f"columns is {columns!r}: pass a list of column names")
         self._reader_args = _reader_args(dataset_kwargs or {})
-        super().__init__(
-            paths, filesystem=filesystem, schema=schema, partitioning=partitioning, **_known(file_args)
-        )
+        super().__init__(paths, filesystem=filesystem, schema=schema, partitioning=partitioning, **file_args)
         self._wanted = None if columns is None else list(columns)
         self._given_filter = filter
         self._predicate: Any = None
@@ -108,6 +118,8 @@ class ParquetDatasource(FileBasedDatasource):
         if self._block_udf is not None:
             return None
         schema = column_choices.chosen(self._whole_schema(), self._output_columns())
+        if not self._tensor_columns:
+            return schema  # an empty table would import pandas
         return parquet_rows.with_tensors(schema.empty_table(), self._tensor_columns).schema
 
     def num_rows(self) -> int | None:
@@ -120,6 +132,18 @@ class ParquetDatasource(FileBasedDatasource):
         """Return about how many bytes the chosen columns take as blocks."""
         columns = self._needed()
         return int(sum(sum(footer.rows) * footer.row_bytes(columns) for footer in self._all_footers()))
+
+    def pushed(self) -> dict[str, str]:
+        """Return what is chosen of the rows and columns, for those who look at a plan."""
+        found = {}
+        if self._wanted is not None:
+            found["columns"] = " ".join(self._wanted) or "none"
+        filters = [] if self._given_filter is None else [str(self._given_filter)]
+        if self._predicate is not None:
+            filters.append(inline(self._predicate))
+        if filters:
+            found["filter"] = " and ".join(filters)
+        return found
 
     def apply_projection(self, columns: list[str]) -> ParquetDatasource | None:
         """Return a source that reads only these columns."""
@@ -162,7 +186,8 @@ class ParquetDatasource(FileBasedDatasource):
                 _batch_size=min(per_task_row_limit, self._batch_size or per_task_row_limit)
             )
         tasks = []
-        for group in partitions.balanced(runs, [run.bytes for run in runs], parallelism):
+        parts = 1 if self._at_once else parallelism
+        for group in partitions.balanced(runs, [run.bytes for run in runs], parts):
             merged = _merged(group)
             files = [run.file for run in merged]
             metadata = BlockMetadata(
@@ -196,6 +221,8 @@ class ParquetDatasource(FileBasedDatasource):
         }
         if not any(values.values()):
             return files
+        import pyarrow.dataset as pads  # which imports pandas, where that is installed: only if it is needed
+
         format_ = pads.ParquetFileFormat()
         whole = self._whole_schema()
         fragments = [
@@ -211,12 +238,56 @@ class ParquetDatasource(FileBasedDatasource):
         left = {fragment.path for fragment in dataset.get_fragments(filter=expression)}
         return [file for file in files if file.path in left]
 
+    # ------------------------------------------------------------ reading all of it at once, in this process
+
+    _at_once = False
+
+    def at_once(self) -> ParquetDatasource:
+        """Return a source that has one part, if Polars can decode all files as they are; it uses all processors."""
+        asked = self._filters() or self._reader_args or self._block_udf or self._tensor_columns
+        if asked or self._batch_size is not None or not filesystems.is_local(self._filesystem):
+            return self
+        from skate.data._kernels import decoding
+
+        schema = self._needed_schema()
+        for held in dict.fromkeys(footer.schema for footer in self._all_footers()):
+            # Columns from paths are not in the files, and types that differ have to be cast.
+            if any(
+                held.names.count(name) != 1 or held.field(name).type != schema.field(name).type
+                for name in schema.names
+            ):
+                return self
+        return self._changed(_at_once=True) if decoding.can_decode(schema) else self
+
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether all rows come as one block."""
+        return self._at_once
+
+    def _needed_schema(self) -> pa.Schema:
+        whole = self._whole_schema()
+        return pa.schema([whole.field(name) for name in self._needed()])
+
+    def _decoded(self, runs: list[_Run]) -> pa.Table | None:
+        from skate.data._kernels import decoding
+
+        paths = dict.fromkeys(run.file.path for run in runs)
+        block = decoding.files(list(paths), self._needed_schema(), sum(run.rows for run in runs))
+        output = self._output_columns()
+        return block if block is None or output is None else block.select(output)
+
     # ------------------------------------------------------------ reading, in a worker
 
     def _read_runs(self, runs: list[_Run]) -> Iterator[pa.Table]:
         return partitions.joined(self._blocks_of_runs(runs), self._target)
 
     def _blocks_of_runs(self, runs: list[_Run]) -> Iterator[pa.Table]:
+        if self._at_once and (block := self._decoded(runs)) is not None:
+            # Far more than the footers say may go on to workers, who take it piece by piece.
+            as_expected = tables.nbytes(block) <= 2 * sum(run.bytes for run in runs)
+            rows = max(1, block.num_rows if as_expected else _MOST_ROWS)
+            yield from (block.slice(start, rows) for start in range(0, max(1, block.num_rows), rows))
+            return
         for run in runs:
             try:
                 yield from retrying.iterate(
@@ -392,28 +463,17 @@ def _reader_args(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             "Row filtering via 'filters' isn't supported in dataset_kwargs: filter the dataset instead"
         )
+    known = set(inspect.signature(pq.ParquetFile).parameters) - {"source"}
+    unknown_options.refuse(given, known | _READ_PARQUET_OPTIONS, "read_parquet")
     return dict(given)
 
 
-def _known(given: dict[str, Any]) -> dict[str, Any]:
-    allowed = {
-        "open_stream_args", "meta_provider", "partition_filter", "ignore_missing_paths", "shuffle", "include_paths",
-        "file_extensions", "skip_paths",
-    }  # fmt: skip
-    unknown = sorted(set(given) - allowed)
-    if unknown:
-        raise TypeError(
-            f"reading Parquet takes no option {unknown}: known are filter, batch_size, use_threads, schema"
-        )
-    return given
-
-
 def _refuse_pickled(schema: pa.Schema) -> None:
-    if os.environ.get(ALLOW_PICKLED, "").lower() in ("1", "true"):
+    if trust.unpickles("RAY_DATA_AUTOLOAD_PYEXTENSIONTYPE"):
         return
     pickled = [field.name for field in schema if column_choices.holds_pickled(field.type)]
     if pickled:
         raise ValueError(
             f"columns {pickled} hold pickled Python objects, and loading them can run any code. If you trust who wrote "
-            f"the files, set {ALLOW_PICKLED}=1"
+            f"the files, set {trust.ALLOW_PICKLED}=1"
         )

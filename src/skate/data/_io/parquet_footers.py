@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from skate.data._io import errors, filesystems, retrying
+from skate.air import _filesystems as filesystems
+from skate.data._io import errors, retrying
 from skate.data._io.paths import SourceFile
 
 # Waiting for a store takes no processor; parsing local footers does.
 _REMOTE_AT_A_TIME = 32
 _LOCAL_AT_A_TIME = 4
+_LOCAL_IN_A_ROW = 16  # are read before a thread would have started
 # Encoded values of variable width take about this much more as Arrow arrays: dictionaries, prefixes.
 _DECODING_RATIO = 2.0
 
@@ -58,9 +60,10 @@ def read_all(files: Sequence[SourceFile], filesystem: pafs.FileSystem) -> list[F
                 raise
             raise made from error
 
-    if len(files) <= 2:
+    local = filesystems.is_local(filesystem)
+    if len(files) <= (_LOCAL_IN_A_ROW if local else 2):
         return [read(file) for file in files]
-    at_a_time = _LOCAL_AT_A_TIME if filesystems.is_local(filesystem) else _REMOTE_AT_A_TIME
+    at_a_time = _LOCAL_AT_A_TIME if local else _REMOTE_AT_A_TIME
     with ThreadPoolExecutor(min(at_a_time, len(files))) as pool:
         return list(pool.map(read, files))
 

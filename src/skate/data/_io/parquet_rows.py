@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
@@ -69,6 +68,8 @@ def matching_groups(
     """Return the row groups that can hold matching rows, by their statistics; None for all."""
     if not filters or not groups:
         return None
+    import pyarrow.dataset as pads  # which imports pandas, where that is installed: only if it is needed
+
     fragment = pads.ParquetFileFormat().make_fragment(path, filesystem, row_groups=list(groups))
     for expression in filters:
         try:

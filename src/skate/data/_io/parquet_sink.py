@@ -74,6 +74,15 @@ class ParquetDatasink(BlockBasedFileDatasink):
                 f"min_rows_per_file ({min_rows_per_file}) cannot be greater than "
                 f"max_rows_per_file ({max_rows_per_file})"
             )
+        if partition_cols and min_rows_per_file is not None:
+            # The rows of a task go into as many files as they have values, which may be small.
+            warnings.warn(
+                "min_rows_per_file together with partition_cols is deprecated in Ray, as it holds for all folders "
+                "together: bring equal values together with repartition(…, keys=partition_cols), and pass "
+                "max_rows_per_file",
+                DeprecationWarning,
+                stacklevel=3,
+            )
         super().__init__(
             path,
             min_rows_per_file=min_rows_per_file,
@@ -108,13 +117,11 @@ class ParquetDatasink(BlockBasedFileDatasink):
         if "." not in template:
             template += ".parquet"  # without, read_parquet would not see the file
         for folder, prefix, rows in self._in_folders(table, flavor):
-            if folder:
-                self._create_folder(f"{self.path}/{folder}")
             for number, part in enumerate(self._in_files(rows)):
                 self._write_file(
                     prefix + _file_name(template, number),
                     lambda file, part=part: _write_table(part, file, args),  # type: ignore[misc]  # a lambda with a default
-                    f"{self.path}/{folder}" if folder else None,
+                    folder,
                 )
 
     def _check_name(self, template: str, write_uuid: str) -> None:
@@ -151,17 +158,6 @@ class ParquetDatasink(BlockBasedFileDatasink):
                 yield "/".join(texts), "", rows
             else:
                 raise ValueError(f"partitioning_flavor is {flavor!r}: use 'hive', 'filename' or None")
-
-
-def warn_of_small_folders(partition_cols: list[str] | None, num_rows_per_file: int | None) -> None:
-    """Warn that rows per file say little when rows go into folders, as Ray does."""
-    if partition_cols and num_rows_per_file is not None:
-        warnings.warn(
-            "num_rows_per_file together with non-empty `partition_cols` will no longer be supported after February "
-            "2027: pass max_rows_per_file",
-            DeprecationWarning,
-            stacklevel=3,
-        )
 
 
 def _groups(table: pa.Table, columns: list[str]) -> Iterator[tuple[list[Any], pa.Table]]:

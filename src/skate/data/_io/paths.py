@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from skate.data._io import filesystems
+from skate.air import _filesystems as filesystems
+from skate.data._io import missing
 
 # Asking for many single files at once is what makes a long list of S3 or HTTP paths bearable.
 _LOOKUPS_AT_A_TIME = 32
@@ -63,11 +64,11 @@ def as_list(paths: Any) -> list[str]:
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     if not isinstance(given, Iterable):
-        raise TypeError(f"paths is a {type(paths).__name__}: pass a path or a list of paths")
+        raise TypeError(f"paths is {paths!r}: pass a path or a list of paths")
     found = []
     for path in given:
         if not isinstance(path, str | os.PathLike):
-            raise TypeError(f"a path is a {type(path).__name__} ({path!r}): pass strings or pathlib paths")
+            raise TypeError(f"one of the paths is {path!r}: pass strings or pathlib paths")
         found.append(os.fspath(path))
     if not found:
         raise ValueError("the list of paths is empty: name at least one file or folder")
@@ -119,6 +120,8 @@ def expand(
 
     Raises:
         FileNotFoundError: A path does not exist.
+        PermissionError: A server refuses it.
+        ConnectionError: A server does not answer, or fails.
         ValueError: Nothing is left to read.
     """
     skipped = set(skip)
@@ -127,22 +130,39 @@ def expand(
     any_found = False
     for path, info in zip(wanted, _look_up(wanted, filesystem), strict=True):
         found = list(_files_of(path, info, filesystem))
-        if not found and info.type == pafs.FileType.NotFound and not ignore_missing:
-            what = "no file matches" if _WILDCARD.search(path) else "no such file or folder:"
-            raise FileNotFoundError(f"{what} {path}. Check the path, or pass ignore_missing_paths=True")
+        is_lost = not found and info.type == pafs.FileType.NotFound
+        if is_lost and not (ignore_missing and missing.is_missing(path, filesystem)):
+            raise missing.explained(path, filesystem, is_glob=_WILDCARD.search(path) is not None)
         any_found = any_found or bool(found)
         files.extend(file for file in found if file.path not in skipped)
     if not any_found:
         raise ValueError(
             f"no files found to read in {_shorten(paths)}: the folders are empty or all paths are missing"
         )
-    with_extension = [file for file in files if has_extension(file.path, extensions)]
-    if files and not with_extension:
+    found = chosen(files, extensions, None)
+    if files and not found:
         raise ValueError(
             f"No input files found to read with the following file extensions: {list(extensions or ())}. "
             f"{_shorten(paths)} holds {_shorten([file.path for file in files])}: pass file_extensions=None to read all"
         )
-    return [file for file in with_extension if keep is None or keep(file.path)]
+    return chosen(found, None, keep)
+
+
+def chosen(
+    files: Iterable[SourceFile],
+    extensions: Sequence[str] | None,
+    keep: Callable[[str], bool] | None,
+    skip: Iterable[str] = (),
+) -> list[SourceFile]:
+    """Return the files that are wanted, by their paths."""
+    skipped = set(skip)
+    return [
+        file
+        for file in files
+        if file.path not in skipped
+        and has_extension(file.path, extensions)
+        and (keep is None or keep(file.path))
+    ]
 
 
 def has_extension(path: str, extensions: Sequence[str] | None) -> bool:

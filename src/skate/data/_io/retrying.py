@@ -14,14 +14,6 @@ Result = TypeVar("Result")
 
 _logger = logging.getLogger(__name__)
 
-# Parts of the messages of errors that go away by themselves.
-DEFAULT_RETRIED_IO_ERRORS = (
-    "AWS Error INTERNAL_FAILURE",
-    "AWS Error NETWORK_CONNECTION",
-    "AWS Error SLOW_DOWN",
-    "AWS Error UNKNOWN (HTTP status 503)",
-    "AWS Error SERVICE_UNAVAILABLE",
-)
 _ATTEMPTS = 10
 _LONGEST_PAUSE = 32.0
 
@@ -29,7 +21,7 @@ _LONGEST_PAUSE = 32.0
 def call(action: Callable[[], Result], what: str) -> Result:
     """Return what a call returns, and call again while it fails with an error that goes away by itself.
 
-    Such errors are those that `DataContext.retried_io_errors` names, and the ones that are known.
+    Such errors are those that `DataContext.retried_io_errors` names.
 
     Args:
         action: What to call; it must be harmless to call it twice.
@@ -63,7 +55,7 @@ def iterate(items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result
 
 def _goes_away(error: Exception) -> bool:
     context = DataContext.get_current()
-    known = (*DEFAULT_RETRIED_IO_ERRORS, *context.retried_io_errors, *context.write_file_retry_on_errors)
+    known = (*context.retried_io_errors, *context.write_file_retry_on_errors)
     return any(part in str(error) for part in known)
 
 

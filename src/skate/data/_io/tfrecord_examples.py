@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import values
 from skate.data._block.tensors import is_tensor
 

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._io import paths, tfrecord_examples
-from skate.data._io.errors import FileReadError
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
+from skate.data.exceptions import FileReadError
 
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")

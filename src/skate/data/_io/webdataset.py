@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from skate.data._block import rows
 from skate.data._io import loose_rows, paths, webdataset_codecs
-from skate.data._io.errors import FileReadError
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
+from skate.data.exceptions import FileReadError
 
 # Folder and name up to the first dot are the key; the rest, with all its dots, is the column.
 _MEMBER = re.compile(r"^((?:.*/)?[^./]+)\.([^/]+)$")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import io
 import json
-import os
 import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from skate.data import _optional
-from skate.data._io.parquet import ALLOW_PICKLED
+from skate.air import _optional
+from skate.data._io import trust
 
 Coder = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -27,7 +26,9 @@ _TORCH = {"pt", "pth"}
 
 def decoders(given: Any) -> list[Coder]:
     """Return what turns a row of bytes into a row of values."""
-    return [_coder(coder, _decoded) for coder in _as_list(given)]
+    # Whether to trust files is said where a dataset is made, and not where its tasks happen to run.
+    trusted = trust.unpickles("RAY_DATA_WEBDATASET_ALLOW_UNSAFE_DESERIALIZATION")
+    return [_coder(coder, functools.partial(_decoded, trusted=trusted)) for coder in _as_list(given)]
 
 
 def encoders(given: Any) -> list[Coder]:
@@ -58,14 +59,16 @@ def _coder(given: Any, default: Callable[[dict[str, Any], str | None], dict[str,
     )
 
 
-def _decoded(row: dict[str, Any], images: str | None) -> dict[str, Any]:
+def _decoded(row: dict[str, Any], images: str | None, *, trusted: bool) -> dict[str, Any]:
     return {
-        name: value if name.startswith("__") or not isinstance(value, bytes) else _value(name, value, images)
+        name: value
+        if name.startswith("__") or not isinstance(value, bytes)
+        else _value(name, value, images, trusted)
         for name, value in row.items()
     }
 
 
-def _value(name: str, data: bytes, images: str | None) -> Any:
+def _value(name: str, data: bytes, images: str | None, trusted: bool) -> Any:
     kind = name.rpartition(".")[2].lower()
     if kind in _TEXT:
         return data.decode()
@@ -74,7 +77,7 @@ def _value(name: str, data: bytes, images: str | None) -> Any:
     if kind == "json":
         return parsed_json(data)
     if kind == "npy":
-        return np.load(io.BytesIO(data), allow_pickle=_unsafe())
+        return np.load(io.BytesIO(data), allow_pickle=trusted)
     if kind in ("mp", "msg", "msgpack"):
         return msgspec.msgpack.decode(data)
     if kind in _IMAGE:
@@ -82,33 +85,29 @@ def _value(name: str, data: bytes, images: str | None) -> Any:
         image.load()
         return image if images and images.lower().startswith("pil") else np.asarray(image)
     if kind in _TORCH:
-        return _torch_value(name, data)
+        return _torch_value(name, data, trusted)
     if kind in _PICKLE:
-        if not _unsafe():
+        if not trusted:
             raise ValueError(f"Refusing to unpickle {name!r}: {_WARNING}")
         return pickle.loads(data)
     return data
 
 
 _WARNING = (
-    f"loading it can run any code. If you trust who wrote the file, set {ALLOW_PICKLED}=1; "
+    f"loading it can run any code. If you trust who wrote the file, set {trust.ALLOW_PICKLED}=1; "
     f"or pass a decoder of your own"
 )
 
 
-def _torch_value(name: str, data: bytes) -> Any:
+def _torch_value(name: str, data: bytes, trusted: bool) -> Any:
     torch = _optional.load("torch", "decoding .pt")
     try:
-        value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=not _unsafe())
+        value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=not trusted)
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"Refusing to unpickle {name!r}, which holds more than tensors: {_WARNING}"
         ) from error
     return value.numpy() if isinstance(value, torch.Tensor) else value
-
-
-def _unsafe() -> bool:
-    return os.environ.get(ALLOW_PICKLED, "").lower() in ("1", "true")
 
 
 def _encoded(row: dict[str, Any], images: str | None) -> dict[str, Any]:

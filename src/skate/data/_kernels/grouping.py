@@ -180,8 +180,8 @@ class _Step:
         self._key_names = list(keys)
         self._frame = key_columns.key_frame(table, keys, _PURPOSE)
         self._names = self._frame.columns
-        row = pl.Series("row", np.arange(table.num_rows, dtype=np.uint32))
-        self._frame = self._frame.with_columns(row) if self._names else pl.DataFrame([row])
+        if not self._names:
+            self._frame = pl.DataFrame([self._row_numbers()])  # nothing else tells how many rows there are
         self._expressions: list[pl.Expr] = []
         self._kinds: dict[str, pa.DataType | None] = {}
         self._groups: collecting.Groups | None = None
@@ -190,7 +190,8 @@ class _Step:
     def groups(self) -> collecting.Groups:
         """Return which rows belong together."""
         if self._groups is None:
-            self._groups = collecting.group(self._frame.select(*self._names, "row"), self._names)
+            keys = [self._frame[name] for name in self._names]
+            self._groups = collecting.group(pl.DataFrame([*keys, self._row_numbers()]), self._names)
         return self._groups
 
     def keys(self) -> pa.Table:
@@ -235,28 +236,55 @@ class _Step:
         self.columns[name] = None  # its place among the columns
 
     def table(self) -> pa.Table:
-        """Return the key columns and all the others, a row for each group, in the order of their first rows."""
-        if self._expressions or not self.columns:
-            heads = self._reduce()
-        else:
-            heads = self.groups().heads
-        keys = self._key_rows(heads) if self._names else pa.table({})
+        """Return the key columns and all the others, a row for each group, in any order."""
         if not self._names and not self.columns:
             return pa.table({"rows": pa.nulls(1)}).select([])
+        if not self._names:
+            keys = pa.table({})
+            self._fill(self._frame.select(self._expressions))
+        elif not self._expressions and self.columns:
+            keys = self.keys()
+        elif self._groups is None and self._keys_are_plain():
+            reduced = self._reduced(self._frame, self._expressions)
+            keys = pa.Table.from_arrays(
+                [
+                    frames.to_arrow(reduced[name], kind)
+                    for name, kind in zip(self._names, self._key_types(), strict=True)
+                ],
+                self._key_names,
+            )
+            self._fill(reduced)
+        else:
+            # In the order of their first rows, as `groups` has them; keys are taken as they are in these rows.
+            first = pl.col("row").min()
+            numbered = self._frame.with_columns(self._row_numbers())
+            reduced = self._reduced(numbered, [first, *self._expressions]).sort("row")
+            keys = self._key_rows(reduced["row"])
+            self._fill(reduced)
         return pa.table({**dict(zip(keys.column_names, keys.columns, strict=True)), **self.columns})
 
-    def _reduce(self) -> pl.Series:
-        if self._names:
-            # The streaming engine takes half the time of the other one when there are many groups.
-            grouped = self._frame.lazy().group_by(self._names).agg(pl.col("row").min(), *self._expressions)
-            reduced = grouped.collect(engine="streaming").sort("row")
-        else:
-            reduced = self._frame.select(pl.lit(0, pl.UInt32).alias("row"), *self._expressions)
+    def _reduced(self, frame: pl.DataFrame, expressions: list[pl.Expr]) -> pl.DataFrame:
+        # The streaming engine takes half the time of the other one when there are many groups.
+        return frame.lazy().group_by(self._names).agg(expressions).collect(engine="streaming")
+
+    def _fill(self, reduced: pl.DataFrame) -> None:
         for name, kind in self._kinds.items():
             self.columns[name] = (
                 frames.exported(reduced[name]) if kind is None else frames.to_arrow(reduced[name], kind)
             )
-        return reduced["row"]
+
+    def _row_numbers(self) -> pl.Series:
+        return pl.Series("row", np.arange(self._table.num_rows, dtype=np.uint32))
+
+    def _key_types(self) -> list[pa.DataType]:
+        return [self._table.schema.field(name).type for name in self._key_names]
+
+    def _keys_are_plain(self) -> bool:
+        """Tell whether the keys that Polars has are those of the rows; there are zeros and NaNs of several bits."""
+        return all(
+            frames.physical_type(kind) is not None and not pa.types.is_floating(kind)
+            for kind in self._key_types()
+        )
 
     def _key_rows(self, heads: pl.Series) -> pa.Table:
         return taking.take(self._table.select(self._key_names), heads)

@@ -37,9 +37,9 @@ def join(
 ) -> pa.Table:
     """Join two tables on equal keys, as SQL does: a key that has a null in it equals nothing.
 
-    Semi and anti joins give the rows of one side, as they are. Other joins give the keys once, under the left names,
-    then the other columns of the left side and those of the right side; what has no match on the other side has
-    nulls there.
+    Semi and anti joins give the rows of one side, as they are. Other joins give the columns of the left side and then
+    those of the right side, with the keys once, under the left names: where the left side has them, or, in a right
+    outer join, where the right side has them. What has no match on the other side has nulls there.
 
     Args:
         left: One side.
@@ -73,7 +73,13 @@ def join(
         )
         return taking.take(right, kept[_RIGHT])
     pairs = _pairs(left_frame, right_frame, how, names)
-    return _joined(left, right, pairs, on, right_on, left_suffix, right_suffix)
+    joined = _joined(left, right, pairs, on, right_on, left_suffix, right_suffix)
+    if how != "right_outer":
+        return joined
+    given = dict(zip(right_on, on, strict=True))
+    others = iter(joined.column_names[left.num_columns :])
+    of_right = [given[name] if name in given else next(others) for name in right.column_names]
+    return joined.select([name for name in joined.column_names if name not in of_right] + of_right)
 
 
 def check(
@@ -141,7 +147,7 @@ def _joined(
     right_suffix: str | None,
 ) -> pa.Table:
     shared = set(_shared_names(left.schema, right.schema, right_on))
-    taken_left = taking.take(left, pairs[_LEFT])
+    taken_left = _taken(left, pairs[_LEFT])
     fields, columns = [], []
     unmatched = pairs[_LEFT].is_null()
     keys_right = None
@@ -158,10 +164,18 @@ def _joined(
             fields.append(name + left_suffix if name in shared and left_suffix else name)
         columns.append(column)
     rest = right.drop_columns(list(right_on))
-    for name, column in zip(rest.column_names, taking.take(rest, pairs[_RIGHT]).columns, strict=True):
+    for name, column in zip(rest.column_names, _taken(rest, pairs[_RIGHT]).columns, strict=True):
         fields.append(name + right_suffix if name in shared and right_suffix else name)
         columns.append(column)
     return pa.table(columns, names=fields)
+
+
+def _taken(side: pa.Table, rows: pl.Series) -> pa.Table:
+    """Return the rows of a side; the side itself if each of its rows has found one partner, as with a lookup."""
+    everyone = pl.int_range(side.num_rows, dtype=pl.UInt32, eager=True)
+    if rows.equals(everyone, check_dtypes=False):
+        return side
+    return taking.take(side, rows)
 
 
 def _coalesced(first: pa.ChunkedArray, second: pa.ChunkedArray, take_second: pl.Series) -> pa.ChunkedArray:

@@ -17,8 +17,8 @@ import polars as pl
 import pyarrow as pa
 
 from skate.data._block import tables
+from skate.data._kernels import frames, taking
 from skate.data._kernels import keys as key_columns
-from skate.data._kernels import taking
 
 _PURPOSE = "sort by"
 
@@ -35,10 +35,12 @@ def sort(block: pa.Table, keys: Sequence[str], descending: Sequence[bool]) -> pa
         ValueError: A key column is missing.
         TypeError: A key column is of a type whose values have no order.
     """
-    frame = key_columns.key_frame(key_columns.or_empty(block, keys), keys, _PURPOSE)
+    key_columns.check_keys(key_columns.or_empty(block, keys).schema, keys, _PURPOSE)
     if block.num_rows < 2:
         return block
-    return taking.take(block, _sorted_positions(frame, descending))
+    if all(_is_plain(kind) for kind in block.schema.types):
+        return _sorted_whole(block, keys, descending)
+    return taking.take(block, _sorted_positions(key_columns.key_frame(block, keys, _PURPOSE), descending))
 
 
 def merge_sorted(blocks: Sequence[pa.Table], keys: Sequence[str], descending: Sequence[bool]) -> pa.Table:
@@ -106,7 +108,30 @@ def range_partition(
     return [ordered.slice(start, stop - start) for start, stop in itertools.pairwise(cuts)]
 
 
+def _is_plain(kind: pa.DataType) -> bool:
+    """Tell whether Polars holds a column as it is, and orders it as it should be."""
+    return frames.physical_type(kind) is not None and not pa.types.is_float16(kind)
+
+
+def _sorted_whole(block: pa.Table, keys: Sequence[str], descending: Sequence[bool]) -> pa.Table:
+    """Return the rows in order, all columns sorted by Polars: in half the time that positions and a gather take."""
+    frame = pl.DataFrame([frames.to_series(column).alias(str(i)) for i, column in enumerate(block.columns)])
+    names = [str(block.column_names.index(key)) for key in keys]
+    by, falls = _order(frame.select(names), descending)
+    lazy = frame.lazy().sort(by, descending=falls, nulls_last=True, maintain_order=True)
+    ordered = lazy.collect(engine="streaming")
+    columns = [frames.to_arrow(ordered[str(i)], kind) for i, kind in enumerate(block.schema.types)]
+    return pa.Table.from_arrays(columns, schema=block.schema)
+
+
 def _sorted_positions(frame: pl.DataFrame, descending: Sequence[bool]) -> pl.Series:
+    by, falls = _order(frame, descending)
+    order = pl.arg_sort_by(by, descending=falls, nulls_last=True, maintain_order=True)
+    return frame.select(order.alias("order"))["order"]
+
+
+def _order(frame: pl.DataFrame, descending: Sequence[bool]) -> tuple[list[pl.Expr], list[bool]]:
+    """Return what Polars has to sort by, and which of it descends."""
     by: list[pl.Expr] = []
     falls: list[bool] = []
     for name, falling in zip(frame.columns, descending, strict=True):
@@ -118,8 +143,7 @@ def _sorted_positions(frame: pl.DataFrame, descending: Sequence[bool]) -> pl.Ser
         else:
             by.append(column)
             falls.append(falling)
-    order = pl.arg_sort_by(by, descending=falls, nulls_last=True, maintain_order=True)
-    return frame.select(order.alias("order"))["order"]
+    return by, falls
 
 
 def _conformed(bounds: pa.Table, schema: pa.Schema) -> pa.Table:

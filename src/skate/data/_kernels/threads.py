@@ -6,6 +6,8 @@ import os
 import sys
 
 _VARIABLE = "POLARS_MAX_THREADS"
+# What was set here: a worker may become an actor, with more processors, before it needs Polars.
+_limit: str | None = None
 
 
 def limit(count: int) -> bool:
@@ -15,12 +17,13 @@ def limit(count: int) -> bool:
     of a worker; a number that the user has set in the environment stays.
 
     Args:
-        count: How many; for a task, as many as it has CPUs.
+        count: How many, at least one; for a task, as many as it has CPUs.
 
     Returns:
         Whether it had an effect: not if Polars has been imported, or if the user has set the number.
     """
-    if "polars" in sys.modules or _VARIABLE in os.environ:
+    global _limit
+    if "polars" in sys.modules or os.environ.get(_VARIABLE) != _limit:
         return False
-    os.environ[_VARIABLE] = str(count)
+    os.environ[_VARIABLE] = _limit = str(max(1, count))
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from skate.data._expressions.nodes import ColumnExpr
 from skate.data._plan import nodes
 
 
@@ -50,3 +51,48 @@ def row_count(node: nodes.Node) -> int | None:
             return row_count(node.inputs[0])
         case _:
             return None
+
+
+def output_bytes(node: nodes.Node) -> int | None:
+    """Return about how many bytes of blocks a plan makes at most; None where only running it would tell."""
+    match node:
+        case nodes.Values():
+            return sum(item.bytes for item in node.items)
+        case nodes.Read():
+            size: int | None = node.source.estimate_inmemory_data_size()
+            return size
+        case nodes.Limit():
+            return _of_rows(output_bytes(node.input), row_count(node.input), node.rows)
+        case nodes.Project():
+            return _projected(node)
+        case (
+            nodes.Filter()
+            | nodes.Sort()
+            | nodes.Shuffle()
+            | nodes.ShuffleBlocks()
+            | nodes.Repartition()
+            | nodes.Resize()
+        ):
+            return output_bytes(node.input)
+        case nodes.Union() | nodes.Zip():
+            sizes = [output_bytes(each) for each in node.inputs]
+            return None if None in sizes else sum(size for size in sizes if size is not None)
+        case _:
+            return None  # a function of the user's, groups, matches
+
+
+def _of_rows(size: int | None, rows: int | None, kept: int) -> int | None:
+    if size is None or rows is None:
+        return size
+    return size * min(kept, rows) // rows if rows else 0
+
+
+def _projected(node: nodes.Project) -> int | None:
+    """Return the bytes of columns that are picked from a source; what is computed is as large as it turns out to be."""
+    names = [each.name for each in node.expressions]
+    if not all(isinstance(each, ColumnExpr) for each in node.expressions):
+        return None
+    if not isinstance(node.input, nodes.Read):
+        return output_bytes(node.input)
+    narrow = node.input.source.apply_projection(names)
+    return None if narrow is None else narrow.estimate_inmemory_data_size()

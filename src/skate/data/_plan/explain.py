@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skate.data._plan import estimates, nodes
+from skate.data._plan import estimates, nodes, relational
 from skate.data._plan.optimizer import optimized
 from skate.data.context import DataContext
 
@@ -11,7 +11,12 @@ def explained(node: nodes.Node, context: DataContext) -> str:
     """Return a plan as the user wrote it, and as it will run."""
     better = optimized(node)
     size = estimates.source_bytes(better)
-    where = "in this process" if size is not None and size <= context.small_plan_bytes else "on workers"
+    if size is not None and size <= context.small_plan_bytes:
+        where = "in this process"
+    elif relational.runs_on_threads(better, context):
+        where = "on threads of this process"
+    else:
+        where = "on workers"
     return "\n".join(
         [
             "-------- Logical Plan --------",
@@ -24,13 +29,27 @@ def explained(node: nodes.Node, context: DataContext) -> str:
 
 
 def _lines(node: nodes.Node, depth: int = 0) -> list[str]:
-    rows = estimates.row_count(node)
-    known = "" if rows is None else f"  ({rows} rows)"
     mark = "+- " if depth else ""
-    lines = [f"{'   ' * max(0, depth - 1)}{mark}{node.title}{known}"]
+    lines = [f"{'   ' * max(0, depth - 1)}{mark}{node.title}{_pushed(node)}{_size(node)}"]
     for each in node.inputs:
         lines.extend(_lines(each, depth + 1))
     return lines
+
+
+def _pushed(node: nodes.Node) -> str:
+    """Return what the source itself does of the plan: columns it leaves out, and filters it applies."""
+    tell = getattr(node.source, "pushed", None) if isinstance(node, nodes.Read) else None
+    found: dict[str, str] = tell() if tell is not None else {}
+    return f"[{', '.join(f'{name}: {value}' for name, value in found.items())}]" if found else ""
+
+
+def _size(node: nodes.Node) -> str:
+    rows, size = estimates.row_count(node), estimates.output_bytes(node)
+    known = [] if rows is None else [f"{rows} rows"]
+    if size is not None:
+        # Without a number of rows it is not known how many a filter leaves.
+        known.append(f"about {_bytes(size)}" if rows is not None else f"at most about {_bytes(size)}")
+    return f"  ({', '.join(known)})" if known else ""
 
 
 def _bytes(size: int | None) -> str:

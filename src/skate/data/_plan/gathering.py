@@ -30,8 +30,8 @@ _SAMPLED_ROWS = 200  # of each block: enough for even parts, and nothing beside 
 
 def operator(node: nodes.Node, inputs: list[Operator], planner: Planner) -> Operator:
     """Return the operator for a node that needs all rows of its inputs."""
-    context, cpus = planner.context, planner.cpus
-    sizes = Sizes(context.partition_bytes)
+    context = planner.context
+    sizes = Sizes(planner.part_bytes)
     size = context.target_max_block_size
     exchange: Callable[..., Exchange]
     match node:
@@ -42,15 +42,13 @@ def operator(node: nodes.Node, inputs: list[Operator], planner: Planner) -> Oper
             cut = Whole(node.title, partial(_random_parts, seed))
             exchange = exchanges.at_random(cut, Whole(node.title, partial(_permute, seed), size), sizes)
         case nodes.ShuffleBlocks():
-            exchange = _block_shuffle(node.seed)
+            exchange = _block_shuffle(_drawn(node.seed, planner.runs_before))
         case nodes.Repartition():
             exchange = _repartitioning(node, sizes)
-        case nodes.Resize():
-            exchange = _resizing(node)
         case nodes.Aggregate():
             exchange = _aggregating(node, sizes, size, context)
         case nodes.MapGroups():
-            exchange = _mapping_groups(node, sizes, size, cpus, context)
+            exchange = _mapping_groups(node, size, planner)
         case nodes.Join():
             exchange = _joining(node, sizes, size)
         case _:
@@ -154,7 +152,7 @@ def _permute(seed: int, blocks: Sequence[pa.Table], part: int) -> Iterator[pa.Ta
         yield shuffling.permute(tables.concat(list(blocks)), [seed, part])
 
 
-def _block_shuffle(seed: int | None) -> Callable[[list[Item]], Exchange]:
+def _block_shuffle(seed: int) -> Callable[[list[Item]], Exchange]:
     def exchange(items: list[Item]) -> Exchange:
         shuffled = list(items)
         random.Random(seed).shuffle(shuffled)
@@ -188,18 +186,6 @@ def _then(
         tasks = yield from first(items)
         made = yield tasks
         return (yield from second([item for each in made for item in each]))
-
-    return exchange
-
-
-def _resizing(node: nodes.Resize) -> Callable[[list[Item]], Exchange]:
-    join = Whole(node.title, exchanges.concatenated)
-
-    def exchange(items: list[Item]) -> Exchange:
-        rows = sum(item.rows for item in items)
-        ends = [*range(node.rows, rows, node.rows), rows] if rows else []
-        cuts = exchanges.cut_at(items, ends)
-        return exchanges.at_once([cut[0] if len(cut) == 1 else (join, None, cut) for cut in cuts])
 
     return exchange
 
@@ -257,25 +243,32 @@ def _combined(
     yield grouping.finalize(states, list(keys), list(aggregates))
 
 
+def groups_together(node: nodes.MapGroups, input: Operator, planner: Planner) -> Operator:
+    """Return the operator that makes blocks of whole groups, for a function that runs where the user says."""
+    work = Whole("GroupBy", exchanges.concatenated)
+    return Gather(work.name, [input], _groups_together(node, work, planner), work)
+
+
 def _mapping_groups(
-    node: nodes.MapGroups, sizes: Sizes, block_size: int | None, cpus: float, context: DataContext
+    node: nodes.MapGroups, block_size: int | None, planner: Planner
 ) -> Callable[..., Exchange]:
-    call = transforms.EachBatch(node.udf, None, node.format, node.copies, failures=node.failures)
-    finish = Whole(node.title, partial(_groups, node.keys), block_size, (call,), context)
+    finish = Whole(node.title, exchanges.concatenated, block_size, (each_group(node),), planner.context)
+    return _groups_together(node, finish, planner)
+
+
+def _groups_together(node: nodes.MapGroups, finish: Whole, planner: Planner) -> Callable[..., Exchange]:
     if not node.keys:
         return exchanges.one_task(finish)
-    by = node.keys, (False,) * len(node.keys)
-    return _ranges(by, Sizes(sizes.part, node.parts or max(1, int(cpus))), finish, node.title)
+    # The function is the user's, and so worth more than one task however small the data.
+    actors = 0 if node.compute.actors is None else node.compute.actors[0]
+    sizes = Sizes(planner.part_bytes, node.parts or max(1, int(planner.cpus), actors))
+    return _ranges((node.keys, (False,) * len(node.keys)), sizes, finish, "GroupBy")
 
 
-def _groups(keys: tuple[str, ...], blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
-    from skate.data._kernels import grouping
-
-    whole = tables.concat(list(blocks))
-    if not keys:
-        yield whole
-    else:
-        yield from grouping.groups(whole, list(keys))
+def each_group(node: nodes.MapGroups) -> transforms.EachGroup:
+    """Return the transform that calls the function with each group."""
+    call = transforms.EachBatch(node.udf, None, node.format, node.copies, failures=node.failures)
+    return transforms.EachGroup(node.keys, call)
 
 
 def _joining(node: nodes.Join, sizes: Sizes, block_size: int | None) -> Callable[..., Exchange]:

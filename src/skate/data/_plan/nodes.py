@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -225,7 +225,7 @@ class Shuffle(OneInput):
 class ShuffleBlocks(OneInput):
     """Bring blocks into a random order."""
 
-    seed: int | None = None
+    seed: RandomSeedConfig = RANDOM
 
     @property
     def title(self) -> str:
@@ -342,14 +342,29 @@ class Write(OneInput):
     Attributes:
         sink: A Datasink.
         job: A name of the whole write.
+        in_units: It can be resumed: what is written is named by its unit.
     """
 
     sink: Any
     job: str
     compute: Compute = Compute()
+    in_units: bool = False
 
     @property
     def title(self) -> str:
         """What it is called where plans are shown."""
         name: str = self.sink.get_name()
         return name if name.startswith("Write") else f"Write{name}"
+
+
+def over(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return a node with something done to each of its inputs."""
+    inputs = [change(each) for each in node.inputs]
+    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+        return node
+    if isinstance(node, OneInput):
+        return replace(node, input=inputs[0])
+    if isinstance(node, Join):
+        return replace(node, left=inputs[0], right=inputs[1])
+    assert isinstance(node, ManyInputs)
+    return replace(node, parts=tuple(inputs))

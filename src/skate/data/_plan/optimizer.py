@@ -6,7 +6,7 @@ past what makes one row of each; and columns that nobody needs are not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -23,24 +23,11 @@ def optimized(node: Node) -> Node:
     return _with_needed_columns(_with_limits_down(_with_filters_down(node)), None)
 
 
-def _over(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return a node with something done to each of its inputs."""
-    inputs = [change(each) for each in node.inputs]
-    if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
-        return node
-    if isinstance(node, nodes.OneInput):
-        return replace(node, input=inputs[0])
-    if isinstance(node, nodes.Join):
-        return replace(node, left=inputs[0], right=inputs[1])
-    assert isinstance(node, nodes.ManyInputs)
-    return replace(node, parts=tuple(inputs))
-
-
 # ------------------------------------------------------------ filters
 
 
 def _with_filters_down(node: Node) -> Node:
-    node = _over(node, _with_filters_down)
+    node = nodes.over(node, _with_filters_down)
     return _pushed(node) if isinstance(node, nodes.Filter) else node
 
 
@@ -57,7 +44,7 @@ def _pushed(node: nodes.Filter) -> Node:
     ):
         return _pushed(replace(below, expression=below.expression & predicate))
     if isinstance(below, _SAME_ROWS):
-        return _over(below, lambda each: _pushed(replace(node, input=each)))
+        return nodes.over(below, lambda each: _pushed(replace(node, input=each)))
     if isinstance(below, nodes.EachRow) and below.kind == "Filter":
         # An expression costs next to nothing beside a call for each row.
         return replace(below, input=_pushed(replace(node, input=below.input)))
@@ -98,8 +85,8 @@ def _with_limits_down(node: Node) -> Node:
         if isinstance(below, nodes.Limit):
             return _with_limits_down(replace(below, rows=min(below.rows, node.rows)))
         if _makes_one_of_each(below):
-            return _over(below, lambda each: _with_limits_down(nodes.Limit(each, node.rows)))
-    return _over(node, _with_limits_down)
+            return nodes.over(below, lambda each: _with_limits_down(nodes.Limit(each, node.rows)))
+    return nodes.over(node, _with_limits_down)
 
 
 def _makes_one_of_each(node: Node) -> bool:
@@ -134,7 +121,7 @@ def _with_needed_columns(node: Node, needed: frozenset[str] | None) -> Node:
             below = _aggregated(node)
         case _:
             below = None
-    return _over(node, lambda each: _with_needed_columns(each, below))
+    return nodes.over(node, lambda each: _with_needed_columns(each, below))
 
 
 def _and(needed: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from skate.data._exec import operators, passing, transforms
+from skate.data._exec import exchanges, operators, passing, transforms
 from skate.data._exec.columns import Columns
 from skate.data._exec.operators import Operator
 from skate.data._exec.pool import Pool
@@ -80,27 +80,34 @@ class Stage:
             return self._input
         context = self._planner.context
         compute = self._compute or (self._source.compute if self._source is not None else Compute())
+        at_once = self._source is not None and getattr(self._source.source, "reads_at_once", False)
         step = Step(
             tuple(self._transforms),
-            context.target_max_block_size,
+            None if at_once else context.target_max_block_size,
             None if self._source is None else self._source.title,
             context,
         )
         operator: operators.Tasks
         if self._source is not None:
-            operator = operators.Read(step.name, step, self._parts(), in_order=self._planner.in_order)
+            operator = operators.Read(step.name, step, self._parts(), in_order=self._in_order)
         else:
             assert self._input is not None
             operator = operators.Map(
                 step.name,
                 step,
                 self._input,
-                in_order=self._planner.in_order,
+                in_order=self._in_order,
                 least_rows=self._least_rows,
                 pool=self._pool(step, compute, context),
             )
         _apply(compute, operator)
         return operator
+
+    @property
+    def _in_order(self) -> bool:
+        # What a write that can be resumed has written is committed as soon as it is.
+        last = self._transforms[-1] if self._transforms else None
+        return self._planner.in_order and not (isinstance(last, Writing) and last.in_units)
 
     def _pool(self, step: Step, compute: Compute, context: DataContext) -> Pool | None:
         if compute.actors is None:
@@ -121,6 +128,10 @@ def _apply(compute: Compute, operator: operators.Tasks) -> None:
         )
 
 
+# How many times a part of an exchange has to fit into each processor's share of the object store.
+_PARTS_IN_STORE = 4
+
+
 class Planner:
     """Makes operators out of nodes.
 
@@ -128,13 +139,20 @@ class Planner:
         context: The settings of the dataset.
         cpus: How many processors there are to use.
         runs_before: How often the dataset has been run.
+        store: Bytes of the object store that tasks share; None where they share the memory of this process.
     """
 
-    def __init__(self, context: DataContext, cpus: float, runs_before: int = 0) -> None:
+    def __init__(
+        self, context: DataContext, cpus: float, runs_before: int = 0, store: int | None = None
+    ) -> None:
         self.context = context
         self.cpus = cpus
         self.runs_before = runs_before
         self.in_order = context.execution_options.preserve_order
+        self.part_bytes = context.partition_bytes
+        if store is not None:
+            # Tasks that run side by side have their parts mapped, all at once, and make as much again.
+            self.part_bytes = max(1, min(self.part_bytes, int(store / max(1.0, cpus) / _PARTS_IN_STORE)))
 
     def plan(self, node: nodes.Node) -> Operator:
         """Return the operator that makes the blocks of a node, with those below it."""
@@ -142,12 +160,16 @@ class Planner:
 
     def parts_of(self, read: nodes.Read) -> list[Any]:
         """Return the parts that a source is read in."""
-        wanted = read.blocks or self._parallelism(read.source.estimate_inmemory_data_size())
+        wanted = self.wanted_parts(read)
         if isinstance(read.source, FileBasedDatasource):
             settings = self.context.copy()
-            settings._execution_idx = self.runs_before  # type: ignore[attr-defined]  # by which files are shuffled
+            settings._execution_idx = self.runs_before  # by which files are shuffled
             return list(read.source.get_read_tasks(wanted, data_context=settings))
         return list(read.source.get_read_tasks(wanted))
+
+    def wanted_parts(self, read: nodes.Read) -> int:
+        """Return into how many parts to cut a source, if it can be."""
+        return read.blocks or self._parallelism(read.source.estimate_inmemory_data_size())
 
     def _parallelism(self, size: int | None) -> int:
         """Return into how many parts to cut a source of so many bytes."""
@@ -190,8 +212,15 @@ class Planner:
             return gathering.operator(node, [stage.done()], self)
         inputs = [self.plan(each) for each in node.inputs]
         match node:
+            case nodes.MapGroups() if not node.compute.runs_anywhere():
+                stage = Stage(self, input=gathering.groups_together(node, inputs[0], self))
+                stage.add(gathering.each_group(node), node.compute)
+                return stage.done()
             case nodes.Limit():
                 return passing.Limit(node.title, inputs[0], node.rows)
+            case nodes.Resize():
+                work = exchanges.Whole(node.title, exchanges.concatenated)
+                return passing.Resize(node.title, work, inputs[0], node.rows, strict=node.strict)
             case nodes.Union():
                 return passing.Union(node.title, inputs, in_order=self.in_order)
             case nodes.Mix():
@@ -238,7 +267,7 @@ def _evaluation(planner: Planner) -> EvaluationContext:
 
 
 def _write(node: nodes.Write, _: Planner) -> Transform:
-    return Writing(node.title, node.sink, node.job)
+    return Writing(node.title, node.sink, node.job, node.in_units)
 
 
 _TRANSFORMS: dict[type[nodes.Node], Callable[[Any, Planner], Transform]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skate.air._optional import load
 from skate.data._block import frames, tensors, values
 from skate.data._block.kinds import is_extension, is_list, is_number
-from skate.data._optional import load
 from skate.data.preprocessor import SerializablePreprocessorBase, Transform
 from skate.data.util.data_batch_conversion import BatchFormat
 
@@ -32,9 +31,16 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
     the others stay exactly what they are.
     """
 
-    @abc.abstractmethod
     def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        """Return the new columns by name, made of the columns in a table."""
+        """Return the new columns by name, made of the columns in a table; each of one, if nothing else is said."""
+        return {
+            output: self._made_of_column(table, name)
+            for name, output in zip(self.get_input_columns(), self.get_output_columns(), strict=True)
+        }
+
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        """Return the new column that is made of one."""
+        raise NotImplementedError
 
     def _left_out(self) -> list[str]:
         """Return columns that are not there afterwards."""

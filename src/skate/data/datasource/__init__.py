@@ -6,7 +6,13 @@ from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult, W
 from skate.data.datasource.datasource import Datasource, ReadTask
 from skate.data.datasource.file_based_datasource import FileBasedDatasource, FileShuffleConfig
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink, RowBasedFileDatasink
+from skate.data.datasource.file_meta_provider import (
+    BaseFileMetadataProvider,
+    DefaultFileMetadataProvider,
+    FileMetadataProvider,
+)
 from skate.data.datasource.filename_provider import FilenameProvider
+from skate.data.datasource.legacy import Reader
 from skate.data.datasource.partitioning import (
     Partitioning,
     PartitionStyle,
@@ -16,10 +22,13 @@ from skate.data.datasource.partitioning import (
 from skate.data.datasource.savemode import SaveMode
 
 __all__ = [
+    "BaseFileMetadataProvider",
     "BlockBasedFileDatasink",
     "Datasink",
     "Datasource",
+    "DefaultFileMetadataProvider",
     "FileBasedDatasource",
+    "FileMetadataProvider",
     "FileShuffleConfig",
     "FilenameProvider",
     "PartitionStyle",
@@ -27,6 +36,7 @@ __all__ = [
     "PathPartitionFilter",
     "PathPartitionParser",
     "ReadTask",
+    "Reader",
     "RowBasedFileDatasink",
     "SaveMode",
     "TaskContext",

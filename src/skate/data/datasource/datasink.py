@@ -88,6 +88,11 @@ class Datasink(Generic[WriteReturnType]):
         return True
 
     @property
+    def supports_resume(self) -> bool:
+        """Whether a write can be resumed: what is written can wait, unseen, until its part is complete."""
+        return False
+
+    @property
     def min_rows_per_write(self) -> int | None:
         """How many rows each call of `write` should get at least."""
         return None

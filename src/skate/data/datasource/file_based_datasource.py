@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from skate.air import _filesystems as filesystems
 from skate.data._block import batches
-from skate.data._io import errors, extras, filesystems, line_ranges, partitions, paths, retrying, streams
+from skate.data._io import errors, extras, line_ranges, partitions, paths, retrying, streams
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -58,6 +59,7 @@ class FileBasedDatasource(Datasource):
         filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
         schema: Of the blocks, if it is known.
         open_stream_args: `compression` and `buffer_size` for opening.
+        meta_provider: Lists the files, instead of the filesystem: see `BaseFileMetadataProvider`.
         partition_filter: Chooses files by the partition values in their paths.
         partitioning: Makes columns of the partition values in paths.
         ignore_missing_paths: Leave out paths that do not exist, instead of raising.
@@ -100,14 +102,23 @@ class FileBasedDatasource(Datasource):
         given = _as_list(paths)
         self._distributed = not any(path.startswith("local:") for path in given)
         self._filesystem, resolved = _resolve_all(given, filesystem)
-        self._files = _expand(
-            resolved,
-            self._filesystem,
-            extensions=file_extensions if file_extensions is not None else self._FILE_EXTENSIONS,
-            ignore_missing=ignore_missing_paths,
-            keep=None if partition_filter is None else partition_filter.apply,
-            skip=_resolve_all(skip_paths, filesystem or self._filesystem)[1] if skip_paths else (),
-        )
+        extensions = file_extensions if file_extensions is not None else self._FILE_EXTENSIONS
+        keep = None if partition_filter is None else partition_filter.apply
+        skip = _resolve_all(skip_paths, filesystem or self._filesystem)[1] if skip_paths else ()
+        if meta_provider is not None:
+            listed = meta_provider.expand_paths(
+                resolved, self._filesystem, partitioning, ignore_missing_paths
+            )
+            self._files = _chosen([_SourceFile(path, size) for path, size in listed], extensions, keep, skip)
+        else:
+            self._files = _expand(
+                resolved,
+                self._filesystem,
+                extensions=extensions,
+                ignore_missing=ignore_missing_paths,
+                keep=keep,
+                skip=skip,
+            )
         self._target: int | None = partitions.DEFAULT_BLOCK_BYTES
 
     # ------------------------------------------------------------ to override
@@ -256,3 +267,5 @@ def identity_of(files: list[paths.SourceFile], inside: str = "") -> str | None:
 _as_list = paths.as_list
 _resolve_all = paths.resolve_all
 _expand = paths.expand
+_chosen = paths.chosen
+_SourceFile = paths.SourceFile

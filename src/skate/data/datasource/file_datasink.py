@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 import posixpath
 import re
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from skate.air import _filesystems as filesystems
 from skate.data._block import rows, tables
-from skate.data._io import filesystems, retrying
+from skate.data._io import durability, retrying
 from skate.data.block import Block, BlockAccessor
 from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
 from skate.data.datasource.filename_provider import FilenameProvider
 from skate.data.datasource.savemode import SaveMode
+from skate.data.exceptions import ResumeError
 
 _FILE_MODES = (SaveMode.APPEND, SaveMode.OVERWRITE, SaveMode.IGNORE, SaveMode.ERROR)
 _NO_NUMBER = -1
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class WaitingFile(str):
+    """The path that a file is going to have, with the one that it has until then."""
+
+    waiting: str
+
+    def __new__(cls, path: str, waiting: str) -> WaitingFile:
+        """Note where the file is."""
+        made = super().__new__(cls, path)
+        made.waiting = waiting
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WaitingFile, (str(self), self.waiting)
 
 
 class _FileDatasink(Datasink[list[str]]):
@@ -31,6 +50,8 @@ class _FileDatasink(Datasink[list[str]]):
     A file is written under a hidden name and renamed at its end, so that nobody sees half of it; on an object store,
     where a file appears when its upload ends, it gets its name at once and is removed if writing it fails. With
     `mode="overwrite"` the files that were there are removed when the new ones are complete, not before.
+
+    In a write that can be resumed, files wait in a folder of their own until whoever has asked for it moves them.
     """
 
     def __init__(
@@ -56,6 +77,9 @@ class _FileDatasink(Datasink[list[str]]):
         self.filename_provider = filename_provider or _PartNames(dataset_uuid, file_format)
         self.mode = _checked(mode)
         self._skips = False
+        self._waiting_room: str | None = None
+        self._part: str | None = None
+        self._written: list[str] = []
         self._replaced: list[str] = []
         # When a write has a name of its own, in case the plan gives it none.
         self._write_uuid = uuid.uuid4().hex
@@ -108,9 +132,12 @@ class _FileDatasink(Datasink[list[str]]):
             return []
         if self.try_create_dir:
             self._create_folder(self.path)
-        self._written: list[str] = []
-        self.write_block(BlockAccessor.for_block(block), 0, ctx)
-        return self._written
+        mine = copy.copy(self)  # several threads may write at a time
+        mine._written = []
+        if self._waiting_room is not None:
+            ctx = mine._enter_waiting_room(self._waiting_room, ctx)
+        mine.write_block(BlockAccessor.for_block(block), 0, ctx)
+        return mine._written
 
     def write_block(self, block: BlockAccessor, block_index: int, ctx: TaskContext) -> None:
         """Write one block; what derives from this says how."""
@@ -120,20 +147,65 @@ class _FileDatasink(Datasink[list[str]]):
         """Open a file for writing."""
         return self._filesystem.open_output_stream(path, **self.open_stream_args)
 
-    def _write_file(
-        self, name: str, fill: Callable[[pa.NativeFile], None], folder: str | None = None
-    ) -> None:
-        """Make a file appear whole, or not at all."""
-        folder = self.path if folder is None else folder
-        path = posixpath.join(folder, name)
+    def _write_file(self, name: str, fill: Callable[[pa.NativeFile], None], folder: str = "") -> None:
+        """Make a file appear whole, or not at all.
+
+        Args:
+            name: What it is called.
+            fill: Writes it, once it is open.
+            folder: Where it goes, inside the folder of the sink.
+        """
+        path = posixpath.join(self.path, folder, name)
         if filesystems.commits_on_close(self._filesystem):
+            self._check_that_it_names_its_part(name)
             retrying.call(lambda: self._fill(path, fill), f"writing {path}")
+        elif self._waiting_room is not None:
+            waiting = posixpath.join(self._waiting_room, folder)
+            self._create_folder(waiting)
+            hidden = posixpath.join(waiting, name)
+            retrying.call(lambda: self._fill(hidden, fill), f"writing {path}")
+            durability.flush(self._filesystem, hidden)
+            path = WaitingFile(path, hidden)
         else:
+            if folder:
+                self._create_folder(posixpath.join(self.path, folder))
             # The same hidden name at every attempt: what a killed attempt left is replaced by the next.
-            hidden = posixpath.join(folder, f".{name}.partial")
+            hidden = posixpath.join(self.path, folder, f".{name}.partial")
             retrying.call(lambda: self._fill(hidden, fill), f"writing {path}")
             retrying.call(lambda: self._filesystem.move(hidden, path), f"writing {path}")
         self._written.append(path)
+
+    # ------------------------------------------------------------ in a write that can be resumed
+
+    @property
+    def supports_resume(self) -> bool:
+        """Whether a write can be resumed: as long as nobody has put something else in place of `write`."""
+        return type(self).write is _FileDatasink.write
+
+    def keep_in(self, waiting_room: str) -> None:
+        """Let files wait in a folder instead of appearing, where the filesystem can move them later."""
+        self._waiting_room = waiting_room
+
+    def _enter_waiting_room(self, waiting_room: str, ctx: TaskContext) -> TaskContext:
+        """Choose a place for the files of this attempt.
+
+        A worker may die after it has reported its files. Then the task is done again while somebody moves them: what is
+        written now must not touch what was written then.
+        """
+        attempt = uuid.uuid4().hex[:8]
+        self._waiting_room = posixpath.join(waiting_room, attempt)
+        if filesystems.commits_on_close(self._filesystem):
+            ctx = replace(ctx, part=f"{ctx.part}_{attempt}")
+        self._part = ctx.part
+        return ctx
+
+    def _check_that_it_names_its_part(self, name: str) -> None:
+        # An object appears at once: what a killed program has left is found by its name.
+        if self._waiting_room is not None and self._part is not None and self._part not in name:
+            raise ResumeError(
+                f"the file name {name!r} does not hold {self._part!r}, and without it nobody could tell what a killed "
+                f"job has left in {self.unresolved_path}: let the filename_provider put write_uuid into the name"
+            )
 
     def _fill(self, path: str, fill: Callable[[pa.NativeFile], None]) -> None:
         try:

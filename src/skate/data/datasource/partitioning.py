@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from skate.data._io import filesystems
+from skate.air import _filesystems as filesystems
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads

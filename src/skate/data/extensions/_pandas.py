@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skate.data import _optional
+from skate.air import _optional
 from skate.data._block import tensors
 from skate.data._block.columns import as_ndarray, to_column
 

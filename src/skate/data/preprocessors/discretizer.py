@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from skate.data._optional import load
+from skate.air._optional import load
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of
 from skate.data._preprocessors.options import Option, matching_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
@@ -70,16 +69,11 @@ class _Discretizer(ColumnPreprocessor):
             )
         return self.bins[column]
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        return {
-            output: self._binned(numbers_of(table, name, self), name)
-            for name, output in zip(self.columns, self.output_columns, strict=True)
-        }
-
-    def _binned(self, numbers: npt.NDArray[Any], column: str) -> pa.Array:
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
         pandas = load("pandas", type(self).__name__)
-        edges = self._edges(column)
-        dtype = (self.dtypes or {}).get(column)
+        numbers = numbers_of(table, name, self)
+        edges = self._edges(name)
+        dtype = (self.dtypes or {}).get(name)
         if isinstance(edges, pandas.IntervalIndex):
             codes = pandas.cut(pandas.Series(numbers), edges).cat.codes.to_numpy()
         else:
@@ -97,7 +91,7 @@ class _Discretizer(ColumnPreprocessor):
         bins = len(edges) if isinstance(edges, pandas.IntervalIndex) else len(edges) - 1
         if len(dtype.categories) != bins and self.duplicates == "raise":
             raise ValueError(
-                f"the column {column!r} has {bins} bins, and its type in dtypes {len(dtype.categories)} categories:"
+                f"the column {name!r} has {bins} bins, and its type in dtypes {len(dtype.categories)} categories:"
                 f" {list(dtype.categories)}"
             )
         return pa.array(pandas.Categorical.from_codes(codes, dtype=dtype))
@@ -128,27 +122,6 @@ class CustomKBinsDiscretizer(_Discretizer):
 
     _is_fittable = False
 
-    def __init__(
-        self,
-        columns: list[str],
-        bins: Iterable[float] | Any,
-        *,
-        right: bool = True,
-        include_lowest: bool = False,
-        duplicates: str = "raise",
-        dtypes: dict[str, Any] | None = None,
-        output_columns: list[str] | None = None,
-    ) -> None:
-        super().__init__(
-            columns,
-            bins,
-            right=right,
-            include_lowest=include_lowest,
-            duplicates=duplicates,
-            dtypes=dtypes,
-            output_columns=output_columns,
-        )
-
     def _edges(self, column: str) -> Any:
         edges = self._of_column(column)
         return edges if hasattr(edges, "__len__") else list(edges)
@@ -177,27 +150,6 @@ class UniformKBinsDiscretizer(_Discretizer):
     >>> UniformKBinsDiscretizer(["id"], bins=2).fit_transform(skate.data.range(4)).take_all()
     [{'id': 0}, {'id': 0}, {'id': 1}, {'id': 1}]
     """
-
-    def __init__(
-        self,
-        columns: list[str],
-        bins: int | dict[str, int],
-        *,
-        right: bool = True,
-        include_lowest: bool = False,
-        duplicates: str = "raise",
-        dtypes: dict[str, Any] | None = None,
-        output_columns: list[str] | None = None,
-    ) -> None:
-        super().__init__(
-            columns,
-            bins,
-            right=right,
-            include_lowest=include_lowest,
-            duplicates=duplicates,
-            dtypes=dtypes,
-            output_columns=output_columns,
-        )
 
     def _fit(self, ds: Dataset) -> Preprocessor:
         for name in self.columns:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skate.data._optional import load
+from skate.air._optional import load
 from skate.data._preprocessors import categories
 from skate.data._preprocessors.columns import (
     Column,
@@ -102,15 +102,11 @@ class OrdinalEncoder(_Encoder):
         self._ask_for_values(self.columns, elements=self.encode_lists)
         return self
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            column, numbers = self._column(table, name), self._numbers(name)
-            if self.encode_lists and holds_lists(column):
-                made[output] = _encoded_lists(as_lists(column), numbers)
-            else:
-                made[output] = categories.of_codes(categories.numbers_for(column, numbers))
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        column, numbers = self._column(table, name), self._numbers(name)
+        if self.encode_lists and holds_lists(column):
+            return _encoded_lists(as_lists(column), numbers)
+        return categories.of_codes(categories.numbers_for(column, numbers))
 
 
 def _encoded_lists(column: Column, numbers: dict[Any, int]) -> pa.Array:
@@ -181,16 +177,13 @@ class OneHotEncoder(_VectorEncoder):
         self._ask_for_values(self.columns)
         return self
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            numbers = self._numbers(name)
-            codes = categories.numbers_for(self._column(table, name), numbers)
-            vectors = np.zeros((len(codes), len(numbers)), np.uint8)
-            known = np.flatnonzero(codes >= 0)
-            vectors[known, codes[known]] = 1
-            made[output] = of_vectors(vectors, one_length=True)
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        numbers = self._numbers(name)
+        codes = categories.numbers_for(self._column(table, name), numbers)
+        vectors = np.zeros((len(codes), len(numbers)), np.uint8)
+        known = np.flatnonzero(codes >= 0)
+        vectors[known, codes[known]] = 1
+        return of_vectors(vectors, one_length=True)
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.multi_hot_encoder")
@@ -218,18 +211,15 @@ class MultiHotEncoder(_VectorEncoder):
         self._ask_for_values(self.columns, elements=True)
         return self
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            column, numbers = self._column(table, name), self._numbers(name)
-            row_of = np.arange(table.num_rows)
-            if holds_lists(column):
-                column = as_lists(column)
-                row_of = np.repeat(row_of, pc.list_value_length(column).to_numpy())
-                column = pc.list_flatten(column)
-            codes = categories.numbers_for(column, numbers)
-            made[output] = of_vectors(categories.counted_in_rows(row_of, codes, table.num_rows, len(numbers)))
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        column, numbers = self._column(table, name), self._numbers(name)
+        row_of = np.arange(table.num_rows)
+        if holds_lists(column):
+            column = as_lists(column)
+            row_of = np.repeat(row_of, pc.list_value_length(column).to_numpy())
+            column = pc.list_flatten(column)
+        codes = categories.numbers_for(column, numbers)
+        return of_vectors(categories.counted_in_rows(row_of, codes, table.num_rows, len(numbers)))
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.label_encoder")
@@ -283,10 +273,9 @@ class LabelEncoder(_Encoder):
         self._ask_for_values([self.label_column])
         return self
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        column = self._column(table, self.label_column)
-        codes = categories.numbers_for(column, self._numbers(self.label_column))
-        return {self.output_column: categories.of_codes(codes)}
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        codes = categories.numbers_for(self._column(table, name), self._numbers(name))
+        return categories.of_codes(codes)
 
     def _with_labels(self, table: pa.Table) -> pa.Table:
         by_label = self._numbers(self.label_column)
@@ -352,18 +341,13 @@ class Categorizer(_Encoder):
             stats[name] = pandas.CategoricalDtype(present)
         return stats
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            dtype = self.stats_[name]
-            known = list(dtype.categories)
-            numbers = {value: number for number, value in enumerate(known)}
-            codes = categories.numbers_for(column_of(table, name, self), numbers)
-            indices = categories.of_codes(codes).cast(pa.int32())
-            made[output] = pa.DictionaryArray.from_arrays(
-                indices, pa.array(known), ordered=bool(dtype.ordered)
-            )
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        dtype = self.stats_[name]
+        known = list(dtype.categories)
+        numbers = {value: number for number, value in enumerate(known)}
+        codes = categories.numbers_for(column_of(table, name, self), numbers)
+        indices = categories.of_codes(codes).cast(pa.int32())
+        return pa.DictionaryArray.from_arrays(indices, pa.array(known), ordered=bool(dtype.ordered))
 
     def _set_serializable_fields(self, fields: dict[str, Any], version: int) -> None:
         pandas = load("pandas", "Categorizer")

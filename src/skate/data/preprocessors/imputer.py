@@ -93,15 +93,11 @@ class SimpleImputer(ColumnPreprocessor):
             stats[name] = max(counts, key=counts.__getitem__, default=None)
         return stats
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            value = self._replacement(name)
-            if name in table.column_names:
-                made[output] = _filled(table.column(name), value, name)
-            else:
-                made[output] = pa.repeat(value, table.num_rows)
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        value = self._replacement(name)
+        if name not in table.column_names:
+            return pa.repeat(value, table.num_rows)
+        return _filled(table.column(name), value, name)
 
     def _replacement(self, column: str) -> Any:
         if self.strategy == "constant":

@@ -39,17 +39,13 @@ class _Scaler(ColumnPreprocessor):
     def _center_and_spread(self, column: str) -> tuple[float | None, float | None]:
         """Return what is subtracted and what to divide by; None if there were no values."""
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            center, spread = self._center_and_spread(name)
-            if center is None or spread is None:
-                made[output] = pa.nulls(table.num_rows, pa.float64())
-            else:
-                # Statistics of decimals are decimals, which do not mix with floats.
-                moved = numbers_of(table, name, self) - float(center)
-                made[output] = of_numbers(moved / float(spread))
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        center, spread = self._center_and_spread(name)
+        if center is None or spread is None:
+            return pa.nulls(table.num_rows, pa.float64())
+        # Statistics of decimals are decimals, which do not mix with floats.
+        moved = numbers_of(table, name, self) - float(center)
+        return of_numbers(moved / float(spread))
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.standard_scaler")

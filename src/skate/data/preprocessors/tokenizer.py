@@ -50,10 +50,7 @@ class Tokenizer(ColumnPreprocessor):
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
         self._output_columns = matching_outputs(columns, output_columns)
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            texts = values.to_list(column_of(table, name, self))
-            tokens = [None if text is None else self.tokenization_fn(text) for text in texts]
-            made[output] = from_values(tokens, output) if texts else pa.array([], pa.list_(pa.string()))
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        texts = values.to_list(column_of(table, name, self))
+        tokens = [None if text is None else self.tokenization_fn(text) for text in texts]
+        return from_values(tokens, name) if texts else pa.array([], pa.list_(pa.string()))

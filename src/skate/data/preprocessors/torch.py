@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from skate.air._optional import load
 from skate.data._block import tensors
 from skate.data._block.columns import as_ndarray, is_tensor_like
-from skate.data._optional import load
 from skate.data._preprocessors.options import Option, matching_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessor import SerializablePreprocessorBase

@@ -73,9 +73,5 @@ class PowerTransformer(ColumnPreprocessor):
         self._method = method
         self._output_columns = matching_outputs(columns, output_columns)
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        change = _METHODS[self.method]
-        return {
-            output: of_numbers(change(numbers_of(table, name, self), self.power))
-            for name, output in zip(self.columns, self.output_columns, strict=True)
-        }
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        return of_numbers(_METHODS[self.method](numbers_of(table, name, self), self.power))

@@ -74,14 +74,9 @@ class HashingVectorizer(ColumnPreprocessor):
     def _width(self) -> int:
         return self.num_features
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        places = _Places(self.num_features)
-        return {
-            output: _vectors(
-                column_of(table, name, self), self.tokenization_fn, places.__getitem__, self.num_features
-            )
-            for name, output in zip(self.columns, self.output_columns, strict=True)
-        }
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        place = _Places(self.num_features).__getitem__
+        return _vectors(column_of(table, name, self), self.tokenization_fn, place, self.num_features)
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.count_vectorizer")
@@ -138,14 +133,11 @@ class CountVectorizer(ColumnPreprocessor):
     def _width(self) -> int:
         return sum(len(self.stats_[f"token_counts({name})"]) for name in self.columns)
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        made: dict[str, Column] = {}
-        for name, output in zip(self.columns, self.output_columns, strict=True):
-            counts = Counter(self.stats_[f"token_counts({name})"])
-            places = {token: number for number, (token, _) in enumerate(counts.most_common())}
-            place = partial(_place_in, places)
-            made[output] = _vectors(column_of(table, name, self), self.tokenization_fn, place, len(places))
-        return made
+    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+        counts = Counter(self.stats_[f"token_counts({name})"])
+        places = {token: number for number, (token, _) in enumerate(counts.most_common())}
+        place = partial(_place_in, places)
+        return _vectors(column_of(table, name, self), self.tokenization_fn, place, len(places))
 
 
 class _TokenCounts(AggregateFnV2[dict[Any, int], bytes]):

@@ -569,7 +569,8 @@ def test_a_full_disk_refuses_who_waits_and_warns(world: World) -> None:
     spill(world, "no space left on device")
     answer = driver.answer(2)
     assert answer is not None
-    assert answer.error
+    assert answer.disk
+    assert "no space left on device" in answer.error
     assert "no space left on device" in driver.told(m.Output)[0].lines[0]
     assert world.commanded(m.Spill) == []
     located = driver.pin(value)

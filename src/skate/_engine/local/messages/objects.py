@@ -81,6 +81,7 @@ class Allocated(Message, tag=39):
     size: int = 0
     reused: bool = False
     error: str = ""
+    disk: bool = False  # the error is the disk's, which could not take what was to make room
 
 
 class Abandon(Message, tag=40):

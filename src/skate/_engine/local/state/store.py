@@ -301,21 +301,24 @@ class Store:
             if peer.holds:
                 self._send(peer.number, m.Tidy(collect=True))
 
-    def _refuse(self) -> None:
-        """Nothing more can be spilled: every byte is mapped by somebody. Who fits all the same is served."""
+    def _refuse(self, disk: str = "") -> None:
+        """Nothing more can be spilled: every byte is mapped by somebody, or the disk takes no more, and says why.
+
+        Who fits all the same is served.
+        """
         while self._waiting:
             self._serve()
             if not self._waiting:
                 return
             source, request, need = self._waiting.popleft()
-            text = failures.store_full(need, self.used, self.budget)
+            text = failures.store_full(need, self.used, self.budget, disk)
             if request < 0:
                 obj = self._machine.directory.objects.get(self._restoring.pop(-request))
                 if obj is not None and obj.loading:
                     obj.loading = False
                     self._refuse_readers(obj, failures.as_error(text))
             else:
-                self._send(source, m.Allocated(request, error=text))
+                self._send(source, m.Allocated(request, error=text, disk=bool(disk)))
 
     def _refuse_readers(self, obj: Object, error: bytes) -> None:
         wanting, obj.wanting = obj.wanting, []
@@ -350,7 +353,7 @@ class Store:
             for source in wanting:
                 self._locate(source, obj)
         if error and self._waiting and not self._spilling:
-            self._refuse()  # a full disk does not get better by trying
+            self._refuse(error)  # a full disk does not get better by trying
         self._progress()
 
     def _restore(self, obj: Object) -> None:

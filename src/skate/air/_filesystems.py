@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from skate.data import _optional
+from skate.air import _optional
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]+)://")  # one letter would be a drive: C:\data
 _LOCAL_SCHEMES = {"file", "local"}

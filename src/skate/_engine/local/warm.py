@@ -1,0 +1,117 @@
+"""Templates that have imported more than others: each is forked from the template for one set of modules.
+
+A worker whose environment names modules to preload is forked from such a process, which has imported them once. The
+template passes the request on to it, and what it reports on to the node. If it dies, its workers die with it, and what
+it had not yet started is started without the imports: the worker then finds out by itself what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from skate._engine.local.wire import pack, unpack
+
+Request = dict[str, Any]
+Modules = tuple[str, ...]
+
+
+class Warm:
+    """The warm templates of a template.
+
+    Args:
+        poller: Watches their sockets.
+        become: Makes a child process a template that has imported modules: given those and its socket.
+        fork: Starts a worker from this process.
+        tell: Sends a message to the node.
+        message: The largest message in bytes.
+    """
+
+    def __init__(
+        self,
+        poller: select.poll,
+        become: Callable[[Modules, socket.socket], NoReturn],
+        fork: Callable[[Request, list[int]], None],
+        tell: Callable[[bytes], None],
+        message: int,
+    ) -> None:
+        self._poller = poller
+        self._become = become
+        self._fork = fork
+        self._tell = tell
+        self._message = message
+        self._socket_of: dict[Modules, socket.socket] = {}
+        self._modules_of: dict[int, Modules] = {}
+        self._waiting: dict[Modules, dict[int, tuple[Request, list[int]]]] = {}
+
+    def __contains__(self, descriptor: int) -> bool:
+        return descriptor in self._modules_of
+
+    def start(self, request: Request, descriptors: list[int]) -> None:
+        """Have a worker started by the template for its modules, which is made if there is none."""
+        modules = tuple(request["environment"]["preload"])
+        if modules not in self._socket_of:
+            self._make(modules)
+        self._waiting[modules][request["number"]] = (request, descriptors)
+        try:
+            socket.send_fds(self._socket_of[modules], [pack(request)], descriptors)
+        except OSError:
+            return  # it is dead, and we will hear of it
+
+    def _make(self, modules: Modules) -> None:
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            mine.close()
+            self.leave()
+            self._become(modules, its)
+        its.close()
+        self._socket_of[modules] = mine
+        self._modules_of[mine.fileno()] = modules
+        self._waiting[modules] = {}
+        self._poller.register(mine, select.POLLIN)
+
+    def hear(self, descriptor: int) -> None:
+        """Pass on what a warm template reports; take over its requests if it is dead."""
+        modules = self._modules_of[descriptor]
+        sock = self._socket_of[modules]
+        try:
+            data = sock.recv(self._message)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            self._gone(modules)
+            return
+        kind, first, _ = unpack(data)
+        if kind == "started":
+            _, descriptors = self._waiting[modules].pop(first)
+            _close(descriptors)
+        self._tell(data)
+
+    def _gone(self, modules: Modules) -> None:
+        sock = self._socket_of.pop(modules)
+        del self._modules_of[sock.fileno()]
+        self._poller.unregister(sock)
+        sock.close()
+        for request, descriptors in self._waiting.pop(modules).values():
+            self._fork(request, descriptors)
+            _close(descriptors)
+
+    def leave(self) -> None:
+        """Let go of them, in a process that was forked from their template."""
+        for sock in self._socket_of.values():
+            sock.close()
+
+    def forget(self) -> None:
+        """All of them have been killed, and nothing that they were asked for is wanted any more."""
+        for waiting in self._waiting.values():
+            for _, descriptors in waiting.values():
+                _close(descriptors)
+            waiting.clear()
+
+
+def _close(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,258 @@
+"""Operations that make, choose and name columns, one block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from skate.data import expressions
+from skate.data._compute import compute_of
+from skate.data._dataset.mapping import Mapping
+from skate.data._plan import nodes
+
+if TYPE_CHECKING:
+    from skate.data.dataset import Dataset
+
+
+class Projecting(Mapping):
+    """The part of a dataset's API that works on columns."""
+
+    def with_column(
+        self, column_name: str, expr: expressions.Expr, *, compute: Any = None, **ray_remote_args: Any
+    ) -> Dataset:
+        """Add a column, or replace one, by an expression.
+
+        Args:
+            column_name: What the column is called.
+            expr: What it holds: an expression over the columns that are there.
+            compute: A TaskPoolStrategy, or for expressions that call instances of a class, an ActorPoolStrategy.
+            **ray_remote_args: Options of the tasks or actors, such as `num_cpus`.
+
+        >>> import skate
+        >>> from skate.data.expressions import col
+        >>> skate.data.range(2).with_column("next", col("id") + 1).take_all()
+        [{'id': 0, 'next': 1}, {'id': 1, 'next': 2}]
+        """
+        if not isinstance(column_name, str) or not isinstance(expr, expressions.Expr):
+            raise TypeError(
+                f"with_column takes a name and an expression, not {type(column_name).__name__} and "
+                f"{type(expr).__name__}: with_column('total', col('a') + col('b')); for a function, use add_column"
+            )
+        where = _where(compute, ray_remote_args, expr.needs_actor())
+        return self._then(nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), where))
+
+    def with_columns(
+        self, exprs: Any = None, *more_exprs: Any, compute: Any = None, **ray_remote_args: Any
+    ) -> Dataset:
+        """Add columns, or replace some, by expressions.
+
+        Args:
+            exprs: Expressions by the names of their columns; or `unnest(…)`, which makes a column of each field.
+            *more_exprs: Further ones.
+            compute: As in `with_column`.
+            **ray_remote_args: As in `with_column`.
+
+        >>> import skate
+        >>> from skate.data.expressions import col
+        >>> skate.data.range(2).with_columns({"next": col("id") + 1, "half": col("id") * 0.5}).take_all()
+        [{'id': 0, 'next': 1, 'half': 0.0}, {'id': 1, 'next': 2, 'half': 0.5}]
+        """
+        named: list[Any] = []
+        for each in (exprs, *more_exprs):
+            if isinstance(each, expressions.UnnestExpr):
+                named.append(each)
+                continue
+            for name, expr in (each or {}).items():
+                if isinstance(expr, expressions.DownloadExpr):
+                    raise ValueError(
+                        "with_columns does not support DownloadExpr: use with_column for a download"
+                    )
+                if not isinstance(expr, expressions.Expr):
+                    raise TypeError(f"with_columns takes expressions: {name!r} is a {type(expr).__name__}")
+                named.append(expr.alias(name))
+        if not named:
+            return self._then(self._node)
+        where = _where(compute, ray_remote_args, any(each.needs_actor() for each in named))
+        return self._then(nodes.Project(self._node, (expressions.star(), *named), where))
+
+    def add_column(
+        self,
+        col: str,
+        fn: Callable[[Any], Any],
+        *,
+        batch_format: str | None = "pandas",
+        compute: Any = None,
+        concurrency: int | None = None,
+        **ray_remote_args: Any,
+    ) -> Dataset:
+        """Add a column, or replace one, by a function of each batch.
+
+        Args:
+            col: What the column is called.
+            fn: Takes a batch, and returns the values of the new column.
+            batch_format: What `fn` gets: "pandas" (the default), "pyarrow" or "numpy".
+            compute: As in `map_batches`.
+            concurrency: As in `map_batches`.
+            **ray_remote_args: As in `map_batches`.
+
+        >>> import skate
+        >>> skate.data.range(2).add_column("next", lambda frame: frame["id"] + 1).take_all()
+        [{'id': 0, 'next': 1}, {'id': 1, 'next': 2}]
+        """
+        if not callable(fn):
+            raise ValueError(f"`fn` must be callable, got {fn}")
+        if batch_format not in ("pandas", "pyarrow", "numpy"):
+            raise ValueError(
+                f"batch_format argument must be 'pandas', 'pyarrow' or 'numpy', got: {batch_format!r}"
+            )
+        return self.map_batches(
+            partial(_with_column, col, fn),
+            batch_size="default",  # with a GPU too: that the rows of a block fit is for the user to know
+            batch_format=batch_format,
+            zero_copy_batch=False,
+            compute=compute,
+            concurrency=concurrency,
+            **ray_remote_args,
+        )
+
+    def select_columns(
+        self,
+        cols: str | list[str],
+        *,
+        compute: Any = None,
+        concurrency: int | None = None,
+        **ray_remote_args: Any,
+    ) -> Dataset:
+        """Keep some of the columns.
+
+        Args:
+            cols: Their names, in the order that is wanted.
+            compute: A TaskPoolStrategy.
+            concurrency: How many tasks at a time.
+            **ray_remote_args: Options of the tasks, such as `num_cpus`.
+
+        >>> import skate
+        >>> skate.data.from_items([{"a": 1, "b": 2}]).select_columns(["b"]).take_all()
+        [{'b': 2}]
+        """
+        names = [cols] if isinstance(cols, str) else list(cols)
+        _check_names("select_columns", names)
+        where = compute_of(False, compute, concurrency, ray_remote_args)
+        return self._then(nodes.Project(self._node, tuple(expressions.col(name) for name in names), where))
+
+    def drop_columns(
+        self, cols: list[str], *, compute: Any = None, concurrency: int | None = None, **ray_remote_args: Any
+    ) -> Dataset:
+        """Leave out some of the columns.
+
+        Args:
+            cols: Their names.
+            compute: As in `select_columns`.
+            concurrency: As in `select_columns`.
+            **ray_remote_args: As in `select_columns`.
+
+        >>> import skate
+        >>> skate.data.from_items([{"a": 1, "b": 2}]).drop_columns(["b"]).take_all()
+        [{'a': 1}]
+        """
+        names = list(cols)
+        _check_names("drop_columns", names)
+        where = compute_of(False, compute, concurrency, ray_remote_args)
+        return self._each_block("DropColumns", partial(_without, tuple(names)), where)
+
+    def rename_columns(
+        self, names: list[str] | dict[str, str], *, concurrency: int | None = None, **ray_remote_args: Any
+    ) -> Dataset:
+        """Give columns other names.
+
+        Args:
+            names: New names by old ones, or new names for all columns in their order.
+            concurrency: As in `select_columns`.
+            **ray_remote_args: As in `select_columns`.
+
+        >>> import skate
+        >>> skate.data.range(1).rename_columns({"id": "number"}).take_all()
+        [{'number': 0}]
+        """
+        _check_renaming(names)
+        given = dict(names) if isinstance(names, dict) else tuple(names)
+        where = compute_of(False, None, concurrency, ray_remote_args)
+        return self._each_block("RenameColumns", partial(_renamed, given), where)
+
+    def _each_block(self, label: str, function: Callable[[pa.Table, int], pa.Table], where: Any) -> Dataset:
+        return self._then(nodes.EachBlock(self._node, label, function, keeps_rows=True, compute=where))
+
+
+def _where(compute: Any, options: dict[str, Any], needs_actor: bool) -> nodes.Compute:
+    """Return where expressions are evaluated; `concurrency` is among the options."""
+    rest = {name: value for name, value in options.items() if name != "concurrency"}
+    return compute_of(needs_actor, compute, options.get("concurrency"), rest)
+
+
+def _with_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
+    values = function(batch)
+    if isinstance(batch, pa.Table):
+        values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+        if name in batch.column_names:
+            return batch.set_column(batch.schema.get_field_index(name), name, values)
+        return batch.append_column(name, values)
+    if isinstance(batch, dict):
+        return {**batch, name: values}
+    batch = batch.copy(deep=False)
+    batch.loc[:, name] = values
+    return batch
+
+
+def _without(names: tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
+    return block.drop_columns(list(names))
+
+
+def _renamed(names: dict[str, str] | tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
+    if isinstance(names, dict):
+        missing = [name for name in names if name not in block.column_names]
+        if missing:
+            raise KeyError(
+                f"cannot rename columns that are not there: {missing}; there are {block.column_names}"
+            )
+        return block.rename_columns([names.get(name, name) for name in block.column_names])
+    if len(names) != block.num_columns:
+        raise ValueError(
+            f"rename_columns got {len(names)} names for {block.num_columns} columns: {block.column_names}"
+        )
+    return block.rename_columns(list(names))
+
+
+def _check_names(call: str, names: list[Any]) -> None:
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{call} requires all elements of 'cols' to be strings, got {names!r}")
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"{call} expects unique column names, got {twice} more than once")
+
+
+def _check_renaming(names: Any) -> None:
+    if isinstance(names, dict):
+        if not names:
+            raise ValueError("rename_columns received 'names' with no entries.")
+        if not all(isinstance(key, str) and isinstance(value, str) for key, value in names.items()):
+            raise ValueError(
+                "rename_columns requires both keys and values in the 'names' mapping to be strings."
+            )
+        if len(set(names.values())) != len(names):
+            raise ValueError(
+                f"rename_columns received duplicate values in the 'names': {list(names.values())}"
+            )
+    elif isinstance(names, list):
+        if not names:
+            raise ValueError("rename_columns requires 'names' with at least one column name.")
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError("rename_columns requires all elements in the 'names' list to be strings.")
+        if len(set(names)) != len(names):
+            raise ValueError(f"rename_columns received duplicate values in the 'names': {names}")
+    else:
+        raise TypeError(
+            f"rename_columns expected names to be either List[str] or Dict[str, str], got {type(names)}."
+        )

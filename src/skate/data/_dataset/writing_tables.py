@@ -1,0 +1,217 @@
+"""Operations that write a dataset to a sink of one's own, to databases, and to tables that keep versions."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from skate.data._compute import compute_of
+from skate.data._dataset.base import Plan
+from skate.data._exec.writing import result_of
+from skate.data._plan import nodes
+from skate.data.datasource import Datasink, SaveMode
+
+
+class WritingTables(Plan):
+    """The part of a dataset's API that writes to anything but files."""
+
+    def write_datasink(
+        self,
+        datasink: Datasink[Any],
+        *,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Write to a sink of your own.
+
+        Args:
+            datasink: Gets the blocks, in tasks.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: Remember what is written, so that the same program goes on where it was killed. Sinks that derive
+                from `BlockBasedFileDatasink` or `RowBasedFileDatasink` can.
+
+        Raises:
+            ResumeError: The sink or the plan cannot be resumed, or the folder is another program's.
+        """
+        compute = compute_of(False, None, concurrency, ray_remote_args or {})
+        if not datasink.supports_distributed_writes:
+            compute = compute_of(False, None, 1, ray_remote_args or {})
+        node = nodes.Write(self._node, datasink, uuid.uuid4().hex, compute)
+        write = self._resumable(node) if resume else lambda: result_of(list(self._tables(node)))
+        schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]
+        datasink.on_write_start(None if schema is None else schema.base_schema)
+        try:
+            result = write()
+        except Exception as error:
+            datasink.on_write_failed(error)
+            raise
+        if result is not None:
+            datasink.on_write_complete(result)
+
+    def _resumable(self, node: nodes.Write) -> Callable[[], Any]:
+        from skate.data._resuming.job import ResumableWrite
+
+        return ResumableWrite(node, self._context, self._runs, self._run)
+
+    def write_sql(
+        self,
+        sql: str,
+        connection_factory: Callable[[], Any],
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Give rows to a statement of a database, such as `INSERT INTO names VALUES (?, ?)`.
+
+        Args:
+            sql: The statement, with a placeholder for each column.
+            connection_factory: Returns a connection of a DB-API module, in each task.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A database cannot: a `ResumeError`.
+        """
+        from skate.data._io.sql import SQLDatasink
+
+        sink = SQLDatasink(sql, connection_factory)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
+
+    def write_lance(
+        self,
+        path: str,
+        *,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+        **options: Any,
+    ) -> None:
+        """Write a Lance table.
+
+        Args:
+            path: Its path or URI.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A table that is committed as a whole cannot: a `ResumeError`.
+            **options: Those of its sink: `schema`, `mode`, `max_rows_per_file` and so on.
+        """
+        from skate.data._io.lance import LanceDatasink
+
+        sink = LanceDatasink(path, **options)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
+
+    def write_delta(
+        self,
+        path: str,
+        *,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+        **options: Any,
+    ) -> None:
+        """Write to a Delta table.
+
+        Args:
+            path: Its path or URI.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A table that is committed as a whole cannot: a `ResumeError`.
+            **options: Those of its sink: `mode`, `partition_by`, `schema_mode`.
+        """
+        from skate.data._io.delta import DeltaDatasink
+
+        sink = DeltaDatasink(path, **options)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
+
+    def write_iceberg(
+        self,
+        table_identifier: str,
+        catalog_kwargs: dict[str, Any] | None = None,
+        snapshot_properties: dict[str, str] | None = None,
+        mode: SaveMode = SaveMode.APPEND,
+        overwrite_filter: Any = None,
+        upsert_kwargs: dict[str, Any] | None = None,
+        overwrite_kwargs: dict[str, Any] | None = None,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Write to an Iceberg table; needs pyiceberg.
+
+        Args:
+            table_identifier: Its name in the catalog; the table has to exist.
+            catalog_kwargs: For `pyiceberg.catalog.load_catalog`.
+            snapshot_properties: To note with the snapshot.
+            mode: Append; overwrite rows; or upsert: replace rows with the same key, and add the others.
+            overwrite_filter: Which rows to replace: an expression such as `col("day") >= "2024-10-28"`; all if not
+                given.
+            upsert_kwargs: `join_cols`, the key columns (the table's identifier fields if not given), `case_sensitive`
+                and `branch`.
+            overwrite_kwargs: `case_sensitive` and `branch`.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A table that is committed as a whole cannot: a `ResumeError`.
+        """
+        from skate.data._io.iceberg_sink import IcebergDatasink
+
+        sink = IcebergDatasink(
+            table_identifier,
+            catalog_kwargs,
+            snapshot_properties,
+            mode,
+            overwrite_filter,
+            upsert_kwargs,
+            overwrite_kwargs,
+        )
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
+
+    def write_mongo(
+        self,
+        uri: str,
+        database: str,
+        collection: str,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Write to a MongoDB collection.
+
+        Args:
+            uri: Of the server.
+            database: Which of its databases.
+            collection: Which of its collections.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A database cannot: a `ResumeError`.
+        """
+        from skate.data._io.mongo import MongoDatasink
+
+        sink = MongoDatasink(uri, database, collection)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
+
+    def write_bigquery(
+        self,
+        project_id: str,
+        dataset: str,
+        max_retry_cnt: int = 10,
+        overwrite_table: bool | None = True,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Write to a BigQuery table.
+
+        Args:
+            project_id: Whose table it is.
+            dataset: The table, as `dataset.table`.
+            max_retry_cnt: How often to try.
+            overwrite_table: Replace what the table has.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A database cannot: a `ResumeError`.
+        """
+        from skate.data._io.bigquery import BigQueryDatasink
+
+        sink = BigQueryDatasink(project_id, dataset, max_retry_cnt, overwrite_table)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)

@@ -1,0 +1,226 @@
+"""A write that can be resumed: begins it or goes on with it, and commits each unit as soon as it is done."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import posixpath
+import uuid
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any
+
+from skate.data._exec.execution import Execution
+from skate.data._exec.items import fetched
+from skate.data._plan import nodes
+from skate.data._plan.optimizer import optimized
+from skate.data._resuming import cutting, fingerprints, locks
+from skate.data._resuming.records import JobRecord, Records, Totals, UnitRecord
+from skate.data._resuming.units import Done, Unit
+from skate.data.context import DataContext
+from skate.data.datasource import SaveMode
+from skate.data.datasource.datasink import WriteResult
+from skate.data.datasource.file_datasink import WaitingFile
+from skate.data.exceptions import ResumeError
+
+_logger = logging.getLogger(__name__)
+_SHOWN = 3  # of a list of names in a message
+
+
+class ResumableWrite:
+    """Writes a plan to a sink, so that a later run of the same program goes on where this one is killed.
+
+    Args:
+        write: The plan.
+        context: The settings of the dataset.
+        runs_before: How often the dataset has been run in this program.
+        run: Starts a run of a plan.
+
+    Raises:
+        ResumeError: The sink or the plan cannot be resumed.
+    """
+
+    def __init__(
+        self,
+        write: nodes.Write,
+        context: DataContext,
+        runs_before: int,
+        run: Callable[[nodes.Node], Execution],
+    ) -> None:
+        self._sink = write.sink
+        _check_sink(self._sink)
+        cutting.check(write)
+        self._steps = fingerprints.steps_of(write, self._sink)
+        self._plan = optimized(write)
+        self._context = context
+        self._runs_before = runs_before
+        self._run = run
+        self._records = Records(self._sink.filesystem, self._sink.path, self._sink.try_create_dir)
+        self._names: set[str] = set()
+
+    def __call__(self) -> WriteResult[Any] | None:
+        """Write what is left, and return what this run has written; None if everything was written before.
+
+        Raises:
+            ResumeError: What is there was written by another program, or from another source.
+        """
+        records = self._records
+        with locks.only_here(records.filesystem, records.folder, records.makes_folders):
+            return self._go_on()
+
+    def _go_on(self) -> WriteResult[Any] | None:
+        job, parts = self._known_or_new()
+        finished = self._records.totals()
+        if finished is not None:
+            self._records.tidy()
+            _logger.warning(
+                "nothing is left to write to %s: an earlier run has finished it, with %d rows in %d files",
+                self._sink.unresolved_path,
+                finished.rows,
+                finished.files,
+            )
+            return None
+        committed = self._records.units()
+        self._records.recover(job.job, committed)
+        self._names = {name for unit in committed for name in unit.files}
+        if committed:
+            _logger.info(
+                "going on with %s: %d of %d parts have been written before",
+                self._sink.unresolved_path,
+                len(committed),
+                len(job.units),
+            )
+        made, returned = self._write(job, parts, {unit.number for unit in committed})
+        self._records.remove_strays(job.job, [*committed, *made])
+        totals = Totals.of([*committed, *made])
+        self._records.finish(totals)
+        if totals.failed_rows:
+            _logger.info("rows left out because user code failed, in all runs: %d", totals.failed_rows)
+        return returned
+
+    # ------------------------------------------------------------ what is to be done
+
+    def _known_or_new(self) -> tuple[JobRecord, list[list[cutting.Part]]]:
+        known = self._records.job()
+        if known is not None and known.steps != self._steps:
+            raise self._differs(_different(known.steps, self._steps))
+        wanted = (
+            cutting.wanted_parts(self._plan, self._context, self._runs_before)
+            if known is None
+            else known.wanted
+        )
+        parts = cutting.cut(self._plan, wanted, self._context, self._runs_before)
+        units = [part.identity for each in parts for part in each]
+        if known is None:
+            known = JobRecord(uuid.uuid4().hex, wanted, units, self._steps)
+            self._records.begin(known)
+        elif known.units != units:
+            raise self._differs(_changed_parts(known.units, [part for each in parts for part in each]))
+        return known, parts
+
+    def _differs(self, what: str) -> ResumeError:
+        path = self._sink.unresolved_path
+        return ResumeError(
+            f"{path} was begun by another program, or from other data: {what}. To go on with it, run the program that "
+            f"has begun it, on what it has read; otherwise write to another folder, or delete {path}"
+        )
+
+    # ------------------------------------------------------------ doing it
+
+    def _write(
+        self, job: JobRecord, parts: list[list[cutting.Part]], committed: set[int]
+    ) -> tuple[list[UnitRecord], WriteResult[Any]]:
+        done = Done()
+        self._sink.keep_in(self._records.waiting)
+        assert isinstance(self._plan, nodes.Write)
+        plan, left = cutting.with_units(
+            replace(self._plan, job=job.job, in_units=True), parts, committed, done
+        )
+        made: list[UnitRecord] = []
+        whole: WriteResult[Any] = WriteResult(0, 0, [])
+        reports = self._reports(plan)
+        try:
+            for unit, report in reports:
+                paths = pickle.loads(report["returned"])
+                whole.num_rows += report["rows"]
+                whole.size_bytes += report["bytes"]
+                whole.write_returns.append([str(path) for path in paths])
+                unit.rows += report["rows"]
+                self._note(unit, paths)
+                unit.used(1)
+                made += [self._commit(each) for each in done.take()]
+            made += [self._commit(each) for each in done.take()]  # those of which nothing was left to write
+        finally:
+            reports.close()  # first, so that nobody writes any more
+            self._records.leave()
+        assert len(made) == len(left), "every unit is done when the plan is"
+        return made, whole
+
+    def _reports(self, plan: nodes.Node) -> Generator[tuple[Unit, dict[str, Any]], None, None]:
+        for item in self._run(plan):
+            (report,) = fetched(item).to_pylist()
+            yield item.unit, report
+
+    def _note(self, unit: Unit, paths: list[str]) -> None:
+        for path in paths:
+            name = posixpath.relpath(path, self._sink.path)
+            if name in self._names:
+                raise ResumeError(
+                    f"the filename_provider gives the name {name!r} to more than one file, and one would replace the "
+                    f"other: let it put write_uuid and the number of the row or block into the name"
+                )
+            self._names.add(name)
+            waiting = path.waiting if isinstance(path, WaitingFile) else None
+            unit.files[name] = None if waiting is None else posixpath.relpath(waiting, self._records.folder)
+
+    def _commit(self, unit: Unit) -> UnitRecord:
+        record = UnitRecord(unit.number, unit.files, unit.rows, unit.failed_rows)
+        self._records.commit(record)
+        return record
+
+
+def _check_sink(sink: Any) -> None:
+    if not sink.supports_resume:
+        raise ResumeError(
+            f"{type(sink).__name__} cannot resume: what it writes is there at once, or when the whole job is "
+            f"committed, and not part by part. Write files with resume=True (write_parquet, write_csv, write_json, …), "
+            f"and load these"
+        )
+    if sink.mode != SaveMode.APPEND:
+        raise ResumeError(
+            f"mode={str(sink.mode)!r} and resume=True contradict each other: to go on is to add to what is there. "
+            f"Leave out mode, or pass mode='append'"
+        )
+    if sink.min_rows_per_write or sink.min_bytes_per_write:
+        raise ResumeError(
+            "min_rows_per_file and resume=True contradict each other: a file holds rows of one part of the source, so "
+            "that a part can be finished by itself. Read fewer and larger parts instead: override_num_blocks=…"
+        )
+
+
+def _different(before: dict[str, str], now: dict[str, str]) -> str:
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    new = [name for name in names if name not in before]
+    gone = [name for name in names if name not in now]
+    other = [name for name in names if name in before and name in now]
+    said = []
+    if other:
+        said.append(f"not the same as then: {_some(other)}")
+    if gone:
+        said.append(f"not there now: {_some(gone)}")
+    if new:
+        said.append(f"not there then: {_some(new)}")
+    return "; ".join(said)
+
+
+def _changed_parts(before: list[str], parts: list[cutting.Part]) -> str:
+    old = set(before)
+    changed = [part for part in parts if part.identity not in old]
+    files = list(dict.fromkeys(file for part in changed for file in part.files))
+    text = f"the source had {len(before)} parts then and has {len(parts)} now, {len(changed)} of which are not the same"
+    return f"{text} (from {_some(files)})" if files else text
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -1,0 +1,82 @@
+"""How datasets are shared between workers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from skate.data import DataIterator, Dataset, ExecutionOptions
+
+
+class DataConfig:
+    """Which datasets are split between the workers, and with what settings they run.
+
+    Args:
+        datasets_to_split: Names of the datasets of which each worker gets a part; "all" splits all of them. Of the
+            others, each worker gets all rows.
+        execution_options: Settings for all datasets, or for each by name.
+        enable_shard_locality: Prefer blocks that are on a worker's node.
+    """
+
+    def __init__(
+        self,
+        datasets_to_split: Literal["all"] | list[str] = "all",
+        execution_options: ExecutionOptions | dict[str, ExecutionOptions] | None = None,
+        enable_shard_locality: bool = True,
+    ) -> None:
+        if datasets_to_split != "all" and not isinstance(datasets_to_split, list):
+            raise TypeError(
+                "`datasets_to_split` should be 'all' or a list of names of datasets, not "
+                f"{type(datasets_to_split).__name__}"
+            )
+        self._split = datasets_to_split
+        self._options = execution_options
+        self._locality = enable_shard_locality
+
+    def configure(
+        self,
+        datasets: Mapping[str, Dataset],
+        world_size: int,
+        worker_handles: list[Any] | None = None,
+        worker_node_ids: list[str] | None = None,
+        **kwargs: Any,
+    ) -> list[dict[str, DataIterator]]:
+        """Return what each worker gets of each dataset.
+
+        Override it to share them in another way.
+
+        Args:
+            datasets: The datasets, by name.
+            world_size: How many workers there are.
+            worker_handles: The workers.
+            worker_node_ids: The node of each.
+            **kwargs: For what later versions may tell.
+        """
+        shares: list[dict[str, DataIterator]] = [{} for _ in range(world_size)]
+        for name, dataset in datasets.items():
+            dataset = self._with_options(name, dataset)
+            if self._split == "all" or name in self._split:
+                hints = worker_node_ids if self._locality else None
+                parts = dataset.streaming_split(world_size, equal=True, locality_hints=hints)
+            else:
+                parts = [dataset.iterator() for _ in range(world_size)]
+            for share, part in zip(shares, parts, strict=True):
+                share[name] = part
+        return shares
+
+    def _with_options(self, name: str, dataset: Dataset) -> Dataset:
+        options = self._options.get(name) if isinstance(self._options, dict) else self._options
+        if options is None:
+            return dataset
+        dataset = copy.copy(dataset)
+        dataset.context.execution_options = options
+        return dataset
+
+    @staticmethod
+    def default_ingest_options() -> ExecutionOptions:
+        """Return the settings that datasets run with if none are given."""
+        from skate.data import DataContext
+
+        return copy.deepcopy(DataContext.get_current().execution_options)

@@ -1,0 +1,58 @@
+"""What a worker tells whoever drives the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """The worker has made its next report; with a name, it is storing its part of a checkpoint of that name."""
+
+    metrics: dict[str, Any]
+    name: str | None = None
+    path: str | None = None
+    validation: Any = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The worker's part of the checkpoint of a report is stored, or lost."""
+
+    index: int
+    lost: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The worker waits for an answer."""
+
+    number: int
+    question: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The training function has returned."""
+
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The training function has raised.
+
+    Attributes:
+        error: What it raised.
+        text: Where it was raised, as a traceback.
+        at: When, in seconds of the machine's clock.
+    """
+
+    error: BaseException
+    text: str
+    at: float
+
+
+Message = Announced | Stored | Asked | Finished | Failed

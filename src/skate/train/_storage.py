@@ -1,0 +1,157 @@
+"""Where a run is kept: its checkpoints, its metrics, and the record by which it can be gone on with."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from skate.air import _filesystems as filesystems
+from skate.train import _folders
+from skate.train._ledger import Kept
+
+RECORD = "run.json"
+HISTORY = "metrics.jsonl"
+_VERSION = 1
+
+
+@dataclass
+class Record:
+    """What is known about a run after it has ended, however it ended.
+
+    Attributes:
+        run_id: A name that no other run has.
+        status: "running", "finished", "failed" or "interrupted".
+        next_index: The number of the next report.
+        kept: Its checkpoints.
+        metrics: The last report.
+        config: What the training function was given.
+        failures: How often workers have failed.
+        error: What ended it.
+    """
+
+    run_id: str
+    status: str = "running"
+    next_index: int = 0
+    kept: list[Kept] = field(default_factory=list)
+    metrics: dict[str, Any] | None = None
+    config: Any = None
+    failures: int = 0
+    error: str | None = None
+
+
+class Storage:
+    """The folder of one run.
+
+    Args:
+        storage_path: The folder of all runs.
+        name: The run's name.
+        filesystem: The filesystem of the path; found by the path if not given.
+    """
+
+    def __init__(self, storage_path: str, name: str, filesystem: Any = None) -> None:
+        self.storage_filesystem, self.storage_fs_path = filesystems.resolve(storage_path, filesystem)
+        self.experiment_dir_name = name
+        self._lines: list[str] = []
+
+    @property
+    def experiment_fs_path(self) -> str:
+        """The run's folder."""
+        return posixpath.join(self.storage_fs_path, self.experiment_dir_name)
+
+    def path_of(self, name: str) -> str:
+        """Return the path of something in the run's folder."""
+        return posixpath.join(self.experiment_fs_path, name)
+
+    def prepare(self) -> None:
+        """Make the folder, and see that it can be written to: before anybody has trained for hours.
+
+        Raises:
+            OSError: It cannot; says which folder, and why.
+        """
+        probe = self.path_of(f".writable-{uuid.uuid4().hex}")
+        try:
+            self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True)
+            with self.storage_filesystem.open_output_stream(probe) as stream:
+                stream.write(b"")
+            self.storage_filesystem.delete_file(probe)
+        except OSError as error:
+            raise OSError(
+                f"the run cannot be kept in {self.experiment_fs_path}: {error}. Give RunConfig a `storage_path` that "
+                "can be written to from here and from all workers"
+            ) from error
+
+    # ------------------------------------------------------------ checkpoints
+
+    def store(self, name: str, filesystem: pafs.FileSystem, folder: str) -> None:
+        """Copy a folder into the run's, under a name."""
+        target = self.path_of(name)
+        self.storage_filesystem.create_dir(target, recursive=True)
+        _folders.copy(filesystem, folder, self.storage_filesystem, target)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Delete checkpoints."""
+        for name in names:
+            _folders.delete(self.storage_filesystem, self.path_of(name))
+
+    # ------------------------------------------------------------ record and metrics
+
+    def write(self, record: Record) -> None:
+        """Keep the record."""
+        text = json.dumps({"version": _VERSION, **asdict(record)}, default=repr, indent=1)
+        _folders.write(self.storage_filesystem, self.path_of(RECORD), text.encode())
+        if self._lines and not filesystems.is_local(self.storage_filesystem):
+            # An object store cannot append: the whole history goes there with each record.
+            _folders.write(self.storage_filesystem, self.path_of(HISTORY), "".join(self._lines).encode())
+
+    def read(self) -> Record | None:
+        """Return the record of the run that has this folder; None if there is none.
+
+        Raises:
+            ValueError: It was written by a later version.
+        """
+        found = _folders.read(self.storage_filesystem, self.path_of(RECORD))
+        if found is None:
+            return None
+        fields = json.loads(found)
+        version = fields.pop("version")
+        if version > _VERSION:
+            raise ValueError(
+                f"{self.path_of(RECORD)} has version {version}, and this Skate reads up to {_VERSION}: update Skate"
+            )
+        fields["kept"] = [Kept(**each) for each in fields["kept"]]
+        return Record(**fields)
+
+    def note(self, index: int, rank: int, metrics: dict[str, Any], time: float) -> None:
+        """Add a worker's report to the history."""
+        line = json.dumps({"report": index, "rank": rank, "time": time, "metrics": metrics}, default=_plain)
+        if filesystems.is_local(self.storage_filesystem):
+            with open(self.path_of(HISTORY), "a", encoding="utf-8") as stream:
+                stream.write(line + "\n")
+        else:
+            self._lines.append(line + "\n")
+
+    def history(self) -> list[dict[str, Any]]:
+        """Return all reports of all workers, in the order in which they came."""
+        found = _folders.read(self.storage_filesystem, self.path_of(HISTORY)) or b""
+        return [json.loads(line) for line in found.decode().splitlines()]
+
+    def begin_history(self) -> None:
+        """Go on with the history of a run that was here before."""
+        if not filesystems.is_local(self.storage_filesystem):
+            found = _folders.read(self.storage_filesystem, self.path_of(HISTORY)) or b""
+            self._lines = found.decode().splitlines(keepends=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return a metric as something JSON has: a number where it is one, else how it is shown."""
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "size", 1) in (1, ()):
+        return item()
+    tolist = getattr(value, "tolist", None)
+    return tolist() if callable(tolist) else repr(value)

@@ -1,0 +1,93 @@
+"""The actor that each worker of a run is."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import skate
+import skate.util.node
+from skate.train import _session
+from skate.train._messages import Failed, Finished, Message
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """Where a worker runs."""
+
+    node_id: str
+    node_ip: str
+    hostname: str
+    pid: int
+    gpu_ids: tuple[str, ...]
+
+
+class Worker:
+    """Runs a training function, and hands on what it says."""
+
+    def __init__(self) -> None:
+        self._said: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._assignment: _session.Assignment | None = None
+        self._current: _session.Session | None = None
+
+    def whereabouts(self) -> Whereabouts:
+        """Return where this worker runs."""
+        context = skate.get_runtime_context()
+        gpus = context.get_accelerator_ids().get("GPU", [])
+        return Whereabouts(
+            context.get_node_id(),
+            skate.util.node.get_node_ip_address(),
+            socket.gethostname(),
+            os.getpid(),
+            tuple(map(str, gpus)),
+        )
+
+    def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function here."""
+        return function(*args, **kwargs)
+
+    def assign(self, assignment: _session.Assignment, environment: Mapping[str, str]) -> None:
+        """Take one's rank and what else there is to know before training."""
+        os.environ.update(environment)
+        self._assignment = assignment
+        self._current = _session.Session(assignment, self._said.put)
+        _session.enter(self._current)
+
+    def run(self, function: Callable[..., Any], context: Callable[[], Any]) -> None:
+        """Run the training function; what comes of it is among the messages."""
+        session = self._current
+        assert session is not None
+        try:
+            with context():
+                value = function()
+            session.finish()
+            self._said.put(Finished(value))
+        except BaseException as error:
+            self._said.put(Failed(_portable(error), traceback.format_exc(), time.time()))
+        finally:
+            self._said.put(None)
+
+    def messages(self) -> Iterator[Message]:
+        """Yield what the training function says, until it has ended."""
+        while (message := self._said.get()) is not None:
+            yield message
+
+    def answer(self, number: int, value: Any) -> None:
+        """Hand over the answer to a question that the training function has asked."""
+        assert self._current is not None
+        self._current.answer(number, value)
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return the error, or one that says the same if it cannot be told to another process."""
+    try:
+        skate.cloudpickle.loads(skate.cloudpickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error

@@ -1,0 +1,26 @@
+"""The collective operations of `skate.train.collective`: questions to whoever drives the run."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from skate.train import _session
+
+__all__ = ["barrier", "broadcast_from_rank_zero"]
+
+T = TypeVar("T")
+
+
+def barrier() -> None:
+    """Wait until all workers are here."""
+    _session.current("barrier()").ask("barrier")
+
+
+def broadcast_from_rank_zero(data: T) -> T:
+    """Return what the worker of rank 0 has given, on all workers.
+
+    All workers call it. It is meant for small values: it goes through the process that drives the run.
+    """
+    session = _session.current("broadcast_from_rank_zero()")
+    found: T = session.ask("broadcast", data if session.place.world_rank == 0 else None)
+    return found

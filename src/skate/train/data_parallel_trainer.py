@@ -1,0 +1,172 @@
+"""Runs one function on several workers: what every trainer of the package does."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import skate
+from skate.air import _filesystems as filesystems
+from skate.train._checkpoint import Checkpoint
+from skate.train._configs import RunConfig, ScalingConfig
+from skate.train._controller import Controller
+from skate.train._data_config import DataConfig
+from skate.train._result import Result
+from skate.train._run_context import RunContext
+from skate.train._storage import RECORD, Storage
+from skate.train.backend import BackendConfig
+
+if TYPE_CHECKING:
+    from skate.data import Dataset
+
+__all__ = ["DataParallelTrainer"]
+
+
+class DataParallelTrainer:
+    """Runs a training function on several workers.
+
+    Args:
+        train_loop_per_worker: The function, which takes nothing, or one dict.
+        train_loop_config: That dict.
+        backend_config: What connects the workers with each other.
+        scaling_config: How many workers there are, and what each has.
+        run_config: Where the run is kept, and how it deals with failures.
+        datasets: Datasets, or functions that return them, by name: each worker gets its part with
+            `get_dataset_shard(name)`.
+        dataset_config: How they are shared.
+        metadata: What is noted on each checkpoint.
+        resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
+
+    Example:
+        >>> import tempfile
+        >>> import skate.train
+        >>> def learn(config):
+        ...     skate.train.report({"loss": 1 / config["steps"]})
+        >>> trainer = DataParallelTrainer(
+        ...     learn,
+        ...     train_loop_config={"steps": 4},
+        ...     scaling_config=skate.train.ScalingConfig(num_workers=0),
+        ...     run_config=skate.train.RunConfig(storage_path=tempfile.mkdtemp()),
+        ... )
+        >>> trainer.fit().metrics
+        {'loss': 0.25}
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        backend_config: BackendConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Dataset | Callable[[], Dataset]] | None = None,
+        dataset_config: DataConfig | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self._function = _bound(train_loop_per_worker, train_loop_config)
+        self.train_loop_config = train_loop_config
+        self.backend_config = backend_config or BackendConfig()
+        self.scaling_config = scaling_config or ScalingConfig()
+        self.run_config = run_config or RunConfig()
+        self.datasets = dict(datasets or {})
+        self.dataset_config = dataset_config or DataConfig()
+        self.metadata = dict(metadata or {})
+        self.resume_from_checkpoint = resume_from_checkpoint
+
+    def fit(self) -> Result:
+        """Train, and return what came of it.
+
+        Raises:
+            TrainingFailedError: Workers failed more often than `FailureConfig.max_failures`, or could not be started.
+            OSError: The run's folder cannot be written to.
+        """
+        context = RunContext(
+            uuid.uuid4().hex,
+            self.run_config,
+            self.scaling_config,
+            self.train_loop_config,
+            self.backend_config,
+            self.datasets,
+            self.dataset_config,
+            self.metadata,
+        )
+        config = self.run_config
+        assert config.storage_path is not None
+        assert config.name is not None
+        storage = Storage(config.storage_path, config.name, config.storage_filesystem)
+        if self.scaling_config.max_workers and not skate.is_initialized():
+            skate.init()
+        return Controller(context, self._function, storage, self.resume_from_checkpoint).run()
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
+        """Tell whether a folder holds a run that can be gone on with."""
+        filesystem, place = filesystems.resolve(os.fspath(path), storage_filesystem)
+        storage = Storage(os.path.dirname(place.rstrip("/")), os.path.basename(place.rstrip("/")), filesystem)
+        return storage.read() is not None
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | os.PathLike[str],
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_config: dict[str, Any] | None = None,
+        storage_filesystem: Any = None,
+        **options: Any,
+    ) -> DataParallelTrainer:
+        """Return a trainer that goes on with a run.
+
+        Args:
+            path: The run's folder.
+            train_loop_per_worker: The training function.
+            train_loop_config: What it is given; as at first, if not given.
+            storage_filesystem: The filesystem of the path; found by the path if not given.
+            **options: As for a new trainer.
+
+        Raises:
+            ValueError: No run is kept there.
+        """
+        filesystem, place = filesystems.resolve(os.fspath(path), storage_filesystem)
+        folder, name = os.path.split(place.rstrip("/"))
+        record = Storage(folder, name, filesystem).read()
+        if record is None:
+            raise ValueError(f"no run is kept in {place}: it has no {RECORD}")
+        run_config = options.pop("run_config", None) or RunConfig()
+        run_config.storage_path, run_config.name, run_config.storage_filesystem = folder, name, filesystem
+        return cls(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config if train_loop_config is not None else record.config or None,
+            run_config=run_config,
+            **options,
+        )
+
+
+def _bound(function: Callable[..., Any], config: dict[str, Any] | None) -> Callable[[], Any]:
+    """Return the training function as one that takes nothing."""
+    if not callable(function):
+        raise TypeError(f"the training function must be callable, not {type(function).__name__}")
+    taken = len(inspect.signature(function).parameters)
+    if taken > 1:
+        raise ValueError(
+            f"{getattr(function, '__name__', function)} takes {taken} arguments: a training function takes none, or "
+            "one dict, which is `train_loop_config`"
+        )
+    if taken == 0:
+        return function
+    return _WithConfig(function, dict(config or {}))
+
+
+class _WithConfig:
+    """A training function with its config."""
+
+    def __init__(self, function: Callable[..., Any], config: dict[str, Any]) -> None:
+        self._function = function
+        self._config = config
+
+    def __call__(self) -> Any:
+        return self._function(self._config)

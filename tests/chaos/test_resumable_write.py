@@ -1,0 +1,63 @@
+"""A write with `resume=True` whose workers and whose program are killed at random moments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.chaos.arena import PROGRAMS, Arena
+
+KILLS = 50
+MOST_RUNS = 60
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """Return all rows that were written, in the order of the names of files."""
+    return [row for path in sorted(folder.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", ["tasks", "actors"])
+def test_random_kills_of_workers_and_of_the_program_change_no_row(
+    kind: str, arena: Arena, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fifty kills of workers, and one of the program after every few of them: the rows are those of no kill."""
+    killed = failed = 0
+    for seed in range(MOST_RUNS):
+        run = subprocess.run(
+            [sys.executable, str(PROGRAMS / "resumable_write.py"), str(tmp_path), kind, str(seed)],
+            env=arena.environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        if run.returncode == 0:
+            break
+        # A task whose worker dies too often fails, and the program with it: it goes on like one that was killed.
+        assert run.returncode < 0 or "WorkerCrashedError" in run.stderr or "ActorDied" in run.stderr, (
+            run.stderr
+        )
+        killed += run.returncode < 0
+        failed += run.returncode > 0
+        seen = [row["id"] for row in rows_in(tmp_path / "out")]
+        assert len(seen) == len(set(seen)), "no row is there twice, at any time"
+    assert run.returncode == 0, run.stderr
+    workers = (tmp_path / "kills").stat().st_size
+    more = (lambda i: {"cube": i**3}) if kind == "actors" else (lambda i: {})
+    assert rows_in(tmp_path / "out") == [{"id": i, "square": i**2, **more(i)} for i in range(1000)]
+    assert workers >= KILLS
+    assert killed
+    assert sorted(path.name for path in (tmp_path / "out" / "_skate").iterdir()) == [
+        "finished.json",
+        "job.json",
+        "lock",
+    ]
+    with capsys.disabled():
+        print(f"\n{kind}: {workers} workers killed, {killed} programs killed, {failed} failed")

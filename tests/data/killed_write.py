@@ -1,0 +1,121 @@
+"""A program that writes with `resume=True` and is killed: once for each step that it takes, and then run to its end.
+
+A step is something that is done to the output's folder: a file filled, flushed, moved, listed or removed. The program
+forks a child for each step, which kills itself just before it, and another that goes on where it was.
+
+    python -m tests.data.killed_write steps FOLDER     prints how many steps a run takes
+    python -m tests.data.killed_write rows FOLDER      killed when workers come to the rows that DIE_AT names
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas  # noqa: F401  # which Arrow imports: here, so that the children find it imported, like what follows
+
+import skate
+import skate.data
+import skate.data._io.parquet_sink
+import skate.data._resuming.job
+from skate.data import DataContext
+from skate.data._io import durability, retrying
+
+ROWS = 40
+
+
+def doubled(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row's result; kill the program when it is the row to die at."""
+    if str(row["id"]) == os.environ.get("DIE_AT"):
+        os.kill(int(os.environ["PROGRAM"]), signal.SIGKILL)
+    return {"id": row["id"], "double": 2 * row["id"]}
+
+
+class Negated:
+    """Runs in actors, so that reading, mapping and writing are tasks of their own."""
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return {**batch, "negative": -batch["id"]}
+
+
+def write(folder: str) -> None:
+    """Write in this process: three parts, in files of seven rows at most."""
+    ds = skate.data.range(ROWS, override_num_blocks=3).map(doubled)
+    ds.write_parquet(folder, resume=True, max_rows_per_file=7)
+
+
+def write_on_workers(folder: str) -> None:
+    """Write on workers, with a pool of actors between reading and writing."""
+    os.environ["PROGRAM"] = str(os.getpid())
+    DataContext.get_current().small_plan_bytes = 0
+    DataContext.get_current().target_max_block_size = 8 * 4  # several blocks in a part
+    skate.init(num_cpus=2)
+    ds = skate.data.range(ROWS, override_num_blocks=4).map(doubled).map_batches(Negated, concurrency=1)
+    ds.write_parquet(folder, resume=True)
+    skate.shutdown()
+
+
+class Steps:
+    """Counts steps, and ends this process when it comes to one of them."""
+
+    def __init__(self, last: int | None) -> None:
+        self.taken = 0
+        self._last = last
+
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function as a step."""
+
+        def step(*args: Any) -> Any:
+            self.taken += 1
+            if self.taken == self._last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args)
+
+        return step
+
+
+def in_child(folder: Path, last: int | None = None) -> int | None:
+    """Write in a child; return the number of steps, or None if it was killed."""
+    pid = os.fork()
+    if pid == 0:
+        steps = Steps(last)
+        retrying.call = steps.counted(retrying.call)
+        durability.flush = steps.counted(durability.flush)
+        try:
+            write(str(folder))
+            (folder.parent / "steps").write_text(str(steps.taken))
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    if os.WIFSIGNALED(status):
+        return None
+    assert os.WEXITSTATUS(status) == 0, f"the child failed at step {last}"
+    return int((folder.parent / "steps").read_text())
+
+
+def killed_at_every_step(folder: Path) -> int:
+    """Kill a write at each of its steps, and let it go on; return how many steps there are."""
+    steps = in_child(folder / "undisturbed")
+    assert steps is not None
+    for step in range(1, steps + 1):
+        assert in_child(folder / str(step), step) is None, f"step {step} was not reached"
+        in_child(folder / str(step))
+    # And one that is killed again and again, each time a step later.
+    step = 1
+    while in_child(folder / "again", step) is None:
+        step += 1
+    return steps
+
+
+if __name__ == "__main__":
+    what, where = sys.argv[1:]
+    if what == "steps":
+        print(killed_at_every_step(Path(where)))
+    else:
+        write_on_workers(where)

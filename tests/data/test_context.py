@@ -1,0 +1,52 @@
+"""Settings of datasets."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import pytest
+
+from skate.data import DataContext
+from skate.data.context import TRANSIENT_IO_ERRORS, ShuffleStrategy
+from skate.util.annotations import RayDeprecationWarning
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "write_file_retry_on_errors",
+        "scheduling_strategy",
+        "scheduling_strategy_large_args",
+        "large_args_threshold",
+    ],
+)
+def test_setting_what_ray_deprecates_warns(name: str) -> None:
+    context = DataContext()
+    value = getattr(context, name)
+    with pytest.warns(RayDeprecationWarning, match=rf"DataContext\.{name} is deprecated in Ray"):
+        setattr(context, name, value)
+
+
+def test_copies_do_not_warn_and_are_equal() -> None:
+    context = DataContext()
+    context.set_config("key", 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert context.copy() == context
+        assert pickle.loads(pickle.dumps(context)) == context
+
+
+def test_errors_that_are_tried_again_can_be_seen_and_changed() -> None:
+    context = DataContext()
+    assert context.retried_io_errors == list(TRANSIENT_IO_ERRORS)
+    context.retried_io_errors.append("mine")
+    assert "mine" not in DataContext().retried_io_errors
+
+
+def test_an_older_name_of_a_strategy_is_known() -> None:
+    assert ShuffleStrategy.HASH_SHUFFLE_V2 is ShuffleStrategy.SHUFFLE_V2
+    with pytest.warns(DeprecationWarning, match=r"hash_shuffle_v2"):
+        assert ShuffleStrategy("hash_shuffle_v2") is ShuffleStrategy.SHUFFLE_V2
+    with pytest.raises(ValueError, match=r"'sort' is not a valid ShuffleStrategy"):
+        ShuffleStrategy("sort")

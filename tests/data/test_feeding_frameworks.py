@@ -1,0 +1,79 @@
+"""Batches as the datasets and arrays of other frameworks."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import skate
+
+
+@pytest.fixture
+def points() -> Any:
+    return skate.data.from_items([{"a": i, "b": float(2 * i), "label": i % 2} for i in range(6)])
+
+
+def test_features_lie_side_by_side_and_the_label_by_itself(points: Any) -> None:
+    features, label = next(iter(points.to_torch(label_column="label", batch_size=4)))
+    assert torch.equal(features, torch.tensor([[0.0, 0], [1, 2], [2, 4], [3, 6]]))
+    assert torch.equal(label, torch.tensor([[0], [1], [0], [1]]))
+
+
+def test_features_can_be_several_tensors_of_given_types(points: Any) -> None:
+    chosen = {"first": ["a"], "both": ["a", "b"]}
+    dtypes = {"first": torch.int32, "both": torch.float64}
+    made = points.to_torch(feature_columns=chosen, feature_column_dtypes=dtypes, batch_size=6)
+    features, label = next(iter(made))
+    assert label is None
+    assert (features["first"].shape, features["first"].dtype) == ((6, 1), torch.int32)
+    assert (features["both"].shape, features["both"].dtype) == ((6, 2), torch.float64)
+    listed, _ = next(iter(points.iterator().to_torch(feature_columns=[["a"], ["b"]], batch_size=2)))
+    assert [each.shape for each in listed] == [(2, 1), (2, 1)]
+
+
+def test_a_dataset_of_torch_can_be_iterated_over_again(points: Any) -> None:
+    made = points.to_torch(label_column="label", batch_size=2, unsqueeze_label_tensor=False)
+    assert isinstance(made, torch.utils.data.IterableDataset)
+    for _ in range(2):
+        assert [label.tolist() for _, label in made] == [[0, 1]] * 3
+
+
+def test_a_list_without_columns_is_refused(points: Any) -> None:
+    with pytest.raises(ValueError, match="one of the lists is empty"):
+        list(points.to_torch(feature_columns=[["a"], []]))
+
+
+@pytest.mark.parametrize(
+    ("module", "call"),
+    [
+        ("tensorflow", lambda ds: ds.to_tf("a", "label")),
+        ("tensorflow", lambda ds: ds.iter_tf_batches()),
+        ("jax", lambda ds: ds.iter_jax_batches()),
+    ],
+)
+def test_a_framework_that_is_not_installed_is_named(points: Any, module: str, call: Any) -> None:
+    if importlib.util.find_spec(module) is not None:
+        pytest.skip(f"{module} is installed")
+    with pytest.raises(ImportError, match=f"needs {module}: pip install {module}"):
+        call(points)
+
+
+def test_batches_as_arrays_of_jax(points: Any) -> None:
+    pytest.importorskip("jax")
+    batches = list(points.iter_jax_batches(batch_size=4, dtypes={"b": np.float32}, paddings=0))
+    assert [batch["a"].tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 0, 0]]
+    assert batches[0]["b"].dtype == np.float32
+
+
+def test_batches_as_a_dataset_of_tensorflow(points: Any) -> None:
+    pytest.importorskip("tensorflow")
+    made = points.to_tf(["a", "b"], "label", batch_size=4)
+    features, label = next(iter(made))
+    assert features["a"].numpy().tolist() == [0, 1, 2, 3]
+    assert label.numpy().tolist() == [0, 1, 0, 1]
+    with pytest.raises(ValueError, match="'c'"):
+        points.to_tf("c", "label")

@@ -1,0 +1,63 @@
+"""Run the tests of training on the engines that have workers: local, and with `--engine ray` on Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skate.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
+from skate.train.data_parallel_trainer import DataParallelTrainer
+from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
+    Arguments,
+    clusters,
+    engine,
+    engine_name,
+    init_arguments,
+    shared_session,
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine_name" in metafunc.fixturenames:
+        metafunc.parametrize(
+            "engine_name", metafunc.config.getoption("--engine") or ["local"], scope="module"
+        )
+
+
+@pytest.fixture
+def run_config(tmp_path: Path) -> Callable[..., RunConfig]:
+    """Make settings of a run that is kept in the test's folder."""
+
+    def make(
+        name: str = "run", *, failures: int = 0, keep: CheckpointConfig | None = None, **options: Any
+    ) -> RunConfig:
+        return RunConfig(
+            name=name,
+            storage_path=str(tmp_path / "runs"),
+            failure_config=FailureConfig(max_failures=failures),
+            checkpoint_config=keep,
+            **options,
+        )
+
+    return make
+
+
+@pytest.fixture
+def fit(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
+    """Train with a function on some workers."""
+
+    def go(
+        function: Any, workers: int = 2, *, config: Any = None, run: RunConfig | None = None, **options: Any
+    ) -> Result:
+        return DataParallelTrainer(
+            function,
+            train_loop_config=config,
+            scaling_config=ScalingConfig(num_workers=workers),
+            run_config=run or run_config(),
+            **options,
+        ).fit()
+
+    return go

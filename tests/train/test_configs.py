@@ -1,0 +1,76 @@
+"""Settings of a run, and what is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from skate.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from skate.train._configs import STORAGE_VARIABLE
+
+
+def test_a_worker_has_one_cpu_or_one_gpu() -> None:
+    assert ScalingConfig(num_workers=2).total_resources == {"CPU": 2.0}
+    assert ScalingConfig(num_workers=2, use_gpu=True).total_resources == {"GPU": 2.0}
+    both = ScalingConfig(use_gpu=True, resources_per_worker={"CPU": 3, "disk": 1})
+    assert (both.num_cpus_per_worker, both.num_gpus_per_worker) == (3, 1)
+    assert both.additional_resources_per_worker == {"disk": 1}
+
+
+def test_a_worker_may_have_nothing() -> None:
+    assert ScalingConfig(resources_per_worker={"CPU": 0}).bundle == {}
+
+
+def test_the_number_of_workers_may_vary() -> None:
+    scaling = ScalingConfig(num_workers=(2, 5))
+    assert (scaling.min_workers, scaling.max_workers, scaling.elasticity_enabled) == (2, 5, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"num_workers": -1}, "must not be negative"),
+        ({"num_workers": (3, 2)}, "must not exceed"),
+        ({"resources_per_worker": {"GPU": 1}}, "use_gpu"),
+        ({"accelerator_type": "A100"}, "use_gpu"),
+        ({"use_gpu": True, "use_tpu": True}, "one kind"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        ScalingConfig(**options)  # type: ignore[arg-type]
+
+
+def test_checkpoints_to_keep_must_be_some() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        CheckpointConfig(num_to_keep=0)
+    with pytest.raises(ValueError, match="'max' or 'min'"):
+        CheckpointConfig(checkpoint_score_order="best")  # type: ignore[arg-type]
+
+
+def test_what_has_no_effect_is_said_so() -> None:
+    with pytest.warns(DeprecationWarning, match="verbose"):
+        RunConfig(verbose=2)
+    with pytest.warns(DeprecationWarning, match="fail_fast"):
+        FailureConfig(fail_fast=True)
+    with pytest.warns(DeprecationWarning, match="checkpoint_frequency"):
+        CheckpointConfig(checkpoint_frequency=3)
+
+
+def test_runs_are_kept_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(STORAGE_VARIABLE, "/somewhere")
+    assert RunConfig().storage_path == "/somewhere"
+    assert RunConfig(storage_path="/elsewhere").storage_path == "/elsewhere"
+
+
+def test_a_run_without_a_name_gets_one_of_its_own() -> None:
+    assert RunConfig().name != RunConfig().name
+
+
+def test_a_callback_is_an_object_of_its_class() -> None:
+    with pytest.raises(ValueError, match="UserCallback"):
+        RunConfig(callbacks=[print])  # type: ignore[list-item]
+
+
+def test_a_level_of_talk_must_be_known() -> None:
+    with pytest.raises(ValueError, match="DEBUG"):
+        LoggingConfig(log_level="LOUD")

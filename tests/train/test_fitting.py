@@ -1,0 +1,245 @@
+"""Runs with real workers: ranks, reports, checkpoints, datasets, and what is left."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import skate
+import skate.data
+from skate import train
+from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback
+from skate.train.collective import barrier, broadcast_from_rank_zero
+
+pytestmark = pytest.mark.usefixtures("engine")
+Fit = Callable[..., Result]
+
+
+def write_checkpoint(**files: str) -> Checkpoint:
+    """Return a new folder with files."""
+    folder = tempfile.mkdtemp()
+    for name, text in files.items():
+        Path(folder, name).write_text(text)
+    return Checkpoint(folder)
+
+
+def read(checkpoint: Checkpoint | None, name: str) -> str:
+    assert checkpoint is not None
+    with checkpoint.as_directory() as folder:
+        return Path(folder, name).read_text()
+
+
+def test_each_worker_knows_its_place(fit: Fit) -> None:
+    def function() -> None:
+        context = train.get_context()
+        train.report(
+            {
+                "rank": context.get_world_rank(),
+                "of": context.get_world_size(),
+                "env": int(os.environ["RANK"]),
+                "pid": os.getpid(),
+                "name": context.get_experiment_name(),
+            }
+        )
+
+    result = fit(function)
+    rows = result.rank_metrics().to_dict("records")
+    assert sorted((row["rank"], row["of"], row["env"]) for row in rows) == [(0, 2, 0), (1, 2, 1)]
+    assert len({row["pid"] for row in rows} - {os.getpid()}) == 2
+    assert {row["name"] for row in rows} == {"run"}
+
+
+def test_the_last_report_is_kept_also_without_a_checkpoint(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> str:
+        for step in range(config["steps"]):
+            train.report({"step": step, "rank": train.get_context().get_world_rank()})
+        return "done"
+
+    result = fit(function, config={"steps": 3})
+    assert result.metrics == {"step": 2, "rank": 0}
+    assert result.checkpoint is None
+    assert result.return_value == "done"
+    assert result.config == {"steps": 3}
+    assert list(result.metrics_dataframe["step"]) == [0, 1, 2]
+    assert sorted(result.rank_metrics()["rank"]) == [0, 0, 0, 1, 1, 1]
+
+
+def test_nobody_waits_for_a_worker_that_does_not_report(fit: Fit) -> None:
+    def function() -> None:
+        if train.get_context().get_world_rank() == 1:
+            for step in range(3):
+                train.report({"step": step})
+
+    assert fit(function).metrics == {"step": 2}
+
+
+def test_parts_of_all_workers_are_one_checkpoint(fit: Fit) -> None:
+    def function() -> None:
+        rank = train.get_context().get_world_rank()
+        train.report({"rank": rank}, checkpoint=write_checkpoint(**{f"part_{rank}": str(rank)}))
+
+    result = fit(function)
+    assert [read(result.checkpoint, f"part_{rank}") for rank in range(2)] == ["0", "1"]
+    assert result.checkpoint is not None
+    assert Path(result.checkpoint.path).name == "checkpoint_000000"
+
+
+def test_a_checkpoint_may_be_deleted_at_once(fit: Fit) -> None:
+    def function() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "model").write_text("weights")
+            train.report({}, checkpoint=Checkpoint.from_directory(folder))
+
+    assert read(fit(function, 1).checkpoint, "model") == "weights"
+
+
+def test_a_checkpoint_can_be_stored_while_training_goes_on(fit: Fit) -> None:
+    def function() -> None:
+        for step in range(3):
+            checkpoint = write_checkpoint(step=str(step))
+            train.report({"step": step}, checkpoint, checkpoint_upload_mode=train.CheckpointUploadMode.ASYNC)
+
+    result = fit(function, 1)
+    assert read(result.checkpoint, "step") == "2"
+    assert result.best_checkpoints is not None
+    assert [metrics["step"] for _, metrics in result.best_checkpoints] == [0, 1, 2]
+
+
+def test_a_checkpoint_can_stay_where_it_is(fit: Fit, tmp_path: Path) -> None:
+    def function(config: dict[str, Any]) -> None:
+        Path(config["folder"]).mkdir()
+        Path(config["folder"], "model").write_text("mine")
+        mode = train.CheckpointUploadMode.NO_UPLOAD
+        train.report({}, Checkpoint(config["folder"]), checkpoint_upload_mode=mode)
+
+    result = fit(function, 1, config={"folder": str(tmp_path / "mine")})
+    assert result.checkpoint == Checkpoint(tmp_path / "mine")
+
+
+def test_the_best_are_kept(fit: Fit, run_config: Callable[..., RunConfig]) -> None:
+    def function() -> None:
+        for score in (3, 9, 1, 7, 2):
+            train.report({"score": score}, checkpoint=write_checkpoint(score=str(score)))
+
+    keep = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score")
+    result = fit(function, 1, run=run_config(keep=keep))
+    assert [metrics["score"] for _, metrics in result.best_checkpoints or ()] == [9, 2]
+    assert read(result.get_best_checkpoint("score", "max"), "score") == "9"
+    assert read(result.checkpoint, "score") == "2"
+    folders = sorted(each.name for each in Path(result.path).iterdir() if each.is_dir())
+    assert folders == ["checkpoint_000001", "checkpoint_000004"]
+
+
+def test_a_run_of_the_same_name_goes_on(fit: Fit, run_config: Callable[..., RunConfig]) -> None:
+    def function() -> None:
+        checkpoint = train.get_checkpoint()
+        step = int(read(checkpoint, "step")) + 1 if checkpoint else 0
+        train.report({"step": step}, checkpoint=write_checkpoint(step=str(step)))
+
+    assert fit(function, 1).metrics == {"step": 0}
+    result = fit(function, 2, run=run_config())
+    assert result.metrics == {"step": 1}
+    assert list(result.metrics_dataframe["step"]) == [0, 1]
+    assert Result.from_path(result.path).metrics == {"step": 1}
+
+
+def test_a_run_can_begin_with_a_checkpoint(fit: Fit) -> None:
+    def function() -> None:
+        train.report({"found": read(train.get_checkpoint(), "model")})
+
+    assert fit(function, 1, resume_from_checkpoint=write_checkpoint(model="old")).metrics == {"found": "old"}
+
+
+def test_rows_are_shared_between_workers(fit: Fit) -> None:
+    def function() -> None:
+        with pytest.raises(KeyError, match="'train', 'test'"):
+            train.get_dataset_shard("other")
+        rows = [row["id"] for row in train.get_dataset_shard("train").iter_rows()]
+        again = [row["id"] for row in train.get_dataset_shard("train").iter_rows()]
+        test = [row["id"] for row in train.get_dataset_shard("test").iter_rows()]
+        train.report({"rows": rows, "again": sorted(again) == sorted(rows) or len(again), "test": len(test)})
+
+    result = fit(
+        function,
+        datasets={"train": skate.data.range(100), "test": lambda: skate.data.range(7)},
+        dataset_config=train.DataConfig(datasets_to_split=["train"]),
+    )
+    rows = result.rank_metrics().to_dict("records")
+    assert sorted(each for row in rows for each in row["rows"]) == list(range(100))
+    assert [len(row["rows"]) for row in rows] == [50, 50]
+    assert [row["test"] for row in rows] == [7, 7]
+
+
+def test_workers_can_wait_for_and_hear_each_other(fit: Fit) -> None:
+    def function() -> None:
+        rank = train.get_context().get_world_rank()
+        barrier()
+        told = broadcast_from_rank_zero({"from": rank})
+        barrier()
+        train.report({"told": told["from"]})
+
+    assert list(fit(function).rank_metrics()["told"]) == [0, 0]
+
+
+def test_a_worker_can_ask_for_all_checkpoints(fit: Fit) -> None:
+    def function() -> None:
+        for step in range(2):
+            train.report({"step": step}, checkpoint=write_checkpoint(step=str(step)))
+        found = train.get_all_reported_checkpoints()
+        train.report({"found": [each.metrics["step"] for each in found]})
+
+    assert fit(function, 1).metrics == {"found": [0, 1]}
+
+
+def test_callbacks_are_told(fit: Fit, run_config: Callable[..., RunConfig]) -> None:
+    class Notes(UserCallback):
+        def __init__(self) -> None:
+            self.reports: list[Any] = []
+
+        def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+            self.reports.append((metrics, checkpoint is not None))
+
+    def function() -> None:
+        rank = train.get_context().get_world_rank()
+        train.report({"rank": rank})
+        train.report({"rank": rank}, checkpoint=write_checkpoint(a="b"))
+
+    notes = Notes()
+    fit(function, run=run_config(callbacks=[notes]))
+    both = [{"rank": 0}, {"rank": 1}]
+    assert notes.reports == [(both, False), (both, True)]
+
+
+def test_metadata_is_noted_on_checkpoints(fit: Fit) -> None:
+    def function() -> None:
+        metadata = train.get_context().get_metadata()
+        train.report({}, checkpoint=write_checkpoint(license=metadata["license"]))
+
+    result = fit(function, metadata={"license": "mine"})
+    assert result.checkpoint is not None
+    assert result.checkpoint.get_metadata() == {"license": "mine"}
+
+
+def test_a_function_can_run_in_this_process(fit: Fit) -> None:
+    pids = []
+
+    def function() -> None:
+        pids.append(os.getpid())
+        barrier()
+        ids = [row["id"] for row in train.get_dataset_shard("train").iter_rows()]
+        train.report({"ids": ids}, checkpoint=write_checkpoint(a="b"))
+
+    result = fit(function, 0, datasets={"train": skate.data.range(3)})
+    assert pids == [os.getpid()]
+    assert result.metrics == {"ids": [0, 1, 2]}
+    assert read(result.checkpoint, "a") == "b"
+
+
+def test_reporting_needs_a_run() -> None:
+    with pytest.raises(RuntimeError, match=r"report\(\) works only inside of a training function"):
+        train.report({})
