@@ -346,6 +346,13 @@ ROWS: tuple[Row, ...] = (
         bar=Bar(need=2, dream=0.5, absolute=True),
         alone=True,
     ),
+    Row(
+        name="train_fit",
+        title="train: 50 steps on 2 workers",
+        program="train",
+        unit="s",
+        bar=Bar(need=5, dream=8),
+    ),
     Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
 )
 

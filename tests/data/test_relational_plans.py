@@ -73,6 +73,19 @@ def steps(draw: st.DrawFn, other: Step) -> list[Step]:
     return [*draw(st.lists(many, max_size=3)), draw(last)]
 
 
+def shown(value: Any) -> str:
+    """Return rows as a text, numbers without their last digits: sums are rounded as they are put together."""
+    match value:
+        case float():
+            return f"{value:.12g}"
+        case list():
+            return f"[{', '.join(map(shown, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{key}: {shown(each)}' for key, each in value.items())}}}"
+        case _:
+            return repr(value)
+
+
 def outcome(first: Step, plan: list[Step], context: DataContext) -> tuple[Any, str]:
     """Return the schema and rows that a plan gives, or how it fails; NaN equals NaN there."""
     DataContext._set_current(context)
@@ -81,10 +94,10 @@ def outcome(first: Step, plan: list[Step], context: DataContext) -> tuple[Any, s
         for step in plan:
             dataset = step(dataset)
         if isinstance(dataset, dict):  # one row of all
-            return "one row", repr(dataset)
+            return "one row", shown(dataset)
         tables = list(dataset.iter_batches(batch_size=None, batch_format="pyarrow"))
         schemas = {table.schema.remove_metadata() for table in tables}
-        return schemas, repr([row for table in tables for row in table.to_pylist()])
+        return schemas, shown([row for table in tables for row in table.to_pylist()])
     except Exception as error:  # whatever it is has to be the same in both places
         return type(error).__name__, str(error).splitlines()[0]
     finally:
