@@ -21,9 +21,9 @@ RAY_SOURCES ?=
 
 # The contract once more, on Ray: in a process of its own, which Ray leaves its marks in. A wait inside of Ray is not
 # interrupted by a signal: a test that hangs ends that process, and xdist goes on in another. Ray has races of its own
-# (an actor that was killed may answer for a moment), so that a test which fails there is tried a second time; the
+# (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
 # summary shows it.
-ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 1 --numprocesses 1 --timeout-method thread
+ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
 DATA_ON_RAY := $(addprefix tests/data/test_,mapping.py relating.py consuming.py splitting.py faults.py)
 ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY)
 QUICK_ON_RAY := $(addprefix tests/contract/test_,tasks.py errors.py) $(addprefix tests/engine/ray/test_,preflight.py connection.py)
