@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,6 +23,7 @@ import skate
 from skate.data import DataContext, FileShuffleConfig, SaveMode
 from skate.data._resuming import locks
 from skate.data._resuming.fingerprints import digest
+from skate.data._resuming.records import Records
 from skate.data.block import BlockMetadata
 from skate.data.datasource import (
     Datasource,
@@ -546,3 +549,19 @@ def test_a_program_that_is_killed_while_workers_work_goes_on(engine: str, tmp_pa
     assert done.returncode == 0, done.stderr
     assert rows_in(out) == [{"id": i, "double": 2 * i, "negative": -i} for i in range(40)]
     assert remembered(out) == ["finished.json", "job.json", "lock"]
+
+
+def test_who_still_writes_when_a_run_ends_does_not_hide_why_it_ended(tmp_path: Path) -> None:
+    class Busy:
+        def __init__(self, code: int) -> None:
+            self.code = code
+
+        def delete_dir(self, path: str) -> None:
+            raise OSError(self.code, "cannot delete", path)
+
+    records = Records(pafs.LocalFileSystem(), str(tmp_path), True)
+    records.filesystem = Busy(errno.ENOTEMPTY)
+    records.leave()
+    records.filesystem = Busy(errno.EPERM)
+    with pytest.raises(OSError, match="cannot delete"):
+        records.leave()

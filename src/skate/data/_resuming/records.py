@@ -9,6 +9,7 @@ program removes those that belong to no committed unit.
 
 from __future__ import annotations
 
+import errno
 import json
 import posixpath
 import uuid
@@ -252,6 +253,11 @@ class Records:
             retrying.call(lambda: self.filesystem.delete_dir(path), f"removing {path}")
         except FileNotFoundError:
             pass  # nobody has written there
+        except OSError as error:
+            # A task that was cancelled may write for a moment longer. Its files count for nothing, and the next start,
+            # or the end of the job, removes them.
+            if error.errno != errno.ENOTEMPTY:
+                raise
 
     def _delete_file(self, path: str) -> None:
         try:
