@@ -24,20 +24,22 @@ RAY_SOURCES ?=
 # (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
 # summary shows it.
 ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
-DATA_ON_RAY := $(addprefix tests/data/test_,mapping.py relating.py consuming.py splitting.py faults.py)
-ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY)
-QUICK_ON_RAY := $(addprefix tests/contract/test_,tasks.py errors.py) $(addprefix tests/engine/ray/test_,preflight.py connection.py)
+DATA_ON_RAY := $(addprefix tests/data/test_,mapping.py relating.py consuming.py splitting.py faults.py groups.py \
+  reading.py stats.py feeding.py random_access.py torch_inference.py resuming.py)
+TRAIN_ON_RAY := $(addprefix tests/train/test_,fitting.py faults.py positions.py torch.py elasticity.py)
+ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY) $(TRAIN_ON_RAY)
 
-# Tests of datasets run in a process of their own too: libraries that they load leave threads behind.
+# Training with each strategy and framework, which takes the time of importing and starting all of them.
+FRAMEWORKS := tests/train/strategies tests/train/frameworks
 
 # Extra arguments for what a target runs: make test ARGS="-k actor -x"
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test ray check format docs bench compat chaos clean
+.PHONY: help setup run test frameworks ray check format docs bench compat chaos clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## build .venv with what tests and benchmarks need
 
@@ -52,12 +54,15 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## the tour: tasks, actors and objects, what each cost, and out/timeline.png
 	$(BIN)/python examples/04_tour.py
 
-test: setup check ## all checks and all tests, on Ray a part of them: `make ray` runs the whole contract there
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),--ignore tests/data)
+# Tests of datasets run in a process of their own: libraries that they load leave threads behind.
+test: setup check ## all checks and all tests, but for those of `make frameworks` and `make ray`
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(addprefix --ignore ,tests/data tests/test_architecture.py $(FRAMEWORKS)))
 	$(if $(ARGS),,$(BIN)/python -m pytest tests/data)
-	$(if $(ARGS),,$(ON_RAY) $(QUICK_ON_RAY))
 
-ray: setup ## the contract of the engines on a Ray cluster of three nodes
+frameworks: setup ## training with DeepSpeed, FSDP2, pipelines, Lightning, transformers, TensorFlow, JAX, XGBoost, …
+	$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
+
+ray: setup ## the contract of the engines, datasets and training on a Ray cluster of three nodes
 	$(ON_RAY) $(ALL_ON_RAY) $(ARGS)
 
 check: setup ## lint, format, types, import direction

@@ -37,6 +37,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.local", "skate._engine.ray"},
     "skate.util": {"skate", "skate.exceptions"},
     "skate.air": CORE,
+    # Older names of training, and callbacks for it, that Ray keeps here.
+    "skate.air.session": {"skate.train"},
+    "skate.air.integrations": CORE | {"skate.air", "skate.train"},
     "skate.data": CORE | {"skate.air"},
     "skate.train": CORE | {"skate.air", "skate.data"},
     "skate.tune": CORE | {"skate.air", "skate.data", "skate.train"},

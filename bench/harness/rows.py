@@ -353,6 +353,22 @@ ROWS: tuple[Row, ...] = (
         unit="s",
         bar=Bar(need=5, dream=8),
     ),
+    Row(
+        name="train_steps",
+        title="train: a step, of torchrun's time",
+        program="train_steps",
+        unit="%",
+        bar=Bar(need=103, dream=100, absolute=True),
+        alone=True,
+    ),
+    Row(
+        name="train_first_step",
+        title="train: fit() to first step, of torchrun's",
+        program="train_steps",
+        unit="%",
+        bar=Bar(need=100, dream=50, absolute=True),
+        alone=True,
+    ),
     Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
 )
 

@@ -27,6 +27,17 @@ def test_a_local_function_travels_by_value() -> None:
     assert loads(dumps(lambda x: x * factor))(2) == 6
 
 
+def test_a_function_that_knows_torch_may_say_ops() -> None:
+    class Library:
+        ops = "its own"
+
+    def function() -> tuple[str, torch.dtype]:
+        return Library.ops, torch.ones(1).dtype
+
+    assert loads(dumps(function))() == ("its own", torch.float32)
+    assert loads(dumps(torch.ops)) is torch.ops
+
+
 def test_an_array_is_not_copied_into_the_stream() -> None:
     payload = serialize(np.zeros(1_000_000))
     assert len(payload.stream) < 1000

@@ -58,6 +58,7 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_cancel.py::test_cancelling_twice_is_the_same_as_once",
         "test_cancel.py::test_a_cancelled_task_is_not_retried",
         "test_cancel.py::test_a_cancelled_task_runs_its_finally_blocks",
+        "test_cancel.py::test_an_import_is_not_left_half_done",
         "test_cancel.py::test_the_worker_of_a_cancelled_task_is_free_again",
         "test_cancel.py::test_force_ends_the_worker",
         "test_cancel.py::test_force_cancels_a_task_that_ignores_interrupts",

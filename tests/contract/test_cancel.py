@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import textwrap
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import skate
 from skate.exceptions import RayTaskError, TaskCancelledError, WorkerCrashedError
-from tests.contract.support import PATIENCE, Log, Signal
+from tests.contract.support import PATIENCE, Log, Signal, eventually
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -166,6 +169,50 @@ def test_the_worker_of_a_cancelled_task_is_free_again() -> None:
     skate.get(started.wait.remote())
     skate.cancel(refs[0])
     assert skate.get(echo.options(num_cpus=4).remote(1)) == 1
+
+
+def test_an_import_is_not_left_half_done(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text(
+        textwrap.dedent(
+            f"""
+            import os, pathlib, signal, sys
+
+            folder = pathlib.Path({str(tmp_path)!r})
+            if hasattr(sys, "slow_to_import_has_begun"):
+                raise ImportError("cannot load module more than once per process")
+            sys.slow_to_import_has_begun = True
+            if not (folder / "process").exists():
+                (folder / "process").write_text(str(os.getpid()))
+                reading, writing = os.pipe()
+                os.set_blocking(writing, False)
+                signal.set_wakeup_fd(writing)
+                (folder / "gate").open("w").close()
+                os.read(reading, 1)  # until the interrupt is here
+                signal.set_wakeup_fd(-1)
+            """
+        )
+    )
+    os.mkfifo(tmp_path / "gate")
+
+    @skate.remote(max_retries=0)
+    def use(folder: str, wait: bool) -> int:
+        import sys
+
+        sys.path.insert(0, folder)
+        import slow_to_import  # type: ignore[import-not-found]
+
+        if wait:
+            sleep_forever()
+        assert slow_to_import.folder.exists()
+        return os.getpid()
+
+    task = use.remote(str(tmp_path), wait=True)
+    (tmp_path / "gate").open().close()  # opens when the import has come to its gate
+    skate.cancel(task)
+    with pytest.raises(TaskCancelledError):
+        skate.get(task)
+    process = int((tmp_path / "process").read_text())
+    eventually(lambda: skate.get(use.remote(str(tmp_path), wait=False)) == process, "the same worker again")
 
 
 def test_force_ends_the_worker() -> None:

@@ -334,3 +334,38 @@ def test_tasks_cannot_start_a_session_of_their_own(fresh: Start) -> None:
 
     assert skate.get(nested.remote()) is True
     assert skate.get(echo.remote(1)) == 1
+
+
+def test_a_program_that_multiprocessing_has_spawned_can_use_its_own_functions(
+    tmp_path: Path, init_arguments: Arguments
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            import multiprocessing
+
+            import skate
+
+
+            def double(x):
+                return 2 * x
+
+
+            def child(number):
+                skate.init(**{init_arguments({})!r})
+                task = skate.remote(lambda x: double(x))
+                try:
+                    return skate.get([task.remote(number), skate.remote(double).remote(number)])
+                finally:
+                    skate.shutdown()
+
+
+            if __name__ == "__main__":
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    print(pool.map(child, [21]))
+            """
+        )
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip().endswith("[[42, 42]]"), done.stderr

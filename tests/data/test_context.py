@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from skate.data import DataContext
+from skate.data import DataContext, ExecutionOptions, ExecutionResources
 from skate.data.context import TRANSIENT_IO_ERRORS, ShuffleStrategy
 from skate.util.annotations import RayDeprecationWarning
 
@@ -26,6 +26,14 @@ def test_setting_what_ray_deprecates_warns(name: str) -> None:
     value = getattr(context, name)
     with pytest.warns(RayDeprecationWarning, match=rf"DataContext\.{name} is deprecated in Ray"):
         setattr(context, name, value)
+
+
+@pytest.mark.parametrize("name", ["exclude_resources", "actor_locality_enabled"])
+def test_setting_options_that_ray_deprecates_warns(name: str) -> None:
+    options = ExecutionOptions()
+    with pytest.warns(RayDeprecationWarning, match=rf"ExecutionOptions\.{name}"):
+        setattr(options, name, None)
+    assert options.exclude_resources == ExecutionResources.zero()
 
 
 def test_copies_do_not_warn_and_are_equal() -> None:

@@ -98,3 +98,19 @@ def test_a_tensor_may_be_written_to_and_the_block_stays_as_it_is(where: str) -> 
     for batch in ds.iter_torch_batches(batch_size=None):
         batch["id"] += 100
     assert [row["id"] for row in ds.take_all()] == [0, 1, 2, 3]
+
+
+def test_tensors_go_to_the_device_of_the_worker() -> None:
+    import torch
+
+    from skate.air import _worker_device
+
+    ds = skate.data.range(4)
+    _worker_device.use(torch.device("meta"))
+    try:
+        [batch] = ds.iter_torch_batches()
+    finally:
+        _worker_device.use(None)
+    assert batch["id"].device.type == "meta"
+    [batch] = ds.iter_torch_batches()
+    assert batch["id"].device.type == "cpu"

@@ -565,3 +565,24 @@ def test_who_still_writes_when_a_run_ends_does_not_hide_why_it_ended(tmp_path: P
     records.filesystem = Busy(errno.EPERM)
     with pytest.raises(OSError, match="cannot delete"):
         records.leave()
+
+
+def test_files_of_a_committed_part_are_not_lost_when_moving_them_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    move = Records.move
+
+    def fails(self: Records, waiting: dict[str, str]) -> None:
+        if any("000002" in name for name in waiting):
+            raise Interrupted
+        move(self, waiting)
+
+    ds = skate.data.range(40, override_num_blocks=4)
+    with monkeypatch.context() as patched:
+        patched.setattr(Records, "move", fails)
+        with pytest.raises(Interrupted):
+            ds.write_parquet(str(out), resume=True)
+    assert [row["id"] for row in rows_in(out)] == list(range(20))
+    ds.write_parquet(str(out), resume=True)
+    assert [row["id"] for row in rows_in(out)] == list(range(40))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skate.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
+from skate.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, _views
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
     Arguments,
@@ -18,6 +18,7 @@ from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used b
     init_arguments,
     shared_session,
 )
+from tests.s3 import bucket, client_libraries, server, store  # noqa: F401
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -25,6 +26,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(
             "engine_name", metafunc.config.getoption("--engine") or ["local"], scope="module"
         )
+
+
+@pytest.fixture(autouse=True)
+def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no curves of the many small runs: it takes longer than they do."""
+    monkeypatch.setenv(_views.SWITCH, "0")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.fs as pafs
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
@@ -63,6 +64,14 @@ def test_notes_are_kept_with_the_files(folder: Path, far_away: Checkpoint) -> No
         checkpoint.set_metadata({"step": 3, "by": "test"})
         checkpoint.update_metadata({"step": 4})
         assert checkpoint.get_metadata() == {"step": 4, "by": "test"}
+
+
+def test_a_checkpoint_may_be_in_a_part_of_a_filesystem(folder: Path) -> None:
+    inside = Checkpoint(folder.name, pafs.SubTreeFileSystem(str(folder.parent), pafs.LocalFileSystem()))
+    inside.set_metadata({"step": 3})
+    assert Checkpoint(folder).get_metadata() == {"step": 3}
+    with inside.as_directory() as there:
+        assert sorted(os.listdir(there)) == sorted(os.listdir(folder))
 
 
 def test_a_checkpoint_travels(folder: Path) -> None:

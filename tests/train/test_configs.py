@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from skate.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from skate.train._configs import STORAGE_VARIABLE
+from skate.train.data_parallel_trainer import DataParallelTrainer
+from skate.util.annotations import RayDeprecationWarning
 
 
 def test_a_worker_has_one_cpu_or_one_gpu() -> None:
@@ -48,12 +52,21 @@ def test_checkpoints_to_keep_must_be_some() -> None:
 
 
 def test_what_has_no_effect_is_said_so() -> None:
-    with pytest.warns(DeprecationWarning, match="verbose"):
+    with pytest.warns(RayDeprecationWarning, match="verbose"):
         RunConfig(verbose=2)
-    with pytest.warns(DeprecationWarning, match="fail_fast"):
+    with pytest.warns(RayDeprecationWarning, match="fail_fast"):
         FailureConfig(fail_fast=True)
-    with pytest.warns(DeprecationWarning, match="checkpoint_frequency"):
-        CheckpointConfig(checkpoint_frequency=3)
+    with pytest.warns(RayDeprecationWarning, match="trainer_resources"):
+        ScalingConfig(trainer_resources={"CPU": 1})
+
+
+def test_a_setting_that_a_training_function_would_have_to_follow_is_refused(tmp_path: Path) -> None:
+    keep = CheckpointConfig(checkpoint_frequency=3, checkpoint_at_end=True)
+    run = RunConfig(storage_path=str(tmp_path), checkpoint_config=keep)
+    with pytest.raises(
+        ValueError, match=r"checkpoint_frequency and checkpoint_at_end .* up to the training function"
+    ):
+        DataParallelTrainer(lambda: None, run_config=run).fit()
 
 
 def test_runs_are_kept_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,11 +128,11 @@ def test_the_best_are_kept(fit: Fit, run_config: Callable[..., RunConfig]) -> No
 
     keep = CheckpointConfig(num_to_keep=2, checkpoint_score_attribute="score")
     result = fit(function, 1, run=run_config(keep=keep))
-    assert [metrics["score"] for _, metrics in result.best_checkpoints or ()] == [9, 2]
+    assert [metrics["score"] for _, metrics in result.best_checkpoints or ()] == [2, 7, 9]
     assert read(result.get_best_checkpoint("score", "max"), "score") == "9"
     assert read(result.checkpoint, "score") == "2"
     folders = sorted(each.name for each in Path(result.path).iterdir() if each.is_dir())
-    assert folders == ["checkpoint_000001", "checkpoint_000004"]
+    assert folders == ["checkpoint_000001", "checkpoint_000003", "checkpoint_000004"]
 
 
 def test_a_run_of_the_same_name_goes_on(fit: Fit, run_config: Callable[..., RunConfig]) -> None:

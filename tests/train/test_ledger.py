@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skate.train._ledger import Completed, Kept, Ledger, best
+from skate.train._ledger import Completed, Kept, Ledger, Status, best
 
 LOSS = {"loss": 1.0}
 
@@ -50,13 +50,13 @@ def test_a_fast_worker_does_not_complete_what_a_slow_one_adds_to() -> None:
 def test_one_worker_may_report_alone() -> None:
     ledger = Ledger(3)
     done: list[Completed] = []
-    for index in range(5):
+    for index in range(2):
         done += ledger.announced(0, {"step": index}, named(index))
         done += ledger.stored(0, index)
-    assert [each.index for each in done] == [0, 1, 2]  # for the last two the others may still come
+    assert not done  # the others may still come
     for rank in (1, 2):
         done += ledger.ended(rank)
-    assert [each.index for each in done] == [0, 1, 2, 3, 4]
+    assert [each.index for each in done] == [0, 1]
     assert all(each.checkpoint is not None for each in done)
 
 
@@ -86,7 +86,43 @@ def test_the_best_are_kept_and_the_latest_to_go_on_from() -> None:
     for index, accuracy in enumerate([0.9, 0.5, 0.7, 0.1]):
         ledger.announced(0, {"accuracy": accuracy}, named(index))
         ledger.stored(0, index)
-    assert [each.metrics["accuracy"] for each in ledger.kept] == [0.9, 0.1]
+    assert [each.metrics["accuracy"] for each in ledger.kept] == [0.9, 0.7, 0.1]
+
+
+def test_a_checkpoint_that_comes_late_is_kept_with_what_the_others_said() -> None:
+    ledger = Ledger(2)
+    for step in range(5):
+        ledger.announced(1, {"step": step}, positions={"train": step})
+    assert ledger.next > 1  # nobody knew yet that the other gives checkpoints
+    assert ledger.announced(0, {"step": 0}) == []
+    assert ledger.announced(0, {"step": 1}, named(1), positions={"train": 10}) == []
+    assert ledger.unfinished == [named(1)]
+    (late,) = ledger.stored(0, 1)
+    assert late.checkpoint is not None
+    assert late.checkpoint.metrics == {"step": 1}
+    assert late.checkpoint.positions == [{"train": 10}, {"train": 1}]
+    assert ledger.kept == [late.checkpoint]
+    assert ledger.unfinished == []
+
+
+def test_a_part_that_comes_late_joins_its_checkpoint() -> None:
+    ledger = Ledger(3)
+    for step in range(5):
+        ledger.announced(2, {"step": step})
+    for rank in (0, 1):
+        ledger.announced(rank, {"rank": rank}, named(0))
+        ledger.stored(rank, 0)
+    assert [each.name for each in ledger.kept] == [named(0)]
+
+
+def test_the_latest_checkpoint_stays_the_latest_when_an_earlier_one_comes_late() -> None:
+    ledger = Ledger(2)
+    for step in range(5):
+        ledger.announced(1, {"step": step}, named(step) if step == 2 else None)
+    ledger.stored(1, 2)
+    ledger.announced(0, {"step": 0}, named(0))
+    ledger.stored(0, 0)
+    assert [each.index for each in ledger.kept] == [0, 2]
 
 
 def test_a_checkpoint_without_a_score_is_the_worst() -> None:
@@ -118,7 +154,7 @@ def stories(draw: Any) -> tuple[int, list[tuple[str, int]]]:
 
 
 @given(stories())
-def test_in_any_order_each_report_is_complete_once_and_in_its_turn(
+def test_in_any_order_each_report_is_complete_in_its_turn_and_perhaps_again_with_a_late_part(
     story: tuple[int, list[tuple[str, int]]],
 ) -> None:
     reports, events = story
@@ -134,6 +170,98 @@ def test_in_any_order_each_report_is_complete_once_and_in_its_turn(
                 stored[rank] += 1
             case _:
                 done += ledger.ended(rank)
-    assert [each.index for each in done] == list(range(reports))
+    assert list(dict.fromkeys(each.index for each in done)) == list(range(reports))
     assert ledger.unfinished == []
     assert [each.index for each in ledger.kept] == list(range(reports))
+
+
+def test_what_waits_to_be_validated_is_not_dropped() -> None:
+    ledger = Ledger(1, keep=1, score="accuracy")
+    for index, accuracy in enumerate([0.2, 0.1, 0.3]):
+        ledger.announced(0, {"accuracy": accuracy}, named(index), validation={})
+        ledger.stored(0, index)
+    assert [each.status for each in ledger.kept] == [Status.PENDING_VALIDATION] * 3
+    assert ledger.validated(1, Status.VALIDATED, {"accuracy": 0.9}) == []
+    assert [each.index for each in ledger.validated(0, Status.VALIDATION_FAILED, {})] == [0]
+    assert ledger.validated(2, Status.VALIDATED, {"accuracy": 0.4}) == []
+    assert [(each.index, each.metrics["accuracy"]) for each in ledger.kept] == [(1, 0.9), (2, 0.4)]
+
+
+def test_the_first_of_several_says_how_to_validate() -> None:
+    ledger = Ledger(3)
+    for rank in (2, 1, 0):
+        ledger.announced(rank, LOSS, named(0), validation={"rank": rank} if rank else None)
+        ledger.stored(rank, 0)
+    assert ledger.kept[0].validation == {"rank": 1}
+
+
+def test_a_part_that_comes_late_and_is_lost_leaves_the_others() -> None:
+    ledger = Ledger(2)
+    for index in range(4):
+        ledger.announced(0, LOSS, named(index))
+        ledger.stored(0, index)
+    assert [each.index for each in ledger.kept] == [0, 1, 2, 3]
+    ledger.announced(1, LOSS, named(0))
+    assert named(0) not in ledger.unfinished
+    (done,) = ledger.stored(1, 0, lost="rank 1: OSError: disk full")
+    assert (done.lost, done.lost_name) == ("rank 1: OSError: disk full", None)
+    assert [each.index for each in ledger.kept] == [0, 1, 2, 3]
+
+
+@st.composite
+def validations(draw: Any) -> tuple[int, list[tuple[str, int]]]:
+    """Checkpoints of one worker, some of which are validated, at any time after they are stored."""
+    count = draw(st.integers(1, 6))
+    wanted = draw(st.sets(st.integers(0, count - 1)))
+    events = [
+        ("reported, to be validated" if index in wanted else "reported", index) for index in range(count)
+    ]
+    for index in sorted(wanted):
+        after = events.index(("reported, to be validated", index)) + 1
+        events.insert(draw(st.integers(after, len(events))), ("validated", index))
+    return draw(st.integers(1, 3)), events
+
+
+@given(validations(), st.lists(st.floats(0, 1), min_size=6, max_size=6))
+def test_whenever_validations_end_the_best_and_the_latest_are_kept(
+    story: tuple[int, list[tuple[str, int]]], scores: list[float]
+) -> None:
+    keep, events = story
+    ledger = Ledger(1, keep=keep, score="score")
+    pending: set[int] = set()
+    gone: list[int] = []
+    for event, index in events:
+        if event == "validated":
+            pending.discard(index)
+            dropped = ledger.validated(index, Status.VALIDATED, {"score": scores[index]})
+        else:
+            validation = {} if event != "reported" else None
+            pending |= {index} if validation is not None else set()
+            ledger.announced(0, {"score": scores[index]}, named(index), validation=validation)
+            (done,) = ledger.stored(0, index)
+            dropped = list(done.dropped)
+        gone += [each.index for each in dropped]
+        here = {each.index for each in ledger.kept}
+        assert pending == {each.index for each in ledger.kept if each.is_pending}
+        assert len(here - pending) <= keep + 1
+    count = sum(event != "validated" for event, _ in events)
+    assert sorted([*gone, *(each.index for each in ledger.kept)]) == list(range(count))
+    assert ledger.kept[-1].index == count - 1
+    assert len(ledger.kept) <= keep + 1
+    assert max(scores[:count]) in [scores[each.index] for each in ledger.kept]
+
+
+def test_a_worker_that_never_reports_is_waited_for_once() -> None:
+    ledger = Ledger(2)
+    done = []
+    for index in range(4):
+        done += ledger.announced(0, {"step": index}, f"checkpoint_{index}")
+        done += ledger.stored(0, index)
+        if index < 2:
+            assert not done
+    assert [each.index for each in done] == [0, 1, 2, 3]
+    assert [each.name for each in ledger.kept] == [f"checkpoint_{index}" for index in range(4)]
+    # One that comes at last adds its part.
+    late = ledger.announced(1, {}, "checkpoint_0") + ledger.stored(1, 0)
+    assert [each.index for each in late] == [0]
+    assert len(ledger.kept) == 4

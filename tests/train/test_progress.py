@@ -9,28 +9,94 @@ import pytest
 from rich.console import Console
 
 from skate.air import _live
+from skate.train import _progress, _rates
 from skate.train._progress import Standing, shown
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the time as the standing sees it, to be set."""
+    now = [100.0]
+    monkeypatch.setattr(_progress.time, "perf_counter", lambda: now[0])
+    return now
 
 
 def printed(lines: Any) -> list[str]:
     out = io.StringIO()
-    Console(file=out, width=100).print(lines)
+    Console(file=out, width=120).print(lines)
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def test_each_worker_has_a_line_with_its_last_report() -> None:
-    standing = Standing("run", state="2 workers train", checkpoint="checkpoint_000003", failures=1)
-    standing.heard(1, {"loss": 0.123456, "note": "a text that is too long for the table"})
-    standing.heard(0, {"loss": 1.0})
-    standing.heard(0, {"loss": 0.5, "tokens": 12})
-    title, head, first, second = printed(standing.lines())
-    assert title.startswith("run: 2 workers train")
-    assert title.endswith("checkpoint: checkpoint_000003  failures: 1")
-    assert head.split() == ["rank", "reports", "reports/s", "loss", "note", "tokens"]
-    assert first.split()[:2] == ["0", "2"]
-    assert first.split()[3:] == ["0.5", "12"]
-    assert second.split()[3] == "0.1235"
-    assert "…" in second
+def trained(clock: list[float], *, ranks: int = 2) -> Standing:
+    """Return a run of eleven reports, one in each half second, that counts steps and tokens."""
+    standing = Standing("run", state="2 workers train")
+    for step in range(11):
+        for rank in range(ranks):
+            metrics = {"step": step, "loss": 1 / (step + 1 + rank), "tokens": step * 4096.0}
+            standing.heard(rank, metrics, rows=step * 8)
+        clock[0] += 0.5
+    return standing
+
+
+def test_one_line_has_the_last_report_and_how_fast_all_workers_are_together(clock: list[float]) -> None:
+    title, head, row = printed(trained(clock).lines())
+    assert title == "run  2 workers train  5s  checkpoint: none yet"
+    assert head.split() == ["reports", "step", "loss", "tokens", "steps/s", "rows/s", "tokens/s"]
+    assert row.split() == ["11", "10", "0.09091", "4.096e+04", "2", "32", "16.4k"]
+
+
+def test_each_worker_has_a_line_when_it_is_asked_for(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(_live.SWITCH, "ranks")
+    _, head, first, second, together = printed(trained(clock).lines())
+    assert head.split()[:3] == ["rank", "reports", "step"]
+    assert first.split()[::3] == ["0", "0.09091", "16"]
+    assert second.split()[::3] == ["1", "0.08333", "16"]
+    assert together.split() == ["all", "2", "32", "16.4k"]
+
+
+def test_the_title_tells_of_checkpoints_and_failures(clock: list[float]) -> None:
+    standing = Standing("run", failures=1, checkpoint="checkpoint_000003")
+    standing.heard(0, {}, storing="checkpoint_000004")
+    clock[0] += 3723
+    title = printed(standing.lines())[0]
+    assert title == (
+        "run  starting  1h 02m  checkpoint: checkpoint_000003, storing checkpoint_000004  failures: 1"
+    )
+    standing.checkpoint, standing.lost = "checkpoint_000004", 2
+    assert "checkpoint: checkpoint_000004, 2 lost" in printed(standing.lines())[0]
+
+
+def test_a_loss_that_is_no_number_is_shown_as_such_and_a_long_text_is_cut(clock: list[float]) -> None:
+    standing = Standing("run")
+    standing.heard(0, {"loss": float("nan"), "note": "a text that is too long for the table"})
+    row = printed(standing.lines())[-1]
+    assert row.split()[1] == "nan"
+    assert row.endswith("a text that is too …")
+
+
+def test_without_counters_the_reports_are_counted(clock: list[float]) -> None:
+    standing = Standing("run")
+    for _ in range(3):
+        standing.heard(0, {"loss": 1.0})
+        clock[0] += 0.25
+    assert printed(standing.lines())[1].split() == ["reports", "loss", "reports/s"]
+    assert printed(standing.lines())[2].split() == ["3", "1", "4"]
+
+
+def test_workers_that_start_again_count_anew(clock: list[float]) -> None:
+    standing = trained(clock, ranks=1)
+    standing.started()
+    standing.heard(0, {"step": 3, "loss": 0.5})
+    assert "steps/s" not in printed(standing.lines())[1]
+
+
+def test_what_goes_down_is_no_counter() -> None:
+    rates = _rates.Rates()
+    for at, tokens in enumerate([512, 480, 300]):
+        rates.heard(float(at), {"tokens": tokens})
+    assert rates.now() == {"reports": 1.0}
 
 
 def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,6 +153,7 @@ def init(
         configure(logging_level, logging_format, None if name == "ray" else logging_config)
     if log_to_driver is None:
         log_to_driver = os.environ.get("SKATE_LOG_TO_DRIVER", os.environ.get("RAY_LOG_TO_DRIVER", "1")) != "0"
+    _send_main_along()
     store = None if object_store_memory is None else int(object_store_memory)
     machine = starting.Machine(num_cpus, num_gpus, resources, labels, store)
     job = starting.Job(namespace, runtime_env, metadata, log_to_driver)
@@ -169,6 +170,15 @@ def init(
         running = starting.local(machine, job, memory=kwargs.get("_memory"), preload=preload)
     engines.adopt(running)
     return _context(running)
+
+
+def _send_main_along() -> None:
+    """Let what the program defines travel by value also where the program runs in a child of `multiprocessing`."""
+    main = sys.modules.get("__mp_main__")
+    if main is not None:
+        import cloudpickle
+
+        cloudpickle.register_pickle_by_value(main)
 
 
 def _ray_is_skate() -> bool:

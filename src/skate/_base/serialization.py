@@ -21,6 +21,8 @@ import struct
 import sys
 import threading
 from collections.abc import Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Protocol
 
 import cloudpickle
@@ -72,6 +74,9 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         if registered is not None:
             return registered(obj)
         if kind.__module__.startswith("torch"):
+            if isinstance(obj, ModuleType) and sys.modules.get(obj.__name__) is obj:
+                # `torch.ops`: a function that knows torch, and says `.ops` of anything, takes it along.
+                return import_module, (obj.__name__,)
             reduced = _reduce_tensor(obj)
             if reduced is not None:
                 return reduced

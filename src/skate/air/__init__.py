@@ -1,3 +1,5 @@
-"""What the libraries above the core share: filesystems, and packages that only some need."""
+"""What the libraries above the core share: settings of runs, filesystems, and packages that only some need."""
 
-__all__: list[str] = []
+from skate.air.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
+
+__all__ = ["CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from typing import Any
 
 
@@ -24,3 +26,20 @@ def load(module: str, for_what: str, package: str | None = None) -> Any:
         if isinstance(error, ModuleNotFoundError) and error.name and module.startswith(error.name):
             raise ImportError(f"{for_what} needs {package}: pip install {package}", name=module) from None
         raise  # it is there, and its own import fails: that is what the user has to see
+
+
+def require(module: str, for_what: str, package: str | None = None) -> None:
+    """See that a module is installed, without importing it: it may take seconds, and be needed elsewhere.
+
+    Args:
+        module: Its import name, of the top level.
+        for_what: The call that needs it, as the user wrote it.
+        package: What to install; the name of the module if not given.
+
+    Raises:
+        ImportError: It is not installed; says what to install.
+    """
+    if module not in sys.modules and importlib.util.find_spec(module) is None:
+        raise ImportError(
+            f"{for_what} needs {package or module}: pip install {package or module}", name=module
+        )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
+
+from skate.util.annotations import RayDeprecationWarning
 
 
 @dataclass
@@ -56,13 +59,20 @@ class ExecutionResources:
         return cls(*(unlimited if amount is None else amount for amount in given))
 
 
+# What Ray warns of when it is set, and what to do instead.
+_DEPRECATED = {
+    "exclude_resources": "set resource_limits to what the plan may use",
+    "actor_locality_enabled": "leave it as it is, it changes nothing",
+}
+
+
 @dataclass
 class ExecutionOptions:
     """How a plan is executed.
 
     Attributes:
-        resource_limits: What a plan may use at most.
-        exclude_resources: What is left to others.
+        resource_limits: What a plan may use at most; no limit if None is given.
+        exclude_resources: What is left to others; nothing if None is given.
         preserve_order: Pass on blocks in the order of their source. Order is kept unless this is set to False.
         locality_with_output: Accepted; on one machine all data are local.
         verbose_progress: Show each step's progress.
@@ -75,6 +85,24 @@ class ExecutionOptions:
     actor_locality_enabled: bool = True
     verbose_progress: bool = False
     label_selector: Any = None
+
+    def __post_init__(self) -> None:
+        if self.resource_limits is None:
+            self.resource_limits = ExecutionResources.for_limits()  # type: ignore[unreachable]  # callers may pass None
+        if self.exclude_resources is None:
+            self.exclude_resources = ExecutionResources.zero()  # type: ignore[unreachable]  # callers may pass None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _DEPRECATED:
+            if name == "exclude_resources" and value is None:
+                value = ExecutionResources.zero()
+            if name in vars(self):  # and not when the options are made
+                warnings.warn(
+                    f"ExecutionOptions.{name} is deprecated in Ray: {_DEPRECATED[name]}",
+                    RayDeprecationWarning,
+                    stacklevel=2,
+                )
+        super().__setattr__(name, value)
 
     def is_resource_limits_default(self) -> bool:
         """Tell whether nothing is limited."""

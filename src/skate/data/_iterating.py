@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from skate.data._block import batcher, batches, rows
 
 T = TypeVar("T")
+_NUMBER = "skate: number of the row"
 
 
 class Again(Generic[T]):
@@ -40,6 +42,7 @@ def each_batch(
     shuffle_seed: int | None,
     prefetch: int,
     finish: Callable[[Any], Any] | None = None,
+    counted: bool = False,
 ) -> Iterator[Any]:
     """Yield batches.
 
@@ -52,7 +55,11 @@ def each_batch(
         shuffle_seed: The same seed gives the same batches.
         prefetch: Batches that a thread prepares ahead.
         finish: What is made of each batch, in that thread.
+        counted: Yield pairs: how many rows the batch is made of, or with a shuffle which ones, and the batch.
     """
+    numbers = counted and shuffle_buffer is not None
+    if numbers:
+        blocks = _numbered(blocks)
     if shuffle_buffer is not None:
         cut = batcher.shuffled_batches(
             blocks, batch_size, shuffle_buffer, seed=shuffle_seed, drop_last=drop_last
@@ -61,12 +68,26 @@ def each_batch(
         cut = batcher.batched(blocks, batch_size, drop_last=drop_last)
 
     def prepared(block: pa.Table) -> Any:
+        rows: Any = block.num_rows
+        if numbers:
+            rows = block.column(_NUMBER).to_numpy()
+            block = block.drop_columns([_NUMBER])
         batch = batches.to_batch(block, batch_format)
-        return batch if finish is None else finish(batch)
+        if finish is not None:
+            batch = finish(batch)
+        return (rows, batch) if counted else batch
 
     if prefetch <= 0:
         return (prepared(block) for block in cut)
     return ahead((prepared(block) for block in cut), prefetch)
+
+
+def _numbered(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield blocks with one more column: the place of each row among all of them."""
+    start = 0
+    for block in blocks:
+        yield block.append_column(_NUMBER, pa.array(np.arange(start, start + block.num_rows)))
+        start += block.num_rows
 
 
 def ahead(values: Iterator[T], count: int) -> Iterator[T]:

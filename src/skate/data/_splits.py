@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 import skate
-from skate.data._exec.exchanges import cut_at
-from skate.data._exec.items import Item, fetched
+from skate.data._block import tables
+from skate.data._dealing import Dealer, remaining, stripe_for
+from skate.data._exec.items import Item
+from skate.data._position import Start, Tracker
 from skate.data._schema import Schema
 from skate.data.context import DataContext
 from skate.data.iterator import DataIterator
@@ -20,13 +25,18 @@ if TYPE_CHECKING:
     from skate.data.dataset import Dataset, MaterializedDataset
 
 _AHEAD = 16  # items that wait for one reader while another is served
+_SLICES = 256  # of one block, for one reader
 
 
 def streaming_split(dataset: Dataset, n: int, *, equal: bool) -> list[DataIterator]:
     """Return iterators over parts of a dataset that are served by one actor."""
-    options = {"max_concurrency": 2 * n + 2, "num_cpus": 0}
+    options = {
+        "max_concurrency": 2 * n + 2,
+        "num_cpus": 0,
+        "runtime_env": {"preload": ["skate.data._preloaded"]},
+    }
     server = skate.remote(Server).options(**options).remote(dataset, n, equal)
-    return [SplitIterator(server, place, n, dataset.context, str(dataset)) for place in range(n)]
+    return [SplitIterator(server, place, n, equal, dataset.context, str(dataset)) for place in range(n)]
 
 
 class Server:
@@ -41,17 +51,22 @@ class Server:
     def __init__(self, dataset: Dataset, n: int, equal: bool) -> None:
         self._dataset = dataset
         self._n = n
-        self._share = _EqualShares(n) if equal else None
         self._equal = equal
         self._changed = threading.Condition()
+        self._start: Start | None = None
         self._epoch = -1
         self._arrived: set[int] = set()
         self._items: Iterator[Item] | None = None
-        self._waiting: list[deque[Item]] = [deque() for _ in range(n)]
+        self._dealer: Dealer[Item] | None = None
+        self._waiting: list[deque[list[Item]]] = [deque() for _ in range(n)]
         self._left: set[int] = set()  # readers that have come to the end, or given up
         self._pulling = False
         self._ended = False
         self._error: BaseException | None = None
+
+    def starts_at(self, start: Start) -> None:
+        """Begin with that pass, and leave out what has been used of it."""
+        self._start, self._epoch = start, start.number - 1
 
     def begin(self, place: int) -> int:
         """Wait until all readers are here, and begin a pass; return its number."""
@@ -67,16 +82,24 @@ class Server:
     def _begin_pass(self) -> None:
         self._arrived.clear()
         self._epoch += 1
-        self._items = self._dataset._items()
-        self._share = _EqualShares(self._n) if self._equal else None
+        self._items = self._items_of(self._epoch)
+        self._dealer = None
         self._waiting = [deque() for _ in range(self._n)]
         self._left = set()
         self._ended = False
         self._error = None
         self._changed.notify_all()
 
-    def next(self, place: int, epoch: int) -> tuple[Any, int, int] | None:
-        """Return the next block of a reader, and which rows of it; None at the end."""
+    def _items_of(self, epoch: int) -> Iterator[Item]:
+        if self._start is None:
+            return self._dataset._items()
+        items = iter(self._dataset._run_again(epoch, self._start.seed))
+        for dealt in self._start.of(epoch):
+            items = remaining(items, dealt)
+        return items
+
+    def next(self, place: int, epoch: int) -> Share | None:
+        """Return the next rows of a reader; None at the end."""
         while True:
             with self._changed:
                 if epoch != self._epoch:
@@ -84,9 +107,9 @@ class Server:
                 if self._error is not None:
                     raise self._error
                 if self._waiting[place]:
-                    item = self._waiting[place].popleft()
+                    items = self._waiting[place].popleft()
                     self._changed.notify_all()
-                    return item.block, item.start, item.rows
+                    return Share.of(items, self._dealer.stripe if self._dealer is not None else 1)
                 if self._ended:
                     self._left.add(place)
                     return None
@@ -111,14 +134,25 @@ class Server:
         with self._changed:
             self._pulling = False
             self._error = error
-            if item is None:
-                self._ended = True
-            elif self._share is not None:
-                for waiting, cuts in zip(self._waiting, self._share.of(item), strict=True):
-                    waiting.extend(cuts)
-            else:
-                self._waiting[place].append(item)
+            if self._equal:
+                self._deal(item)
+            elif item is not None:
+                self._waiting[place].append([item])
+            self._ended = item is None
             self._changed.notify_all()
+
+    def _deal(self, item: Item | None) -> None:
+        """Give everybody its part of an item; after the last one, of what is left."""
+        if self._dealer is None and item is not None and item.rows:
+            self._dealer = Dealer(self._n, stripe_for(item.rows, self._n))
+        if self._dealer is None:
+            return
+        hands: list[list[Item]] = [[] for _ in range(self._n)]
+        for reader, cut in self._dealer.end() if item is None else self._dealer.take(item):
+            hands[reader].append(cut)
+        for place, hand in enumerate(hands):
+            if hand and place not in self._left:
+                self._waiting[place].append(hand)
 
     def give_up(self, place: int, epoch: int) -> None:
         """A reader wants no more of this pass."""
@@ -137,31 +171,38 @@ class Server:
         return self._dataset.stats()
 
 
-class _EqualShares:
-    """Cuts a stream of items so that everybody has the same number of rows; what does not divide stays behind."""
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Rows for one reader.
 
-    def __init__(self, n: int) -> None:
-        self._n = n
-        self._rest: list[Item] = []
+    Attributes:
+        parts: Blocks, and which rows of each: where they start, and how many.
+        stripe: Rows that a reader gets at a time.
+    """
 
-    def of(self, item: Item) -> Sequence[Sequence[Item]]:
-        """Return everybody's share of what has come so far."""
-        items = [*self._rest, item]
-        each = sum(item.rows for item in items) // self._n
-        shares = cut_at(items, [each * (place + 1) for place in range(self._n)] + [1 << 62])
-        self._rest = shares.pop()
-        return shares
+    parts: list[tuple[Any, list[tuple[int, int]]]]
+    stripe: int
+
+    @classmethod
+    def of(cls, items: list[Item], stripe: int) -> Share:
+        """Return these items, those of one block together."""
+        together = groupby(items, key=lambda item: id(item.block))
+        runs = [list(run) for _, run in together]
+        return cls([(run[0].block, [(item.start, item.rows) for item in run]) for run in runs], stripe)
 
 
 class SplitIterator(DataIterator):
     """One reader of a dataset that several processes read together."""
 
-    def __init__(self, server: Any, place: int, n: int, context: DataContext, shown: str) -> None:
+    def __init__(
+        self, server: Any, place: int, n: int, equal: bool, context: DataContext, shown: str
+    ) -> None:
         self._server = server
         self._place = place
         self._n = n
         self._context = context
         self._shown = shown
+        self._goes_on = "together" if equal else None
 
     def _blocks(self) -> Iterator[pa.Table]:
         epoch = skate.get(self._server.begin.remote(self._place))
@@ -169,15 +210,23 @@ class SplitIterator(DataIterator):
         finished = False
         try:
             while True:
-                found = skate.get(following)
-                if found is None:
+                share = skate.get(following)
+                if share is None:
                     finished = True
                     return
                 following = self._server.next.remote(self._place, epoch)  # on its way while this one is used
-                yield _rows_of(*found)
+                if self._tracker is not None:
+                    self._tracker.stripe = share.stripe
+                for block, spans in share.parts:
+                    yield _rows_of(block, spans)
         finally:
             if not finished:
                 self._server.give_up.remote(self._place, epoch)
+
+    def _starts_at(self, start: Start) -> None:
+        if self._place == 0:  # the server is one for all
+            skate.get(self._server.starts_at.remote(start))
+        self._tracker = Tracker(start)
 
     def schema(self) -> Schema | None:
         """Return the columns of the dataset."""
@@ -201,12 +250,15 @@ class SplitIterator(DataIterator):
         """Return a dataset of this reader's rows, which are kept."""
         from skate.data.dataset import materialized
 
-        return materialized(self._blocks(), self._context)
+        return materialized(self._all_blocks(), self._context)
 
     def __repr__(self) -> str:
         return f"StreamSplitDataIterator({self._shown})"
 
 
-def _rows_of(block: Any, start: int, rows: int) -> pa.Table:
+def _rows_of(block: Any, spans: list[tuple[int, int]]) -> pa.Table:
+    """Return those rows of a block: slices of it, unless they are so many that it is better copied."""
     table = block if isinstance(block, pa.Table) else skate.get(block)
-    return fetched(Item(table, rows, 0, table.schema, start, whole=table.num_rows))
+    if len(spans) > _SLICES:
+        return tables.take(table, np.concatenate([np.arange(start, start + rows) for start, rows in spans]))
+    return tables.concat([tables.slice_rows(table, start, start + rows) for start, rows in spans])

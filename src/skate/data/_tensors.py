@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from skate.air import _worker_device
 from skate.air._optional import load
 
 
@@ -93,7 +94,9 @@ def to_tensor(values: np.ndarray[Any, Any], dtype: Any = None, name: str = "") -
 def _device(torch: Any, device: Any) -> Any:
     if device is None:
         return None
-    return torch.device("cpu" if device == "auto" else device)
+    if device == "auto":
+        return _worker_device.current() or torch.device("cpu")
+    return torch.device(device)
 
 
 def _each(torch: Any, tensors: Any, function: Callable[[Any], Any]) -> Any:

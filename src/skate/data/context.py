@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from skate.data._exec_options import ExecutionOptions
+from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
 from skate.util.annotations import RayDeprecationWarning
 
 __all__ = ["DataContext", "ShuffleStrategy"]
@@ -152,7 +153,8 @@ class DataContext:
         retried_io_errors: Parts of the messages of errors that reading and writing is tried again after.
         raise_original_map_exception: Raise what user code raised, and not an error that says where it happened.
         enable_progress_bars: Show progress on a terminal.
-        checkpoint_config: Where a job keeps what it has done.
+        checkpoint_config: By which column, and where, writes note the rows that they have written: a
+            `CheckpointConfig`, or a dict of its arguments.
     """
 
     target_max_block_size: int | None = 32 * MIB
@@ -176,7 +178,7 @@ class DataContext:
     retried_map_errors: list[str] = field(default_factory=list)
     write_file_retry_on_errors: list[str] = field(default_factory=list)
     actor_task_retry_on_errors: bool | list[BaseException] = False
-    checkpoint_config: Any = None
+    checkpoint_config: CheckpointConfig | None = None
     dataset_logger_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -191,7 +193,7 @@ class DataContext:
                 RayDeprecationWarning,
                 stacklevel=2,
             )
-        super().__setattr__(name, value)
+        super().__setattr__(name, config_of(value) if name == "checkpoint_config" else value)
 
     @staticmethod
     def get_current() -> DataContext:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from skate.data import _tensors
 from skate.data._feeding import Feeding
 from skate.data._iterating import Again, changed, each_batch, each_row
+from skate.data._position import Start, Tracker
 
 if TYPE_CHECKING:
     from skate.data._schema import Schema
@@ -23,6 +24,8 @@ __all__ = ["DataIterator"]
 class Iterating(Feeding):
     """The part of a dataset's API, and of an iterator's, that iterates over rows and batches."""
 
+    _tracker: Tracker | None = None  # follows which rows have been used, if somebody wants to know
+
     @abc.abstractmethod
     def _blocks(self) -> Iterator[pa.Table]:
         """Yield the blocks of all rows, once."""
@@ -34,7 +37,10 @@ class Iterating(Feeding):
         >>> [row["id"] for row in skate.data.range(3).iter_rows()]
         [0, 1, 2]
         """
-        return Again(lambda: each_row(self._blocks()))
+        tracker = self._tracker
+        if tracker is None:
+            return Again(lambda: each_row(self._blocks()))
+        return Again(lambda: tracker.follow((1, row) for row in each_row(self._blocks())))
 
     def iter_batches(
         self,
@@ -63,6 +69,7 @@ class Iterating(Feeding):
         [2, 2, 1]
         """
         _check(batch_size, prefetch_batches)
+        tracker = self._tracker
 
         def start() -> Iterator[Any]:
             batches = each_batch(
@@ -74,7 +81,10 @@ class Iterating(Feeding):
                 shuffle_seed=local_shuffle_seed,
                 prefetch=prefetch_batches,
                 finish=_collate_fn,
+                counted=tracker is not None,
             )
+            if tracker is not None:
+                batches = tracker.follow(batches)
             return batches if _finalize_fn is None else changed(batches, _finalize_fn)
 
         return Again(start)
@@ -124,6 +134,9 @@ class DataIterator(Iterating):
     `Dataset.iterator()` and `Dataset.streaming_split()` return these. They can be passed to tasks and actors.
     """
 
+    # Whether `_starts_at` works: "alone", or "together" with the others that share the rows.
+    _goes_on: Literal["alone", "together"] | None = None
+
     @abc.abstractmethod
     def schema(self) -> Schema | None:
         """Return the columns of the dataset."""
@@ -140,7 +153,17 @@ class DataIterator(Iterating):
         """Return a dataset of the rows, which are kept."""
         from skate.data.dataset import materialized
 
-        return materialized(self._blocks(), self.get_context())
+        return materialized(self._all_blocks(), self.get_context())
+
+    def _all_blocks(self) -> Iterator[pa.Table]:
+        """Yield all blocks, as somebody who uses their rows at once."""
+        if self._tracker is None:
+            return self._blocks()
+        return self._tracker.follow((block.num_rows, block) for block in self._blocks())
+
+    def _starts_at(self, start: Start) -> None:
+        """Begin where readers before have stopped, and follow from there which rows are used."""
+        raise NotImplementedError(f"{type(self).__name__} begins at its first row")
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(

@@ -26,6 +26,7 @@ from skate.train._data_config import DataConfig
 from skate.train._errors import ControllerError, TrainingFailedError, WorkerGroupError
 from skate.train._result import Result
 from skate.train._session import CheckpointUploadMode
+from skate.train._validation_config import ValidationConfig, ValidationTaskConfig
 from skate.train.backend import BackendConfig
 
 __all__ = [
@@ -48,6 +49,8 @@ __all__ = [
     "TrainContext",
     "TrainingFailedError",
     "UserCallback",
+    "ValidationConfig",
+    "ValidationTaskConfig",
     "WorkerGroupError",
     "get_all_reported_checkpoints",
     "get_checkpoint",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from skate.air._callbacks import RunCallback
+
 if TYPE_CHECKING:
     from skate.train._checkpoint import Checkpoint
     from skate.train._run_context import RunContext
 
 
-class UserCallback:
+class UserCallback(RunCallback):
     """Is told what happens to a run, in the process that called `fit`.
 
     Derive from it, define what you need, and pass an instance in `RunConfig(callbacks=[…])`. What it raises ends the

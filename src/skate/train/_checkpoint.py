@@ -66,7 +66,7 @@ class Checkpoint:
         A folder that is here already is given as it is: it must not be changed. Another is fetched, and deleted
         after the block.
         """
-        if filesystems.is_local(self.filesystem):
+        if _folders.is_here(self.filesystem):
             if not os.path.isdir(self.path):
                 raise FileNotFoundError(f"the checkpoint's folder is gone: {self.path}")
             yield self.path
@@ -89,7 +89,7 @@ class Checkpoint:
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Note something about the checkpoint, in place of what was noted; it is kept as JSON in its folder."""
         text = json.dumps(metadata)
-        if not filesystems.is_local(self.filesystem):
+        if not _folders.is_here(self.filesystem):
             with self.filesystem.open_output_stream(self._metadata) as stream:
                 stream.write(text.encode())
             return

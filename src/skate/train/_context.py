@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from skate.train import _session
 from skate.train._checkpoint import Checkpoint
+from skate.train._messages import CHECKPOINTS
 from skate.train._session import CheckpointUploadMode
+from skate.train._validation_config import ValidationTaskConfig
 
 if TYPE_CHECKING:
     from skate.data import DataIterator
@@ -75,13 +77,18 @@ class TrainContext:
         return dict(self._session.assignment.metadata)
 
 
+class LocalTrainContext(TrainContext):
+    """The context of a training function that runs in the process that called `fit`, without workers."""
+
+
 def get_context() -> TrainContext:
     """Return where this worker stands in its run.
 
     Raises:
         RuntimeError: This is not a training function.
     """
-    return TrainContext(_session.current("get_context()"))
+    session = _session.current("get_context()")
+    return LocalTrainContext(session) if session.is_local else TrainContext(session)
 
 
 def get_checkpoint() -> Checkpoint | None:
@@ -114,7 +121,7 @@ def report(
     checkpoint_upload_mode: CheckpointUploadMode = CheckpointUploadMode.SYNC,
     delete_local_checkpoint_after_upload: bool | None = None,
     checkpoint_upload_fn: Callable[[Checkpoint, str], Checkpoint] | None = None,
-    validation: Any = False,
+    validation: bool | ValidationTaskConfig = False,
 ) -> None:
     """Tell metrics, and hand over a checkpoint.
 
@@ -136,6 +143,7 @@ def report(
     Raises:
         RuntimeError: This is not a training function.
         TypeError: A metric cannot be serialised.
+        ValueError: A validation is asked for, and there is no checkpoint, or nothing that validates.
     """
     _session.current("report()").report(
         metrics,
@@ -178,6 +186,18 @@ def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
-    """Return all checkpoints of the run that are kept, oldest first."""
-    found = _session.current("get_all_reported_checkpoints()").ask("checkpoints")
-    return [ReportedCheckpoint(checkpoint, metrics) for checkpoint, metrics in found]
+    """Return all checkpoints of the run that are kept, oldest first.
+
+    It waits until the reports that this worker has made are complete: the other workers have made theirs, and all
+    parts of the checkpoints are stored.
+
+    Args:
+        consistency_mode: VALIDATED: wait for the validations too. COMMITTED: do not.
+        timeout_s: Seconds after which what is there is returned; never if None.
+    """
+    validated = consistency_mode is CheckpointConsistencyMode.VALIDATED
+    found = _session.current("get_all_reported_checkpoints()").ask(CHECKPOINTS, (validated, timeout_s))
+    return [
+        ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus(status))
+        for checkpoint, metrics, status in found
+    ]

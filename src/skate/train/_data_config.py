@@ -18,13 +18,19 @@ class DataConfig:
             others, each worker gets all rows.
         execution_options: Settings for all datasets, or for each by name.
         enable_shard_locality: Prefer blocks that are on a worker's node.
+        resumes: Go on with each dataset where the workers stood at the checkpoint that a run goes on from. False begins
+            the pass anew: for a training function that leaves out by itself what it has seen.
     """
+
+    resumes = True
 
     def __init__(
         self,
         datasets_to_split: Literal["all"] | list[str] = "all",
         execution_options: ExecutionOptions | dict[str, ExecutionOptions] | None = None,
         enable_shard_locality: bool = True,
+        *,
+        resumes: bool = True,
     ) -> None:
         if datasets_to_split != "all" and not isinstance(datasets_to_split, list):
             raise TypeError(
@@ -34,6 +40,7 @@ class DataConfig:
         self._split = datasets_to_split
         self._options = execution_options
         self._locality = enable_shard_locality
+        self.resumes = resumes
 
     def configure(
         self,
@@ -62,8 +69,8 @@ class DataConfig:
                 parts = dataset.streaming_split(world_size, equal=True, locality_hints=hints)
             else:
                 parts = [dataset.iterator() for _ in range(world_size)]
-            for share, part in zip(shares, parts, strict=True):
-                share[name] = part
+            for rank, share in enumerate(shares):
+                share[name] = parts[rank]
         return shares
 
     def _with_options(self, name: str, dataset: Dataset) -> Dataset:

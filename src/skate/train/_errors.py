@@ -35,3 +35,7 @@ class ControllerError(TrainingFailedError):
 
     def __reduce__(self) -> tuple[type[ControllerError], tuple[Exception]]:
         return type(self), (self.controller_failure,)
+
+
+class HungWorkerError(RuntimeError):
+    """A worker makes no progress; says where it stands."""

@@ -7,6 +7,11 @@ import os
 import pyarrow.fs as pafs
 
 
+def is_here(filesystem: pafs.FileSystem) -> bool:
+    """Whether a filesystem's paths are those of this machine, for `open` and `os`: a part of a local one has others."""
+    return isinstance(filesystem, pafs.LocalFileSystem)
+
+
 def copy(source: pafs.FileSystem, origin: str, target: pafs.FileSystem, destination: str) -> int:
     """Copy what is in a folder into another, and return the number of bytes.
 
@@ -33,7 +38,7 @@ def delete(filesystem: pafs.FileSystem, path: str) -> None:
 
 def write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
     """Write a small file so that a reader finds the old content or the new, and never a half."""
-    if isinstance(filesystem, pafs.LocalFileSystem):
+    if is_here(filesystem):
         new = f"{path}.new"
         with open(new, "wb") as stream:
             stream.write(content)
@@ -43,6 +48,20 @@ def write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
         return
     with filesystem.open_output_stream(path) as stream:  # an object appears when it is complete
         stream.write(content)
+
+
+def append(path: str, content: bytes) -> None:
+    """Append to a file on this machine: all of it, or nothing if that fails."""
+    before = os.path.getsize(path) if os.path.exists(path) else 0
+    with open(path, "ab", buffering=0) as stream:
+        try:
+            written = 0
+            while written < len(content):
+                written += stream.write(content[written:])
+        except OSError:
+            if os.path.isfile(path):
+                stream.truncate(before)
+            raise
 
 
 def read(filesystem: pafs.FileSystem, path: str) -> bytes | None:

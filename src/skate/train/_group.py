@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 import skate
 from skate.exceptions import GetTimeoutError
 from skate.train._configs import ScalingConfig
-from skate.train._errors import TrainingFailedError
+from skate.train._errors import ControllerError, TrainingFailedError
 from skate.train._session import Assignment, Place
 from skate.train._worker import Whereabouts, Worker
 from skate.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+_ONE_THREAD = "skate._base.one_thread"  # for workers with one CPU: has to be imported before torch
+
 # Of one worker: the training function, the stream of its messages, answers, and what a backend does meanwhile.
 _CALLS_AT_ONCE = 8
+_DYING = 10.0  # seconds that a killed process may take to end
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,21 @@ class Member:
     actor: Any
     whereabouts: Whereabouts
     place: Place
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether its process can be seen from here."""
+        return self.whereabouts.node_id == skate.get_runtime_context().get_node_id()
+
+    @property
+    def process_status(self) -> str | None:
+        """What its process does, in a word of psutil's; None if it cannot be seen from here."""
+        if not self.is_on_this_machine:
+            return None
+        try:
+            return str(psutil.Process(self.whereabouts.pid).status())
+        except psutil.NoSuchProcess:
+            return "gone"
 
     @property
     def shown(self) -> str:
@@ -66,7 +87,9 @@ class WorkerGroup:
         patience: float,
     ) -> None:
         self._group = _placed(scaling, size, patience)
-        environment = {"preload": [__name__, *preload], **(runtime_env or {})}
+        wanted = dict(runtime_env or {})
+        threads = [_ONE_THREAD] if scaling.bundle.get("CPU", 1) <= 1 else []
+        environment = {**wanted, "preload": [*threads, __name__, *preload, *(wanted.get("preload") or ())]}
         try:
             self.members = _ranked(_started(scaling, size, self._group, environment))
         except BaseException:
@@ -124,17 +147,38 @@ class WorkerGroup:
             ]
         )
 
-    def train(self, function: Any, context: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
-        """Start the training function everywhere; return the streams of messages, and references to the calls."""
+    def train(self, function: Any) -> tuple[list[Any], list[Any]]:
+        """Start the training function everywhere; return the streams of messages, and references to the calls.
+
+        Args:
+            function: A reference to it and to what it runs in.
+        """
         streams = [member.actor.messages.options(num_returns="streaming").remote() for member in self.members]
-        calls = [member.actor.run.remote(function, context) for member in self.members]
+        calls = [member.actor.run.remote([function]) for member in self.members]
         return streams, calls
+
+    def rank_of(self, error: Exception) -> int:
+        """Return which worker an error comes from.
+
+        Raises:
+            ControllerError: It is from none of them.
+        """
+        for member in self.members:
+            found = getattr(error, "actor_id", None), getattr(error, "pid", None)
+            if member.actor._actor_id.hex() == found[0] or member.whereabouts.pid == found[1]:
+                return member.place.world_rank
+        raise ControllerError(error) from error
 
     def end(self) -> None:
         """End the workers, whatever they are doing."""
-        for member in getattr(self, "members", ()):
+        members = getattr(self, "members", ())
+        for member in members:
             skate.kill(member.actor)
         remove_placement_group(self._group)
+        # What they were storing is deleted next: none may be alive to add to it.
+        for member in members:
+            if member.is_on_this_machine and member.whereabouts.pid != os.getpid():
+                _wait_for_end(member.whereabouts.pid, _DYING)
 
 
 def _placed(scaling: ScalingConfig, size: int, patience: float) -> PlacementGroup:
@@ -192,6 +236,20 @@ def _ranked(started: list[tuple[Any, Whereabouts]]) -> list[Member]:
         place = Place(rank, len(ordered), same.index(where), len(same), nodes.index(where.node_id))
         members.append(Member(actor, where, place))
     return members
+
+
+def _wait_for_end(pid: int, timeout: float) -> None:
+    """Wait until a process, which is not a child of this one, is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        poller.poll(timeout * 1000)
+    finally:
+        os.close(descriptor)
 
 
 def _shown(resources: Mapping[str, float]) -> str:

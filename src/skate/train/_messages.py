@@ -13,7 +13,9 @@ class Announced:
     metrics: dict[str, Any]
     name: str | None = None
     path: str | None = None
-    validation: Any = False
+    validation: dict[str, Any] | None = None  # settings with which the checkpoint is to be validated
+    positions: dict[str, Any] | None = None  # where the worker stands in its datasets
+    rows: int | None = None  # how many rows of its datasets the worker has read
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,10 @@ class Stored:
 
     index: int
     lost: str | None = None
+
+
+BEGIN = "begin"  # the question whether to begin: the training function is loaded, with all that it imports
+CHECKPOINTS = "checkpoints"  # the question for the checkpoints of the run
 
 
 @dataclass(frozen=True, slots=True)

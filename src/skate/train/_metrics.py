@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import skate.cloudpickle
@@ -10,17 +11,18 @@ import skate.cloudpickle
 def checked(metrics: Any) -> dict[str, Any]:
     """Return metrics as they are told, or say which of them cannot be.
 
-    Tensors and NumPy scalars of one number become that number: whoever drives the run may have neither library, and
-    a tensor on a GPU must not travel.
+    Tensors and NumPy scalars of one number become that number, also inside of dicts: whoever drives the run may have
+    neither library, and a tensor on a GPU must not travel.
 
     Raises:
         TypeError: It is no dict, or a value cannot be serialised; names it.
+        ValueError: It is a torch tensor of more than one number; names it.
     """
     if not isinstance(metrics, dict):
         raise TypeError(
             f"metrics must be a dict of names and values, not {type(metrics).__name__}: report({{'loss': loss}})"
         )
-    plain = {key: _plain(value) for key, value in metrics.items()}
+    plain = {key: _plain(value, str(key)) for key, value in metrics.items()}
     try:
         skate.cloudpickle.dumps(plain)
     except Exception:
@@ -36,11 +38,47 @@ def checked(metrics: Any) -> dict[str, Any]:
     return plain
 
 
-def _plain(value: Any) -> Any:
-    if type(value).__module__.partition(".")[0] not in ("torch", "numpy", "jax", "jaxlib", "tensorflow"):
+def _plain(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(each, f"{name}/{key}") for key, each in value.items()}
+    library = type(value).__module__.partition(".")[0]
+    if library not in ("torch", "numpy", "jax", "jaxlib", "tensorflow"):
         return value
     if getattr(value, "ndim", None) == 0 or getattr(value, "shape", None) == ():
         item = getattr(value, "item", None) or getattr(value, "numpy", None)
         return item() if item is not None else value
-    detach = getattr(value, "detach", None)
-    return detach().cpu() if detach is not None else value
+    if library == "torch" and hasattr(value, "detach"):
+        raise ValueError(
+            f"the metric {name!r} is a tensor of shape {tuple(value.shape)}: report numbers (`loss.item()`), and put "
+            "weights into the checkpoint"
+        )
+    return value
+
+
+def found(metrics: Mapping[str, Any], name: str) -> Any:
+    """Return a metric by its name, or by the names on the way to it: `eval/loss`; None if it is not there.
+
+    >>> found({"eval": {"loss": 0.5}}, "eval/loss")
+    0.5
+    """
+    if name in metrics:
+        return metrics[name]
+    first, _, rest = name.partition("/")
+    inside = metrics.get(first)
+    return found(inside, rest) if rest and isinstance(inside, Mapping) else None
+
+
+def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Return the metrics that are numbers; those inside of dicts with the names of both: `eval/loss`.
+
+    >>> numbers({"loss": 0.5, "eval": {"loss": 1}, "note": "text", "best": True})
+    {'loss': 0.5, 'eval/loss': 1.0}
+    """
+    found: dict[str, float] = {}
+    for key, value in metrics.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found.update(numbers(value, f"{name}/"))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[name] = float(value)
+    return found

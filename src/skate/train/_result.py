@@ -30,7 +30,8 @@ class Result:
         error: What ended the run, if it failed.
         path: The run's folder.
         metrics_dataframe: All reports of that rank, one row for each.
-        best_checkpoints: The checkpoints that are kept, with their metrics, oldest first.
+        best_checkpoints: The checkpoints that are kept, with their metrics: the best last if they are kept by a score,
+            else the latest last.
         return_value: What the training function returned on rank 0.
     """
 
@@ -49,17 +50,12 @@ class Result:
     def of(cls, storage: Storage, record: Record, return_value: Any = None) -> Result:
         """Return the result of a run that is kept."""
         kept = [
-            (
-                Checkpoint(each.path)
-                if each.path
-                else Checkpoint(storage.path_of(each.name), storage.storage_filesystem),
-                each.metrics,
-            )
-            for each in record.kept
+            (_checkpoint(storage, each), each.metrics)
+            for each in sorted(record.kept, key=lambda each: _ledger.worth(each, record.score, record.order))
         ]
         return cls(
             metrics=record.metrics,
-            checkpoint=kept[-1][0] if kept else None,
+            checkpoint=_checkpoint(storage, record.kept[-1]) if record.kept else None,
             error=TrainingFailedError(record.error) if record.error else None,
             path=storage.experiment_fs_path,
             metrics_dataframe=_frame(storage),
@@ -86,7 +82,11 @@ class Result:
         storage = Storage(parent, name, filesystem)
         record = storage.read()
         if record is None:
-            raise RuntimeError(f"no run is kept in {place}: it has no {RECORD}")
+            if filesystem.get_file_info(place).type == pafs.FileType.NotFound:
+                raise RuntimeError(f"Experiment folder {place} doesn't exist: is it the folder of a run?")
+            raise RuntimeError(
+                f"no run is kept in {place}: {RECORD} doesn't exist in it. Give the folder of one run, not of all runs"
+            )
         return cls.of(storage, record)
 
     @property
@@ -117,7 +117,7 @@ class Result:
         found = _ledger.best(kept, metric, mode)
         if found is None:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
-            raise RuntimeError(f"no checkpoint has a metric {metric!r}; they have {known}")
+            raise RuntimeError(f"Invalid metric name {metric!r}: the checkpoints were reported with {known}")
         return self.best_checkpoints[found.index][0]
 
     def rank_metrics(self) -> pd.DataFrame:
@@ -141,6 +141,12 @@ class Result:
             shown.insert(0, f"error={type(self.error).__name__!r}")
         shown.append(f"checkpoint={self.checkpoint!r}")
         return "Result(\n  " + ",\n  ".join(shown) + "\n)"
+
+
+def _checkpoint(storage: Storage, kept: _ledger.Kept) -> Checkpoint:
+    if kept.path:
+        return Checkpoint(kept.path)
+    return Checkpoint(storage.path_of(kept.name), storage.storage_filesystem)
 
 
 def _frame(storage: Storage) -> pd.DataFrame | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from skate.train._configs import RunConfig, ScalingConfig
 from skate.train._data_config import DataConfig
+from skate.train._validation_config import ValidationConfig
 from skate.train.backend import BackendConfig
 
 
@@ -24,6 +25,7 @@ class RunContext:
         datasets: The datasets, by name.
         dataset_config: How they are shared between the workers.
         metadata: What the user wants to be kept with each checkpoint.
+        validation_config: What validates checkpoints.
     """
 
     run_id: str
@@ -34,6 +36,7 @@ class RunContext:
     datasets: Mapping[str, Any] = field(default_factory=dict)
     dataset_config: DataConfig = field(default_factory=DataConfig)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    validation_config: ValidationConfig | None = None
 
     def get_run_config(self) -> RunConfig:
         """Return where the run is kept, and how it deals with failures."""

@@ -12,11 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from skate.air import _filesystems as filesystems
+from skate.train import _folders, _positions
 from skate.train._checkpoint import Checkpoint
 from skate.train._messages import Announced, Asked, Message, Stored
 from skate.train._metrics import checked
 from skate.train._storage import Storage
+from skate.train._validation_config import ValidationTaskConfig, as_wanted
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -52,6 +53,7 @@ class Assignment:
         checkpoint: What it goes on from.
         shards: Its part of each dataset.
         metadata: What to note on each checkpoint.
+        validates: Whether checkpoints can be validated.
     """
 
     place: Place
@@ -60,6 +62,7 @@ class Assignment:
     checkpoint: Checkpoint | None = None
     shards: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    validates: bool = False
 
 
 class Session:
@@ -68,9 +71,13 @@ class Session:
     Args:
         assignment: What the worker was told.
         tell: Takes messages for whoever drives the run.
+        is_local: Whether this is the process that drives the run, and there are no workers.
     """
 
-    def __init__(self, assignment: Assignment, tell: Callable[[Message], None]) -> None:
+    def __init__(
+        self, assignment: Assignment, tell: Callable[[Message], None], *, is_local: bool = False
+    ) -> None:
+        self.is_local = is_local
         self.assignment = assignment
         self.place = assignment.place
         self.storage = assignment.storage
@@ -81,6 +88,7 @@ class Session:
         self._answers: dict[int, Future[Any]] = {}
         self._lock = threading.Lock()
         self._uploads: ThreadPoolExecutor | None = None
+        self._mistake: Exception | None = None  # of the user's, found while a checkpoint was uploaded
 
     def report(
         self,
@@ -90,25 +98,59 @@ class Session:
         mode: CheckpointUploadMode,
         deletes: bool | None,
         upload: Callable[[Checkpoint, str], Checkpoint] | None,
-        validation: Any,
+        validation: bool | ValidationTaskConfig,
     ) -> None:
         """Tell metrics, and store a checkpoint."""
+        self._raise_mistake()
         metrics = checked(metrics)
+        wanted = self._wanted(validation, checkpoint)
+        if deletes is None:
+            deletes = mode._default_delete_local_checkpoint_after_upload()
+        if checkpoint is not None and deletes and mode is not CheckpointUploadMode.NO_UPLOAD:
+            self._keep_from_deleting_the_run(checkpoint)
         with self._lock:
             index = next(self._index)
+            positions, rows = _positions.now(self.assignment.shards), _positions.rows(self.assignment.shards)
             if checkpoint is None:
-                self._tell(Announced(metrics))
+                self._tell(Announced(metrics, positions=positions, rows=rows))
                 return
             name = name or f"checkpoint_{index:06d}"
             path = checkpoint.path if mode is CheckpointUploadMode.NO_UPLOAD else None
-            self._tell(Announced(metrics, name, path, validation))
-        if deletes is None:
-            deletes = mode._default_delete_local_checkpoint_after_upload()
+            self._tell(Announced(metrics, name, path, wanted, positions, rows))
         arguments = (index, checkpoint, name, mode, deletes, upload)
         if mode is CheckpointUploadMode.ASYNC:
             self._uploader().submit(self._store, *arguments)
         else:
             self._store(*arguments)
+            self._raise_mistake()
+
+    def _wanted(
+        self, validation: bool | ValidationTaskConfig, checkpoint: Checkpoint | None
+    ) -> dict[str, Any] | None:
+        """Return how to validate a checkpoint, if that is asked for."""
+        wanted = as_wanted(validation)
+        if wanted is not None and checkpoint is None:
+            raise ValueError(
+                "Validation requires a checkpoint to be provided. Give report() one, or leave out `validation`"
+            )
+        if wanted is not None and not self.assignment.validates:
+            raise ValueError(
+                "`validation_config` was not set on the trainer, but a validation was requested. Give the trainer "
+                "validation_config=ValidationConfig(fn=…)"
+            )
+        return wanted
+
+    def _keep_from_deleting_the_run(self, checkpoint: Checkpoint) -> None:
+        run, folder = self.storage.experiment_fs_path, checkpoint.path.rstrip("/")
+        if checkpoint.filesystem == self.storage.storage_filesystem and f"{run}/".startswith(f"{folder}/"):
+            raise ValueError(
+                f"the checkpoint {folder} would be deleted after its upload, and the run's folder {run} is in it: "
+                "write checkpoints to folders of their own, or report with delete_local_checkpoint_after_upload=False"
+            )
+
+    def _raise_mistake(self) -> None:
+        if self._mistake is not None:
+            raise self._mistake
 
     def _store(
         self,
@@ -117,7 +159,7 @@ class Session:
         name: str,
         mode: CheckpointUploadMode,
         deletes: bool,
-        upload: Callable[[Checkpoint, str], Checkpoint] | None,
+        upload: Callable[[Checkpoint, str], Any] | None,
     ) -> None:
         """Bring this worker's part of a checkpoint to the storage. What fails loses the checkpoint, not the run."""
         try:
@@ -125,6 +167,12 @@ class Session:
                 stored = checkpoint
             elif upload is not None:
                 stored = upload(checkpoint, name)
+                if not isinstance(stored, Checkpoint):
+                    self._mistake = TypeError(
+                        "checkpoint_upload_fn must return a `ray.train.Checkpoint`, the one that it has stored, not "
+                        f"{type(stored).__name__}"
+                    )
+                    raise self._mistake
             else:
                 self.storage.store(name, checkpoint.filesystem, checkpoint.path)
                 stored = Checkpoint(self.storage.path_of(name), self.storage.storage_filesystem)
@@ -135,7 +183,7 @@ class Session:
             return
         self.checkpoint = stored
         self._tell(Stored(index))
-        if deletes and filesystems.is_local(checkpoint.filesystem) and stored.path != checkpoint.path:
+        if deletes and _folders.is_here(checkpoint.filesystem) and stored.path != checkpoint.path:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
 
     def _uploader(self) -> ThreadPoolExecutor:
@@ -148,6 +196,8 @@ class Session:
         """Wait until all checkpoints are stored."""
         if self._uploads is not None:
             self._uploads.shutdown(wait=True)
+            self._uploads = None
+        self._raise_mistake()
 
     # ------------------------------------------------------------ questions
 

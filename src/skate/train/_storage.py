@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
+import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -13,11 +15,12 @@ import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
 from skate.train import _folders
-from skate.train._ledger import Kept
+from skate.train._ledger import Kept, Status
 
 RECORD = "run.json"
 HISTORY = "metrics.jsonl"
 _VERSION = 1
+_CHECKPOINT = re.compile(r"checkpoint_\d{6,}")  # as Skate names them; others are the user's
 
 
 @dataclass
@@ -33,6 +36,9 @@ class Record:
         config: What the training function was given.
         failures: How often workers have failed.
         error: What ended it.
+        starts: The numbers of the reports at which workers were started, the first time and again.
+        score: The metric by which checkpoints are kept, and listed; by age if None.
+        order: Whether the highest ("max") or the lowest ("min") score is best.
     """
 
     run_id: str
@@ -43,6 +49,9 @@ class Record:
     config: Any = None
     failures: int = 0
     error: str | None = None
+    starts: list[int] = field(default_factory=list)
+    score: str | None = None
+    order: str = "max"
 
 
 class Storage:
@@ -67,6 +76,10 @@ class Storage:
     def path_of(self, name: str) -> str:
         """Return the path of something in the run's folder."""
         return posixpath.join(self.experiment_fs_path, name)
+
+    def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
+        """Return where a checkpoint of a name belongs, for a worker that puts it there itself."""
+        return self.path_of(checkpoint_name)
 
     def prepare(self) -> None:
         """Make the folder, and see that it can be written to: before anybody has trained for hours.
@@ -94,6 +107,15 @@ class Storage:
         self.storage_filesystem.create_dir(target, recursive=True)
         _folders.copy(filesystem, folder, self.storage_filesystem, target)
 
+    def drop_strays(self, kept: Iterable[str]) -> None:
+        """Delete what is there of checkpoints that were not complete when a program that trained was killed."""
+        known = set(kept)
+        found = self.storage_filesystem.get_file_info(
+            pafs.FileSelector(self.experiment_fs_path, allow_not_found=True)
+        )
+        names = [posixpath.basename(info.path.rstrip("/")) for info in found]
+        self.drop(name for name in names if _CHECKPOINT.fullmatch(name) and name not in known)
+
     def drop(self, names: Iterable[str]) -> None:
         """Delete checkpoints."""
         for name in names:
@@ -105,7 +127,7 @@ class Storage:
         """Keep the record."""
         text = json.dumps({"version": _VERSION, **asdict(record)}, default=repr, indent=1)
         _folders.write(self.storage_filesystem, self.path_of(RECORD), text.encode())
-        if self._lines and not filesystems.is_local(self.storage_filesystem):
+        if self._lines and not _folders.is_here(self.storage_filesystem):
             # An object store cannot append: the whole history goes there with each record.
             _folders.write(self.storage_filesystem, self.path_of(HISTORY), "".join(self._lines).encode())
 
@@ -124,28 +146,37 @@ class Storage:
             raise ValueError(
                 f"{self.path_of(RECORD)} has version {version}, and this Skate reads up to {_VERSION}: update Skate"
             )
-        fields["kept"] = [Kept(**each) for each in fields["kept"]]
+        fields["kept"] = [
+            Kept(**{**each, "status": Status(each.get("status", Status.COMMITTED))})
+            for each in fields["kept"]
+        ]
         return Record(**fields)
 
     def note(self, index: int, rank: int, metrics: dict[str, Any], time: float) -> None:
-        """Add a worker's report to the history."""
+        """Add a worker's report to the history.
+
+        Raises:
+            OSError: It cannot be written now; it will be with the next.
+        """
         line = json.dumps({"report": index, "rank": rank, "time": time, "metrics": metrics}, default=_plain)
-        if filesystems.is_local(self.storage_filesystem):
-            with open(self.path_of(HISTORY), "a", encoding="utf-8") as stream:
-                stream.write(line + "\n")
-        else:
-            self._lines.append(line + "\n")
+        self._lines.append(line + "\n")
+        if _folders.is_here(self.storage_filesystem):
+            _folders.append(self.path_of(HISTORY), "".join(self._lines).encode())
+            self._lines.clear()
 
     def history(self) -> list[dict[str, Any]]:
         """Return all reports of all workers, in the order in which they came."""
         found = _folders.read(self.storage_filesystem, self.path_of(HISTORY)) or b""
-        return [json.loads(line) for line in found.decode().splitlines()]
+        return [json.loads(line) for line in found.decode().splitlines(keepends=True) if line.endswith("\n")]
 
     def begin_history(self) -> None:
-        """Go on with the history of a run that was here before."""
-        if not filesystems.is_local(self.storage_filesystem):
-            found = _folders.read(self.storage_filesystem, self.path_of(HISTORY)) or b""
-            self._lines = found.decode().splitlines(keepends=True)
+        """Go on with the history of a run that was here before; of a line that was being written, nothing is left."""
+        found = _folders.read(self.storage_filesystem, self.path_of(HISTORY)) or b""
+        whole = found[: found.rfind(b"\n") + 1]
+        if not _folders.is_here(self.storage_filesystem):
+            self._lines = whole.decode().splitlines(keepends=True)
+        elif whole != found:
+            os.truncate(self.path_of(HISTORY), len(whole))
 
 
 def _plain(value: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import socket
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -13,8 +15,10 @@ from typing import Any
 
 import skate
 import skate.util.node
-from skate.train import _session
-from skate.train._messages import Failed, Finished, Message
+from skate.train import _session, _stacks
+from skate.train._messages import BEGIN, Failed, Finished, Message
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,7 @@ class Worker:
         self._said: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._assignment: _session.Assignment | None = None
         self._current: _session.Session | None = None
+        self._thread: int | None = None  # that the training function runs in
 
     def whereabouts(self) -> Whereabouts:
         """Return where this worker runs."""
@@ -59,18 +64,29 @@ class Worker:
         self._current = _session.Session(assignment, self._said.put)
         _session.enter(self._current)
 
-    def run(self, function: Callable[..., Any], context: Callable[[], Any]) -> None:
-        """Run the training function; what comes of it is among the messages."""
+    def run(self, boxed: list[Any]) -> None:
+        """Run the training function; what comes of it is among the messages.
+
+        Args:
+            boxed: A reference to the function and what it runs in, in a list: it is fetched here, so that one that
+                cannot be loaded in this process is a failure like others.
+        """
         session = self._current
         assert session is not None
+        self._thread = threading.get_ident()
         try:
+            function, context = skate.get(boxed[0])
+            # Asked, not told: whoever watches over this worker knows that it has begun, wherever it hangs then.
+            session.ask(BEGIN)
             with context():
                 value = function()
             session.finish()
-            self._said.put(Finished(value))
+            self._said.put(Finished(_returned(value) if session.place.world_rank == 0 else None))
         except BaseException as error:
             self._said.put(Failed(_portable(error), traceback.format_exc(), time.time()))
+            session.finish()  # what was reported before is a checkpoint to go on from
         finally:
+            self._thread = None
             self._said.put(None)
 
     def messages(self) -> Iterator[Message]:
@@ -78,10 +94,29 @@ class Worker:
         while (message := self._said.get()) is not None:
             yield message
 
+    def stand(self) -> _stacks.Stand | None:
+        """Return where the training function is; None if it does not run."""
+        return None if self._thread is None else _stacks.stand(self._thread)
+
     def answer(self, number: int, value: Any) -> None:
         """Hand over the answer to a question that the training function has asked."""
         assert self._current is not None
         self._current.answer(number, value)
+
+
+def _returned(value: Any) -> Any:
+    """Return the training function's value, or None if it cannot be told: for that, the run has not failed."""
+    try:
+        skate.cloudpickle.dumps(value)
+    except Exception as error:
+        log.warning(
+            "the training function returned a %s that cannot be serialised (%s): Result.return_value will be None. "
+            "Return numbers, texts or arrays, and put models into a checkpoint",
+            type(value).__name__,
+            error,
+        )
+        return None
+    return value
 
 
 def _portable(error: BaseException) -> BaseException:

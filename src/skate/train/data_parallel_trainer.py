@@ -14,15 +14,19 @@ from skate.train._checkpoint import Checkpoint
 from skate.train._configs import RunConfig, ScalingConfig
 from skate.train._controller import Controller
 from skate.train._data_config import DataConfig
+from skate.train._logs import RunLog
 from skate.train._result import Result
 from skate.train._run_context import RunContext
 from skate.train._storage import RECORD, Storage
+from skate.train._validation_config import ValidationConfig
 from skate.train.backend import BackendConfig
 
 if TYPE_CHECKING:
     from skate.data import Dataset
 
 __all__ = ["DataParallelTrainer"]
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class DataParallelTrainer:
@@ -39,6 +43,7 @@ class DataParallelTrainer:
         dataset_config: How they are shared.
         metadata: What is noted on each checkpoint.
         resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
+        validation_config: What validates checkpoints that are reported with `validation=True`.
 
     Example:
         >>> import tempfile
@@ -55,6 +60,8 @@ class DataParallelTrainer:
         {'loss': 0.25}
     """
 
+    _keeps_checkpoints = False  # by itself, because it trains without a function of the user's
+
     def __init__(
         self,
         train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
@@ -67,6 +74,7 @@ class DataParallelTrainer:
         dataset_config: DataConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
+        validation_config: ValidationConfig | None = None,
     ) -> None:
         self._function = _bound(train_loop_per_worker, train_loop_config)
         self.train_loop_config = train_loop_config
@@ -77,6 +85,7 @@ class DataParallelTrainer:
         self.dataset_config = dataset_config or DataConfig()
         self.metadata = dict(metadata or {})
         self.resume_from_checkpoint = resume_from_checkpoint
+        self.validation_config = validation_config
 
     def fit(self) -> Result:
         """Train, and return what came of it.
@@ -84,7 +93,15 @@ class DataParallelTrainer:
         Raises:
             TrainingFailedError: Workers failed more often than `FailureConfig.max_failures`, or could not be started.
             OSError: The run's folder cannot be written to.
+            ValueError: The settings ask the trainer to keep checkpoints, and it runs a training function, which does.
+            TypeError: The training function cannot be serialised.
         """
+        keep = self.run_config.checkpoint_config
+        if keep is not None and keep.asked_of_trainer and not self._keeps_checkpoints:
+            raise ValueError(
+                f"{' and '.join(keep.asked_of_trainer)} of CheckpointConfig cannot be met: when to keep one is "
+                "up to the training function, which hands them to report(…, checkpoint=…). Take it out"
+            )
         context = RunContext(
             uuid.uuid4().hex,
             self.run_config,
@@ -94,6 +111,7 @@ class DataParallelTrainer:
             self.datasets,
             self.dataset_config,
             self.metadata,
+            self.validation_config,
         )
         config = self.run_config
         assert config.storage_path is not None
@@ -101,7 +119,17 @@ class DataParallelTrainer:
         storage = Storage(config.storage_path, config.name, config.storage_filesystem)
         if self.scaling_config.max_workers and not skate.is_initialized():
             skate.init()
-        return Controller(context, self._function, storage, self.resume_from_checkpoint).run()
+        assert config.logging_config is not None
+        error: BaseException | None = None
+        try:
+            with RunLog(storage, config.logging_config.log_level):
+                return Controller(context, self._function, storage, self.resume_from_checkpoint).run()
+        except BaseException as ended:
+            error = ended
+            raise
+        finally:
+            for callback in config.callbacks or ():
+                callback._run_ended(context, error)
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
@@ -150,13 +178,14 @@ def _bound(function: Callable[..., Any], config: dict[str, Any] | None) -> Calla
     """Return the training function as one that takes nothing."""
     if not callable(function):
         raise TypeError(f"the training function must be callable, not {type(function).__name__}")
-    taken = len(inspect.signature(function).parameters)
-    if taken > 1:
+    parameters = inspect.signature(function).parameters.values()
+    needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _VARIADIC]
+    if len(needed) > 1:
         raise ValueError(
-            f"{getattr(function, '__name__', function)} takes {taken} arguments: a training function takes none, or "
-            "one dict, which is `train_loop_config`"
+            f"{getattr(function, '__name__', function)} takes {len(needed)} arguments ({', '.join(needed)}): a "
+            "training function takes none, or one dict, which is `train_loop_config`"
         )
-    if taken == 0:
+    if all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in parameters):
         return function
     return _WithConfig(function, dict(config or {}))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,66 +22,10 @@ from skate.data._io.text import TextDatasource
 from skate.data.block import BlockAccessor
 from skate.data.datasource import BlockBasedFileDatasink, SaveMode, TaskContext
 from skate.data.expressions import col
-from tests import leaks
-from tests.conftest import LeakWatch
 from tests.data.io.support import read, read_rows, write
 
 pytest.importorskip("moto.server")
 TABLE = pa.table({"n": range(100), "g": ["a", "b"] * 50})
-
-
-@pytest.fixture(scope="module")
-def server(leak_watch: LeakWatch) -> Iterator[str]:
-    """Serve S3 from a process of its own, so that this one holds only the client's sockets."""
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    address = next(line for line in process.stderr if "Running on" in line).split()[-1]
-    drained = threading.Thread(target=process.stderr.read)  # it logs every request
-    drained.start()
-    leak_watch.before = leaks.Snapshot.take()
-    yield address
-    process.terminate()
-    process.wait()
-    drained.join()
-    process.stderr.close()
-
-
-@pytest.fixture
-def bucket(server: str, client_libraries: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name, value in (
-        ("AWS_ACCESS_KEY_ID", "testing"),
-        ("AWS_SECRET_ACCESS_KEY", "testing"),
-        ("AWS_DEFAULT_REGION", "us-east-1"),
-        ("AWS_ENDPOINT_URL", server),
-    ):
-        monkeypatch.setenv(name, value)
-    owner = _filesystem(server, allow_bucket_creation=True, allow_bucket_deletion=True)
-    owner.create_dir("data")
-    yield "s3://data"
-    owner.delete_dir_contents("data")
-    owner.delete_dir("data")
-
-
-def _filesystem(server: str, **options: bool) -> pafs.S3FileSystem:
-    return pafs.S3FileSystem(
-        access_key="testing",
-        secret_key="testing",
-        region="us-east-1",
-        endpoint_override=server,
-        # No second attempts: the server is on this machine, and does not fail by chance.
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1),
-        **options,
-    )
-
-
-@pytest.fixture
-def store(bucket: str, server: str) -> pafs.S3FileSystem:
-    return _filesystem(server)
 
 
 def keys(store: pafs.S3FileSystem) -> list[str]:

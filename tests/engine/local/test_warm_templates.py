@@ -113,3 +113,13 @@ def test_what_is_no_module_is_refused() -> None:
         RuntimeEnv(preload=["a b"])
     with pytest.raises(TypeError, match="preload"):
         RuntimeEnv(preload="torch")
+
+
+def test_a_module_may_reset_the_wake_up_of_signals_in_every_child(modules: Path, session: None) -> None:
+    (modules / "resetting.py").write_text(
+        "import os, signal\nos.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))\n"
+    )
+    actors = [preloading("resetting").remote() for _ in range(2)]
+    parents = {parent for _, parent in skate.get([actor.pids.remote() for actor in actors])}
+    assert len(parents) == 1
+    assert skate.get(actors[0].has.remote("resetting"))

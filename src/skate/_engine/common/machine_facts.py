@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import os
 
+from skate._base.memory import total as memory
 from skate._base.processors import cpus
 
 OBJECT_STORE_SHARE = 0.3  # of memory
 SMALLEST_STORE = 64 << 20
-
-
-def memory() -> int:
-    """Return the bytes of memory that this process may use."""
-    try:
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        total = 8 << 30
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        text = _read(path)
-        if text and text != "max":
-            total = min(total, int(text))
-    return total
 
 
 def store_budget(shm: str) -> int:

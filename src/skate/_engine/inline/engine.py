@@ -26,11 +26,12 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
+from skate._base.memory import total as memory
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.serialization import serialize
 from skate._engine.common import failures
-from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, memory, resources
+from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, resources
 from skate._engine.common.outcomes import ExitRequest, serialize_put
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.inline.actors import Actor, Actors

@@ -9,7 +9,6 @@ This costs nothing when nobody interrupts.
 from __future__ import annotations
 
 import _thread
-import importlib
 import signal
 import threading
 import time
@@ -18,13 +17,12 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-AGAIN = 0.001  # seconds until the next try
+from skate._engine.common import importing
+
 PATIENCE = 1.0  # seconds after which the interrupt comes first, whatever it breaks
-IMPORTING = 30.0  # the same for a worker that imports: NumPy cannot be imported again after half of an import
 
 _critical: set[CodeType] = set()
 _waiting: set[CodeType] = set()
-_imports: CodeType = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
 
 def critical(*functions: Any) -> None:
@@ -42,14 +40,6 @@ def _is_critical(frame: FrameType | None) -> bool:
         if frame.f_code in _waiting:
             return False
         if frame.f_code in _critical:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code is _imports:
             return True
         frame = frame.f_back
     return False
@@ -88,8 +78,8 @@ class Interrupts:
         """Handle the signal now, or see to it that it comes again."""
         now = time.monotonic()
         patience = PATIENCE if _is_critical(frame) else 0.0
-        if self._spare_imports and _is_importing(frame):
-            patience = IMPORTING
+        if self._spare_imports and importing.is_importing(frame):
+            patience = importing.PATIENCE
         if now - (self._since or now) < patience:
             self._since = self._since or now
             try:
@@ -102,7 +92,7 @@ class Interrupts:
 
 
 def _send_again(number: int) -> None:
-    time.sleep(AGAIN)
+    time.sleep(importing.AGAIN)
     signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 

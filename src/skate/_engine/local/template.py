@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from skate._engine.local.descendants import adopt_orphans, die_with_parent, end_descendants, survive_parent
 from skate._engine.local.session import Session
@@ -122,35 +122,50 @@ def _load_api() -> None:
         getattr(package, name)
 
 
-def _wake_on_child() -> int:
-    """Return a descriptor that can be read when a child has ended."""
-    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+class _Wake(NamedTuple):
+    """A pipe that can be read when a child has ended."""
+
+    read: int
+    write: int
+
+    def close(self) -> None:
+        """Leave it to the process that this one was forked from.
+
+        A module may have done half of it: asyncio resets the descriptor in every child, from Python 3.12 on.
+        """
+        signal.set_wakeup_fd(-1)
+        os.close(self.read)
+        os.close(self.write)
+
+
+def _wake_on_child() -> _Wake:
+    wake = _Wake(*os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
+    signal.set_wakeup_fd(wake.write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return wake_read
+    return wake
 
 
-def _fork_on_request(sock: socket.socket, wake: int, worker_main: Any, *, is_warm: bool = False) -> NoReturn:
+def _fork_on_request(
+    sock: socket.socket, wake: _Wake, worker_main: Any, *, is_warm: bool = False
+) -> NoReturn:
     import select
 
     poller = select.poll()
     poller.register(sock, select.POLLIN)
-    poller.register(wake, select.POLLIN)
+    poller.register(wake.read, select.POLLIN)
 
     def fork(request: Request, descriptors: list[int]) -> None:
         me = os.getpid()
         pid = os.fork()
         if pid == 0:
-            os.close(signal.set_wakeup_fd(-1))
-            os.close(wake)
+            wake.close()
             sock.close()
             warm.leave()
             _become_worker(worker_main, request, descriptors, me)
         sock.send(pack(["started", request["number"], pid]))
 
     def become_warm(modules: Modules, its: socket.socket) -> NoReturn:
-        os.close(signal.set_wakeup_fd(-1))
-        os.close(wake)
+        wake.close()
         sock.close()
         _serve_warm(modules, its, worker_main, parent)
 
@@ -166,8 +181,8 @@ def _fork_on_request(sock: socket.socket, wake: int, worker_main: Any, *, is_war
             gc.freeze()
             continue
         for descriptor, _ in ready:
-            if descriptor == wake:
-                _drain(wake)
+            if descriptor == wake.read:
+                _drain(wake.read)
                 _report(sock)
                 continue
             if descriptor in warm:

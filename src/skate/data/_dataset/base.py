@@ -64,5 +64,10 @@ class Plan:
     def _items(self) -> Iterator[Item]:
         return iter(self._run())
 
+    def _run_again(self, number: int, seed: int) -> Execution:
+        """Return the run of that number, which is the same each time for the same seed."""
+        self._last = Execution(self._node, self._context, self._name, number, seed)
+        return self._last
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}

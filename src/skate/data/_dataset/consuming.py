@@ -9,8 +9,10 @@ import pyarrow as pa
 
 from skate.data._block import batches, rows, schemas, tables
 from skate.data._dataset.base import Plan
-from skate.data._exec.items import stored
+from skate.data._dealing import remaining
+from skate.data._exec.items import fetched, stored
 from skate.data._plan import estimates, nodes
+from skate.data._position import Start, Tracker
 from skate.data._schema import Schema
 from skate.data.iterator import DataIterator, Iterating
 
@@ -163,11 +165,23 @@ def _known_schema(node: nodes.Node) -> pa.Schema | None:
 class WholeIterator(DataIterator):
     """Iterates over all of a dataset."""
 
+    _goes_on = "alone"
+
     def __init__(self, dataset: Any) -> None:
         self._dataset: Dataset = dataset
 
     def _blocks(self) -> Iterator[pa.Table]:
-        return self._dataset._tables()
+        if self._tracker is None:
+            yield from self._dataset._tables()
+            return
+        start, number = self._tracker.start, self._tracker.number
+        items = iter(self._dataset._run_again(number, start.seed))
+        for dealt in start.of(number):
+            items = remaining(items, dealt)
+        yield from map(fetched, items)
+
+    def _starts_at(self, start: Start) -> None:
+        self._tracker = Tracker(start)
 
     def schema(self) -> Schema | None:
         """Return the columns of the dataset."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
 from skate.data._exec.writing import result_of
 from skate.data._plan import nodes
+from skate.data.checkpoint.interfaces import InvalidCheckpointingOperators
 from skate.data.datasource import Datasink, SaveMode
+
+if TYPE_CHECKING:
+    from skate.data._checkpointing.write import CheckpointedWrite
 
 
 class WritingTables(Plan):
@@ -35,12 +39,19 @@ class WritingTables(Plan):
 
         Raises:
             ResumeError: The sink or the plan cannot be resumed, or the folder is another program's.
+            InvalidCheckpointingOperators: `DataContext.checkpoint_config` is set, and ids cannot tell which rows of the
+                plan, or of the sink, are done.
         """
         compute = compute_of(False, None, concurrency, ray_remote_args or {})
         if not datasink.supports_distributed_writes:
             compute = compute_of(False, None, 1, ray_remote_args or {})
         node = nodes.Write(self._node, datasink, uuid.uuid4().hex, compute)
-        write = self._resumable(node) if resume else lambda: result_of(list(self._tables(node)))
+        checkpointed = self._checkpointed(node, resume)
+        write: Callable[[], Any] = lambda: result_of(list(self._tables(node)))  # noqa: E731
+        if resume:
+            write = self._resumable(node)
+        elif checkpointed is not None:
+            write = checkpointed
         schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]
         datasink.on_write_start(None if schema is None else schema.base_schema)
         try:
@@ -50,6 +61,21 @@ class WritingTables(Plan):
             raise
         if result is not None:
             datasink.on_write_complete(result)
+        if checkpointed is not None:
+            checkpointed.finish()
+
+    def _checkpointed(self, node: nodes.Write, resume: bool) -> CheckpointedWrite | None:
+        config = self._context.checkpoint_config
+        if config is None:
+            return None
+        if resume:
+            raise InvalidCheckpointingOperators(
+                "resume=True and DataContext.checkpoint_config are two ways to go on with a write: leave out resume, "
+                "to note ids, or set checkpoint_config = None"
+            )
+        from skate.data._checkpointing.write import CheckpointedWrite
+
+        return CheckpointedWrite(node, config, self._run)
 
     def _resumable(self, node: nodes.Write) -> Callable[[], Any]:
         from skate.data._resuming.job import ResumableWrite

@@ -21,6 +21,7 @@ from skate.data._exec.runner import OnWorkers
 from skate.data._exec.stats import OperatorStats
 from skate.data._exec.tasks import Task
 from skate.data._exec.threads import OnThreads
+from skate.data._exec.waiting import Waiting
 from skate.data._plan import estimates, nodes, relational
 from skate.data._plan.optimizer import optimized
 from skate.data._plan.planner import Planner
@@ -41,6 +42,7 @@ class Execution:
         context: The settings of the dataset.
         name: What the dataset is called.
         runs_before: How often the dataset has been run: a seed may give other values each time.
+        seed: Decides all that is random and has no seed of its own, together with `runs_before`; None is chance.
 
     Attributes:
         stats: What each operator has done, by its name, upstream first.
@@ -48,11 +50,17 @@ class Execution:
     """
 
     def __init__(
-        self, node: nodes.Node, context: DataContext, name: str | None = None, runs_before: int = 0
+        self,
+        node: nodes.Node,
+        context: DataContext,
+        name: str | None = None,
+        runs_before: int = 0,
+        seed: int | None = None,
     ) -> None:
         self.context = context
         self.name = name
         self._runs_before = runs_before
+        self._seed = seed
         self.plan = optimized(node)
         self.stats: dict[Operator, OperatorStats] = {}
         self.dead_letters: list[Item] = []
@@ -60,6 +68,7 @@ class Execution:
         self.ended: float | None = None
         self.waited = 0.0  # how long the consumer has waited for items
         self._driver: InProcess | OnThreads | OnWorkers | None = None
+        self._waiting: Waiting | None = None
 
     def __iter__(self) -> Iterator[Item]:
         self.begun = time.perf_counter()
@@ -78,6 +87,8 @@ class Execution:
         finally:
             if progress is not None:
                 progress.stop()
+            if self._waiting is not None:
+                self._waiting.note()
             self.close()
             self.ended = time.perf_counter()
 
@@ -107,9 +118,10 @@ class Execution:
         limits = _limits(self.context, cpus, here)
         plan = relational.with_fast_readers(self.plan) if threads else self.plan
         store = None if here or threads else _store()
-        root = Planner(self.context, cpus, self._runs_before, store).plan(plan)
+        root = Planner(self.context, cpus, self._runs_before, store, self._seed).plan(plan)
         flow = Flow(root, limits, self.context.target_max_block_size or 32 * 1024 * 1024)
         self.stats = {operator: OperatorStats(operator.name) for operator in reversed(flow.operators)}
+        self._waiting = Waiting(flow, self.stats)
         if here:
             self._driver = InProcess(flow, self._made)
         elif threads:

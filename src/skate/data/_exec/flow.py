@@ -13,7 +13,8 @@ block as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import enum
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,8 +65,22 @@ class StopActor:
 Instruction = Start | Resume | Cancel | StartActor | StopActor
 
 
+class Standing(enum.Enum):
+    """What an operator does, or waits for."""
+
+    WORKS = enum.auto()
+    WAITS_FOR_INPUT = enum.auto()
+    WAITS_FOR_OUTPUT = enum.auto()  # it could make more, and nobody takes what there is
+    WAITS_FOR_PROCESSOR = enum.auto()
+    FINISHED = enum.auto()
+
+
 class Flow:
-    """A plan that runs."""
+    """A plan that runs.
+
+    Attributes:
+        on_change: Called when something has happened, and everything that follows from it is decided.
+    """
 
     def __init__(self, root: Operator, limits: Limits, block_size: int = 0) -> None:
         self.root = root
@@ -77,6 +92,7 @@ class Flow:
         self._shares = shares(root)
         self._told_closed: set[tuple[int, int]] = set()
         self._stopped: set[Operator] = set()
+        self.on_change: Callable[[], None] | None = None
 
     # ------------------------------------------------------------ events
 
@@ -152,6 +168,17 @@ class Flow:
         most = self.limits.memory
         return most is not None and self.used + sum(self.memory_of.values()) > most
 
+    def standing(self, operator: Operator) -> Standing:
+        """Return what an operator does now, or waits for."""
+        if operator.finished or operator in self._stopped:
+            return Standing.FINISHED
+        if _goes_on(operator):
+            return Standing.WORKS
+        if not any(task.paused for task in operator.running) and not operator.has_task():
+            return Standing.WAITS_FOR_INPUT
+        has_processor = self._has_processor(operator)
+        return Standing.WAITS_FOR_OUTPUT if has_processor else Standing.WAITS_FOR_PROCESSOR
+
     def _goes_on(self) -> bool:
         """Tell whether something is on its way to the consumer."""
         return bool(self.root.ready) or any(map(_goes_on, self.operators))
@@ -168,6 +195,8 @@ class Flow:
                 instructions.append(Start(self._begun(operator)))
         if not self._goes_on():
             instructions.extend(self._get_on())
+        if self.on_change is not None:
+            self.on_change()
         return instructions
 
     def _resumed(self, operator: Operator) -> Iterator[Instruction]:

@@ -107,13 +107,21 @@ class Operator:
 
 
 class Values(Operator):
-    """Blocks that are there already."""
+    """Blocks that are there already.
+
+    Attributes:
+        blocks: How many there were.
+        rows: How many rows they had together.
+    """
 
     def __init__(self, name: str, items: Iterable[Item]) -> None:
         super().__init__(name)
+        self.blocks = self.rows = 0
         for item in items:
             self._pass_on(item)
             self.ready_bytes -= item.bytes  # they exist whether the plan runs or not
+            self.blocks += 1
+            self.rows += item.rows
         self.finished = True
 
     def take(self) -> Item:

@@ -15,6 +15,9 @@ class OperatorStats:
 
     Attributes:
         seconds: Time of all tasks together, of which `user_seconds` in functions that the user wrote.
+        input_seconds: Time in which nothing ran because there were no rows to work on.
+        output_seconds: The same, because nobody had taken what was made.
+        processor_seconds: The same, because other operators had all processors.
         failed_rows: Rows for which user code has failed, and that were left out.
         errored_blocks: Tasks that have failed, and whose last block was left out.
     """
@@ -26,6 +29,9 @@ class OperatorStats:
     bytes: int = 0
     seconds: float = 0.0
     user_seconds: float = 0.0
+    input_seconds: float = 0.0
+    output_seconds: float = 0.0
+    processor_seconds: float = 0.0
     failed_rows: int = 0
     errored_blocks: int = 0
     largest_memory: int = 0

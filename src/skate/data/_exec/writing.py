@@ -37,6 +37,11 @@ class Writing:
         """What it is called in plans and statistics."""
         return self.title
 
+    @property
+    def commits_parts(self) -> bool:
+        """Whether what is written counts as soon as its task has reported, in whatever order that is."""
+        return self.in_units or getattr(self.sink, "commits_parts", False)
+
     def prepare(self) -> None:
         """Set up nothing."""
 

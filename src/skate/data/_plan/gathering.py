@@ -38,13 +38,13 @@ def operator(node: nodes.Node, inputs: list[Operator], planner: Planner) -> Oper
         case nodes.Sort():
             exchange = _sorting(node, sizes, Whole(node.title, partial(_sort, _by(node)), size))
         case nodes.Shuffle():
-            seed = _drawn(node.seed, planner.runs_before)
+            seed = _drawn(node.seed, planner)
             cut = Whole(node.title, partial(_random_parts, seed))
             exchange = exchanges.at_random(cut, Whole(node.title, partial(_permute, seed), size), sizes)
         case nodes.ShuffleBlocks():
-            exchange = _block_shuffle(_drawn(node.seed, planner.runs_before))
+            exchange = _block_shuffle(_drawn(node.seed, planner))
         case nodes.Repartition():
-            exchange = _repartitioning(node, sizes)
+            exchange = _repartitioning(node, sizes, planner)
         case nodes.Aggregate():
             exchange = _aggregating(node, sizes, size, context)
         case nodes.MapGroups():
@@ -130,11 +130,11 @@ def _sort(by: By, blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
 # ------------------------------------------------------------ shuffling, cutting, joining blocks
 
 
-def _drawn(config: RandomSeedConfig, runs_before: int) -> int:
+def _drawn(config: RandomSeedConfig, planner: Planner) -> int:
     """Return the seed of this run."""
     if config.seed is None:
-        return random.getrandbits(63)
-    return config.seed + (runs_before << 32 if config.reseed_after_execution else 0)
+        return planner.draw()
+    return config.seed + (planner.runs_before << 32 if config.reseed_after_execution else 0)
 
 
 def _random_parts(seed: int, blocks: Sequence[pa.Table], argument: tuple[int, int]) -> Iterator[pa.Table]:
@@ -161,7 +161,9 @@ def _block_shuffle(seed: int) -> Callable[[list[Item]], Exchange]:
     return exchange
 
 
-def _repartitioning(node: nodes.Repartition, sizes: Sizes) -> Callable[[list[Item]], Exchange]:
+def _repartitioning(
+    node: nodes.Repartition, sizes: Sizes, planner: Planner
+) -> Callable[[list[Item]], Exchange]:
     join = Whole(node.title, exchanges.concatenated)
     if node.keys:
         finish = (
@@ -170,7 +172,7 @@ def _repartitioning(node: nodes.Repartition, sizes: Sizes) -> Callable[[list[Ite
         cut = Whole(node.title, partial(_hash_parts, node.keys))
         return exchanges.by_hash([cut], finish, sizes, exactly=node.blocks)
     if node.shuffle:
-        seed = random.getrandbits(63)
+        seed = planner.draw()
         cut = Whole(node.title, partial(_random_parts, seed))
         shuffle = exchanges.at_random(cut, Whole(node.title, partial(_permute, seed)), sizes)
         return _then(shuffle, exchanges.by_position(node.blocks, join))

@@ -105,9 +105,9 @@ class Stage:
 
     @property
     def _in_order(self) -> bool:
-        # What a write that can be resumed has written is committed as soon as it is.
+        # What a write that can be gone on with has written is committed as soon as it is.
         last = self._transforms[-1] if self._transforms else None
-        return self._planner.in_order and not (isinstance(last, Writing) and last.in_units)
+        return self._planner.in_order and not (isinstance(last, Writing) and last.commits_parts)
 
     def _pool(self, step: Step, compute: Compute, context: DataContext) -> Pool | None:
         if compute.actors is None:
@@ -140,14 +140,21 @@ class Planner:
         cpus: How many processors there are to use.
         runs_before: How often the dataset has been run.
         store: Bytes of the object store that tasks share; None where they share the memory of this process.
+        seed: Decides all that is random and has no seed of its own, together with `runs_before`; None is chance.
     """
 
     def __init__(
-        self, context: DataContext, cpus: float, runs_before: int = 0, store: int | None = None
+        self,
+        context: DataContext,
+        cpus: float,
+        runs_before: int = 0,
+        store: int | None = None,
+        seed: int | None = None,
     ) -> None:
         self.context = context
         self.cpus = cpus
         self.runs_before = runs_before
+        self._dice = random.Random(None if seed is None else f"{seed}/{runs_before}")
         self.in_order = context.execution_options.preserve_order
         self.part_bytes = context.partition_bytes
         if store is not None:
@@ -158,12 +165,17 @@ class Planner:
         """Return the operator that makes the blocks of a node, with those below it."""
         return self._stage(node).done()
 
+    def draw(self) -> int:
+        """Return a seed for something random that has none: planning the same again gives the same."""
+        return self._dice.getrandbits(63)
+
     def parts_of(self, read: nodes.Read) -> list[Any]:
         """Return the parts that a source is read in."""
         wanted = self.wanted_parts(read)
         if isinstance(read.source, FileBasedDatasource):
             settings = self.context.copy()
             settings._execution_idx = self.runs_before  # by which files are shuffled
+            settings._chance = self.draw()  # the same, where the user gave no seed
             return list(read.source.get_read_tasks(wanted, data_context=settings))
         return list(read.source.get_read_tasks(wanted))
 
@@ -263,7 +275,7 @@ def _filter(node: nodes.Filter, planner: Planner) -> Transform:
 
 
 def _evaluation(planner: Planner) -> EvaluationContext:
-    return EvaluationContext(seed=random.getrandbits(63), execution_index=planner.runs_before)
+    return EvaluationContext(seed=planner.draw(), execution_index=planner.runs_before)
 
 
 def _write(node: nodes.Write, _: Planner) -> Transform:

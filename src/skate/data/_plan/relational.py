@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from skate._api.machine import free_memory
 from skate.data._expressions.calls import UDFExpr
 from skate.data._expressions.expr import Expr
 from skate.data._plan import estimates, nodes
@@ -40,7 +41,7 @@ def runs_on_threads(node: nodes.Node, context: DataContext) -> bool:
 
 def most_bytes(context: DataContext) -> int:
     """Return how many bytes the sources of a plan may have that threads of this process run."""
-    limits = [context.relational_plan_bytes, _free_memory() // _SHARE_OF_MEMORY]
+    limits = [context.relational_plan_bytes, free_memory() // _SHARE_OF_MEMORY]
     if context.memory_budget is not None:
         limits.append(context.memory_budget)
     store = context.execution_options.resource_limits.object_store_memory
@@ -59,12 +60,6 @@ def with_fast_readers(node: nodes.Node, gathered: bool = False) -> nodes.Node:
     elif isinstance(node, _GATHERING):
         gathered = True
     return nodes.over(node, partial(with_fast_readers, gathered=gathered))
-
-
-def _free_memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
 
 
 def _is_relational(node: nodes.Node) -> bool:

@@ -52,6 +52,6 @@ def only_here(filesystem: pafs.FileSystem, folder: str, makes_folders: bool = Tr
 
 def _busy(folder: str) -> ResumeError:
     return ResumeError(
-        f"somebody else is writing to {os.path.dirname(folder)} with resume=True at this moment: wait for it to end, "
-        f"or write to another folder"
+        f"somebody else is writing to {os.path.dirname(folder)}, with resume=True or a checkpoint_config, at this "
+        f"moment: wait for it to end, or write to another folder"
     )

@@ -91,17 +91,20 @@ class Records:
         filesystem: Where the write goes.
         path: The folder of the write.
         makes_folders: Whether to make that folder if it is not there.
+        name: What the folder of records is called, in there.
     """
 
     filesystem: pafs.FileSystem
     path: str
     makes_folders: bool = True
+    name: str = FOLDER
     run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
 
     def __post_init__(self) -> None:
-        self.folder = posixpath.join(self.path, FOLDER)
+        self.folder = posixpath.join(self.path, self.name)
         self.waiting = posixpath.join(self.folder, _WAITING + self.run)
         self._moves = not filesystems.commits_on_close(self.filesystem)
+        self._committing = False
 
     # ------------------------------------------------------------ reading
 
@@ -126,7 +129,7 @@ class Records:
 
     def units(self) -> list[UnitRecord]:
         """Return what the committed units have written."""
-        names = [name for name in self._listed("units") if name.endswith(".json") and not _hidden(name)]
+        names = [name for name in self.listed("units") if name.endswith(".json") and not _hidden(name)]
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
             found = list(pool.map(self._get, names))
         return [UnitRecord(**each) for each in found if each is not None]
@@ -146,9 +149,11 @@ class Records:
         missing = [info.path for info in self.filesystem.get_file_info(paths) if not info.is_file]
         if missing:
             raise SystemException(f"{missing[0]} was written and is not there: its rows would be lost")
-        self._flush_folders(self.folder, waiting)
+        self.flush_folders(self.folder, waiting)
+        self._committing = True
         self._put(f"units/{unit.number:06}.json", asdict(unit))
-        self._move(waiting)
+        self.move(waiting)
+        self._committing = False
 
     def finish(self, totals: Totals) -> None:
         """Note that all units are committed; their own records are of no use any more."""
@@ -157,20 +162,20 @@ class Records:
 
     def tidy(self) -> None:
         """Remove what a finished write does not need, if a killed program has left it there."""
-        for name in ("units", *self._waiting_rooms()):
-            self._delete_folder(name)
+        for name in ("units", *self.waiting_rooms()):
+            self.delete_folder(name)
 
     # ------------------------------------------------------------ after a kill
 
     def recover(self, job: str, committed: list[UnitRecord]) -> None:
         """Give the files of committed units their place, and remove those of others."""
         if self._moves:
-            rooms = self._waiting_rooms()
+            rooms = self.waiting_rooms()
             names = {place: name for unit in committed for name, place in unit.files.items()}
-            left = [place for room in rooms for place in self._listed(room) if place in names]
-            self._move({place: names[place] for place in left})
+            left = [place for room in rooms for place in self.listed(room) if place in names]
+            self.move({place: names[place] for place in left})
             for room in rooms:
-                self._delete_folder(room)
+                self.delete_folder(room)
         else:
             self.remove_strays(job, committed)
 
@@ -179,28 +184,29 @@ class Records:
         if self._moves:
             return
         known = {name for unit in committed for name in unit.files}
-        for name in self._listed("", self.path):
+        for name in self.listed("", self.path):
             ours = job in posixpath.basename(name) and not name.startswith(f"{FOLDER}/")
             if ours and name not in known:
-                self._delete_file(posixpath.join(self.path, name))
+                self.delete_file(posixpath.join(self.path, name))
 
     def leave(self) -> None:
-        """Remove what this run has not committed."""
-        if self._moves:
-            self._delete_folder(posixpath.basename(self.waiting))
+        """Remove what this run has not committed; the next one does it, if a commit was interrupted."""
+        if self._moves and not self._committing:
+            self.delete_folder(posixpath.basename(self.waiting))
 
     # ------------------------------------------------------------ files
 
-    def _move(self, waiting: dict[str, str]) -> None:
+    def move(self, waiting: dict[str, str]) -> None:
         """Give files their places, by where they waited."""
         for folder in {posixpath.dirname(name) for name in waiting.values()} - {""}:
             self.filesystem.create_dir(posixpath.join(self.path, folder), recursive=True)
         for place, name in waiting.items():
             source, target = posixpath.join(self.folder, place), posixpath.join(self.path, name)
             retrying.call(lambda s=source, t=target: self.filesystem.move(s, t), f"moving {source}")  # type: ignore[misc]  # a lambda with defaults
-        self._flush_folders(self.path, waiting.values())
+        self.flush_folders(self.path, waiting.values())
 
-    def _flush_folders(self, root: str, names: Iterable[str]) -> None:
+    def flush_folders(self, root: str, names: Iterable[str]) -> None:
+        """Wait until the names of files are on the disk."""
         for folder in {posixpath.dirname(name) for name in names}:
             durability.flush(self.filesystem, posixpath.join(root, folder))
 
@@ -234,12 +240,13 @@ class Records:
 
         return retrying.call(read, f"reading {path}")
 
-    def _waiting_rooms(self) -> list[str]:
+    def waiting_rooms(self) -> list[str]:
+        """Return the folders in which files of this run, and of killed ones, wait."""
         selector = pafs.FileSelector(self.folder, allow_not_found=True)
         found = retrying.call(lambda: self.filesystem.get_file_info(selector), f"listing {self.folder}")
         return [info.base_name for info in found if info.base_name.startswith(_WAITING)]
 
-    def _listed(self, name: str, root: str | None = None) -> list[str]:
+    def listed(self, name: str, root: str | None = None) -> list[str]:
         """Return the files in a folder, and in those inside it, as paths inside the folder of records."""
         root = self.folder if root is None else root
         selector = pafs.FileSelector(posixpath.join(root, name), recursive=True, allow_not_found=True)
@@ -247,7 +254,8 @@ class Records:
         start = root.rstrip("/") + "/"
         return [info.path.removeprefix(start) for info in found if info.type == pafs.FileType.File]
 
-    def _delete_folder(self, name: str) -> None:
+    def delete_folder(self, name: str) -> None:
+        """Remove a folder inside that of records, if it is there."""
         path = posixpath.join(self.folder, name)
         try:
             retrying.call(lambda: self.filesystem.delete_dir(path), f"removing {path}")
@@ -259,7 +267,8 @@ class Records:
             if error.errno != errno.ENOTEMPTY:
                 raise
 
-    def _delete_file(self, path: str) -> None:
+    def delete_file(self, path: str) -> None:
+        """Remove a file, if it is there."""
         try:
             retrying.call(lambda: self.filesystem.delete_file(path), f"removing {path}")
         except FileNotFoundError:

@@ -196,6 +196,8 @@ class FileBasedDatasource(Datasource):
         if self._shuffle is not None:
             config = self._shuffle if isinstance(self._shuffle, FileShuffleConfig) else FileShuffleConfig()
             seed = config.get_seed(getattr(data_context, "_execution_idx", 0))
+            if seed is None:
+                seed = getattr(data_context, "_chance", None)
             random.Random(seed).shuffle(files)
         return files
 

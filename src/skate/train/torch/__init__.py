@@ -1,6 +1,7 @@
 """Training with torch."""
 
 from skate.train.torch.config import TorchConfig
+from skate.train.torch.torch_checkpoint import TorchCheckpoint
 from skate.train.torch.torch_trainer import TorchTrainer
 from skate.train.torch.train_loop_utils import (
     accelerate,
@@ -14,6 +15,7 @@ from skate.train.torch.train_loop_utils import (
 )
 
 __all__ = [
+    "TorchCheckpoint",
     "TorchConfig",
     "TorchTrainer",
     "accelerate",

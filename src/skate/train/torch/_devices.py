@@ -7,6 +7,7 @@ import os
 import torch
 
 import skate
+from skate.air import _worker_device
 from skate.train import _session
 
 
@@ -16,7 +17,9 @@ def get_devices() -> list[torch.device]:
         return [torch.device("cpu")]
     mine = skate.get_runtime_context().get_accelerator_ids().get("GPU", [])
     if not mine:
-        return [torch.device("cuda", 0)] if not _session.is_active() else [torch.device("cpu")]
+        # A worker without a GPU leaves those that it sees to others; a process that is no worker has nobody beside it.
+        is_worker = _session.is_active() and not _session.current("get_device()").is_local
+        return [torch.device("cpu")] if is_worker else [torch.device("cuda", 0)]
     # The worker may see the GPUs of its neighbours too, so that they can copy to each other.
     visible = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     return [torch.device("cuda", visible.index(str(each)) if str(each) in visible else 0) for each in mine]
@@ -36,4 +39,5 @@ def use_device() -> torch.device:
     device = get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    _worker_device.use(device)
     return device

@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
 from skate.train.backend import Backend, BackendConfig
+from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING_DEFAULT
+from skate.train.constants import TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING
 
 if TYPE_CHECKING:
     from skate.train._group import WorkerGroup
 
 __all__ = ["TorchConfig"]
+
+log = logging.getLogger(__name__)
+
+# The first optimizer, and the first model that is wrapped, import torch._dynamo, which takes as long as torch itself.
+_ALWAYS = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
+# Each takes a second or more, which would be lost in every worker, and again after each failure.
+_SOMETIMES = (
+    "torch.distributed.tensor",
+    "torch.distributed.fsdp",
+    "torch.distributed.checkpoint",
+    "torch.distributed.pipelining",
+    "accelerate",
+    "lightning.pytorch",
+    "pytorch_lightning",
+    "transformers.trainer",
+    "skate.train.lightning",
+    "skate.train.huggingface.transformers",
+)
 
 _store: Any = None  # on rank 0: the server that the others meet at, kept for as long as the process lives
 
@@ -49,8 +71,19 @@ class TorchConfig(BackendConfig):
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Modules that every worker needs."""
-        return ("torch", "torch.distributed", "torch.nn.parallel")
+        """Modules that every worker needs, and others that the program has imported: its workers will too."""
+        return (*_ALWAYS, *(name for name in _SOMETIMES if name in sys.modules), *_deepspeed())
+
+
+def _deepspeed() -> tuple[str, ...]:
+    """Name DeepSpeed, and what its first engine imports, if the program has it and there is no GPU.
+
+    It looks for GPUs when it is imported, and after that workers that are forked could not use them.
+    """
+    accelerator = sys.modules.get("deepspeed.accelerator")
+    if accelerator is None or accelerator.get_accelerator().device_name() != "cpu":
+        return ()
+    return ("deepspeed", "torch._inductor.compile_fx")
 
 
 class _TorchBackend(Backend):
@@ -70,8 +103,19 @@ class _TorchBackend(Backend):
         )
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
-        """Take the group apart, so that no worker sees another vanish."""
-        worker_group.execute(_leave)
+        """Take the group apart, so that no worker sees another vanish; for as long as that may take."""
+        limit = float(os.environ.get(_LEAVING, _LEAVING_DEFAULT))
+        leaving = worker_group.execute_async(_leave)
+        left, late = skate.wait(leaving, num_returns=len(leaving), timeout=limit)
+        skate.get(left)
+        if late:
+            log.warning(
+                "%d of %d workers have not left their process group within %g s (%s): they are ended as they are",
+                len(late),
+                len(leaving),
+                limit,
+                _LEAVING,
+            )
 
 
 def _open(host: str, world_size: int, timeout: float) -> int:
@@ -95,6 +139,8 @@ def _join(config: TorchConfig, host: str, port: int) -> None:
     import torch
     import torch.distributed as dist
 
+    from skate.train.torch._devices import get_device
+
     os.environ.update(
         {
             "MASTER_ADDR": host,
@@ -106,8 +152,14 @@ def _join(config: TorchConfig, host: str, port: int) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         # Each worker as many threads as it has CPUs: with all processors each, they take them from one another.
         cpus = skate.get_runtime_context().get_assigned_resources().get("CPU", 1)
-        torch.set_num_threads(max(1, int(cpus)))
-    backend = config.backend or ("nccl" if torch.cuda.is_available() else "gloo")
+        os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
+    # It was read when torch was imported, before the fork.
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].partition(",")[0]))
+    device = get_device()
+    if device.type == "cpu":
+        # DeepSpeed looks when it is imported, and would take a GPU that is another worker's.
+        os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    backend = config.backend or ("nccl" if device.type == "cuda" else "gloo")
     dist.init_process_group(
         backend,
         init_method="env://",
@@ -125,12 +177,27 @@ def _leave() -> None:
 
 
 class _OnDevice:
-    """Sets the worker's GPU as the current device of this thread, and tells Accelerate, which would choose by rank."""
+    """Makes GPU and number of threads those of this thread, and tells Accelerate its device, which it would choose."""
 
     def __enter__(self) -> None:
+        import torch
+
         from skate.train.torch._devices import use_device
 
-        os.environ["ACCELERATE_TORCH_DEVICE"] = str(use_device())
+        # OpenMP keeps the number for each thread. What torch was told in another one it hands on when it next starts
+        # threads itself; the libraries below it would start as many as there are processors until then.
+        torch.set_num_threads(torch.get_num_threads())
+        device = use_device()
+        told = {"ACCELERATE_TORCH_DEVICE": str(device)}
+        if device.type == "cpu":
+            told["ACCELERATE_USE_CPU"] = "true"  # without it, it trains in one process where there is no GPU
+        self._before = {name: os.environ.get(name) for name in told}
+        os.environ.update(told)
 
     def __exit__(self, *_: object) -> None:
-        return
+        # Without workers this process is the user's own.
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from skate.train._checkpoint import Checkpoint
 from skate.train._configs import RunConfig, ScalingConfig
 from skate.train._data_config import DataConfig
+from skate.train._validation_config import ValidationConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.train.torch.config import TorchConfig
 
@@ -30,6 +31,7 @@ class TorchTrainer(DataParallelTrainer):
         dataset_config: How they are shared.
         metadata: What is noted on each checkpoint.
         resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
+        validation_config: What validates checkpoints that are reported with `validation=True`.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class TorchTrainer(DataParallelTrainer):
         dataset_config: DataConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
+        validation_config: ValidationConfig | None = None,
     ) -> None:
         super().__init__(
             train_loop_per_worker,
@@ -55,4 +58,5 @@ class TorchTrainer(DataParallelTrainer):
             dataset_config=dataset_config,
             metadata=metadata,
             resume_from_checkpoint=resume_from_checkpoint,
+            validation_config=validation_config,
         )

@@ -49,8 +49,10 @@ def prepare_model(
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     if move_to_device:
         model = model.to(device)
-    if _automatic_precision is not None:
-        model = _Autocast(model, _automatic_precision)
+    if (precision := _precision()) is not None:
+        hooks = _Autocast(*precision)
+        model.register_forward_pre_hook(hooks.before)
+        model.register_forward_hook(hooks.after, always_call=True)
     if parallel_strategy is None or _world_size() == 1:
         return model
     options = dict(parallel_strategy_kwargs or {})
@@ -91,7 +93,7 @@ def prepare_data_loader(
 
 def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Return an optimizer that scales gradients, if `accelerate(amp=True)` was called and there is a GPU."""
-    if _automatic_precision is None or get_device().type != "cuda":
+    if _precision() is None or get_device().type != "cuda":
         return optimizer
     return _ScaledOptimizer(optimizer, _scaler())
 
@@ -103,22 +105,22 @@ def accelerate(amp: bool = False) -> None:
         amp: Let models that are prepared afterwards compute in automatic mixed precision.
 
     Raises:
-        RuntimeError: It was called before.
+        RuntimeError: It was called before, or this is not a training function.
     """
-    global _automatic_precision, _accelerated
-    if _accelerated:
+    global _chosen
+    session = _session.current("accelerate()")
+    if _chosen is not None and _chosen[0] is session:
         raise RuntimeError(
             "accelerate() can be called once in a training function, before anything is prepared"
         )
-    _accelerated = True
-    if amp:
-        device = get_device()
-        _automatic_precision = (device.type, torch.float16 if device.type == "cuda" else torch.bfloat16)
+    kind = get_device().type
+    dtype = torch.float16 if kind == "cuda" else torch.bfloat16
+    _chosen = (session, (kind, dtype) if amp else None)
 
 
 def backward(tensor: torch.Tensor) -> None:
     """Compute gradients of a loss, scaled if `accelerate(amp=True)` was called."""
-    if _automatic_precision is not None and get_device().type == "cuda":
+    if _precision() is not None and get_device().type == "cuda":
         _scaler().scale(tensor).backward()
     else:
         tensor.backward()  # type: ignore[no-untyped-call]
@@ -141,9 +143,15 @@ def enable_reproducibility(seed: int = 0) -> None:
 
 # ------------------------------------------------------------ precision
 
-_accelerated = False
-_automatic_precision: tuple[str, torch.dtype] | None = None
+_chosen: tuple[_session.Session, tuple[str, torch.dtype] | None] | None = None  # by a training function
 _the_scaler: Any = None
+
+
+def _precision() -> tuple[str, torch.dtype] | None:
+    """Return what the training function that runs now has chosen: one process may run several, one after the other."""
+    if _chosen is None or not _session.is_active() or _chosen[0] is not _session.current("accelerate()"):
+        return None
+    return _chosen[1]
 
 
 def _scaler() -> Any:
@@ -153,17 +161,20 @@ def _scaler() -> Any:
     return _the_scaler
 
 
-class _Autocast(torch.nn.Module):
-    """A model that computes in mixed precision, and otherwise is the model."""
+class _Autocast:
+    """Hooks between which a model computes in mixed precision; its class and the names of its weights stay."""
 
-    def __init__(self, model: torch.nn.Module, precision: tuple[str, torch.dtype]) -> None:
-        super().__init__()
-        self.module = model
-        self._kind, self._dtype = precision
+    def __init__(self, kind: str, dtype: torch.dtype) -> None:
+        self._kind, self._dtype = kind, dtype
+        self._open: list[torch.autocast] = []
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        with torch.autocast(self._kind, dtype=self._dtype):
-            return self.module(*args, **kwargs)
+    def before(self, module: torch.nn.Module, args: Any) -> None:
+        context = torch.autocast(self._kind, dtype=self._dtype)
+        context.__enter__()  # type: ignore[no-untyped-call]
+        self._open.append(context)
+
+    def after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
+        self._open.pop().__exit__(None, None, None)
 
 
 class _ScaledOptimizer(torch.optim.Optimizer):

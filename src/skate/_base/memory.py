@@ -1,0 +1,65 @@
+"""How much memory this process may use: what the machine has, and what control groups leave of it."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator
+
+_ROOT = "/sys/fs/cgroup"
+_OWN = "/proc/self/cgroup"
+# The files of a group: its limit, what it uses, and what is said in memory.stat about pages that can be given back.
+_V2 = ("memory.max", "memory.current", "inactive_file")
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def total() -> int:
+    """Return the bytes of memory that this process may use, by the machine and by its control groups."""
+    try:
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        found = 8 << 30
+    return min([found, *(limit for limit, _ in _groups())])
+
+
+def free() -> int:
+    """Return the bytes of it that nobody uses, or that the system would give back at once."""
+    import psutil  # here, so that a program that does not ask does not wait for it
+
+    return min([int(psutil.virtual_memory().available), *(max(0, limit - used) for limit, used in _groups())])
+
+
+def _groups() -> Iterator[tuple[int, int]]:
+    """Yield the limit of each group that this process is in and that has one, and what its processes use."""
+    for folder, files in _folders():
+        limit = _read(folder, files[0])
+        if not limit.isdecimal():
+            continue  # "max", or no such file
+        used = _read(folder, files[1])
+        # Pages of files that were read once: the system drops them before it lets anybody fail.
+        reclaimed = dict(line.split() for line in _read(folder, "memory.stat").splitlines()).get(
+            files[2], "0"
+        )
+        yield int(limit), max(0, int(used or 0) - int(reclaimed))
+
+
+def _folders() -> Iterator[tuple[str, tuple[str, str, str]]]:
+    """Yield the folders of the groups of this process with the names of their files, each once."""
+    found = {_ROOT: _V2, f"{_ROOT}/memory": _V1}  # all there is to see from inside a container
+    for line in _read("", _OWN).splitlines():
+        _, kinds, path = line.split(":", 2)
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        root, files = (f"{_ROOT}/memory", _V1) if kinds else (_ROOT, _V2)
+        while path.strip("/"):  # a group is limited by those around it, too
+            found[root + path] = files
+            path = posixpath.dirname(path)
+    yield from found.items()
+
+
+def _read(folder: str, name: str) -> str:
+    try:
+        with open(posixpath.join(folder, name), encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

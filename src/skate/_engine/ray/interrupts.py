@@ -1,0 +1,50 @@
+"""Cancelling on Ray, put off while a module is being imported.
+
+Ray cancels a running task with an interrupt in the main thread of its worker, and the worker goes on with other tasks.
+In the middle of an import that leaves half a module behind, and every later task there that needs it fails.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+import time
+from types import FrameType
+
+from skate._base.alias import real_ray
+from skate._engine.common import importing
+
+
+class Interrupts:
+    """Hands SIGINT on to Python when no module is being imported."""
+
+    def __init__(self) -> None:
+        self._task: str | None = None  # whose interrupt is being put off
+        self._since = 0.0
+
+    def install(self) -> None:
+        """Take over the signal of a worker, unless somebody else handles it."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._arrived)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        task = real_ray().get_runtime_context().get_task_id()
+        if self._task is not None and self._task != task:
+            self._task = None  # it has ended meanwhile; whatever runs now was not meant
+            return
+        now = time.monotonic()
+        if self._task is None:
+            self._since = now
+        if importing.is_importing(frame) and now - self._since < importing.PATIENCE:
+            self._task = task
+            _thread.start_new_thread(_send_again, ())
+            return
+        self._task = None
+        signal.default_int_handler(number, frame)
+
+
+def _send_again() -> None:
+    time.sleep(importing.AGAIN)
+    _thread.interrupt_main()

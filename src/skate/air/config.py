@@ -1,0 +1,315 @@
+"""How a run is set up: how many workers and of what size, where it is kept, how often it may fail."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from skate.air._callbacks import RunCallback
+from skate.util.annotations import RayDeprecationWarning
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+__all__ = [
+    "CheckpointConfig",
+    "FailureConfig",
+    "LoggingConfig",
+    "RunConfig",
+    "ScalingConfig",
+    "SyncConfig",
+]
+
+DEFAULT_STORAGE = "~/skate_results"
+STORAGE_VARIABLE = "SKATE_STORAGE_PATH"
+_UNSET: Any = "DEPRECATED"  # what Ray's own signatures show for what they no longer take
+
+
+@dataclass
+class ScalingConfig:
+    """How many workers train, and what each of them has.
+
+    Args:
+        trainer_resources: Taken and not used: what drives the run needs no resources of its own.
+        num_workers: How many; `(least, most)` for a run that goes on with fewer and grows again; 0 runs the function
+            in this process, where a debugger stops it.
+        use_gpu: Give each worker a GPU.
+        resources_per_worker: What each worker has; one CPU, or one GPU, if not given.
+        placement_strategy: How workers are spread over nodes: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
+        accelerator_type: The kind of GPU that is needed.
+        label_selector: Labels of the nodes that workers may run on, for all workers or for each.
+        use_tpu: Give each worker TPUs.
+        topology: The shape of a TPU slice.
+        elastic_resize_monitor_interval_s: How often an elastic run looks whether it can grow.
+
+    Example:
+        >>> ScalingConfig(num_workers=2, resources_per_worker={"CPU": 4}).total_resources
+        {'CPU': 8.0}
+    """
+
+    trainer_resources: dict[str, float] | None = None
+    num_workers: int | tuple[int, int] = 1
+    use_gpu: bool = False
+    resources_per_worker: dict[str, float] | None = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str | None = None
+    label_selector: dict[str, str] | list[dict[str, str]] | None = None
+    use_tpu: bool = False
+    topology: str | None = None
+    elastic_resize_monitor_interval_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        least, most = self.min_workers, self.max_workers
+        if least < 0:
+            raise ValueError(f"num_workers is {self.num_workers}: it must not be negative")
+        if least > most:
+            raise ValueError(
+                f"num_workers is {self.num_workers}: the first number must not exceed the second"
+            )
+        given = self.resources_per_worker or {}
+        if given.get("GPU") and not self.use_gpu:
+            raise ValueError(
+                f"`use_gpu` is False but `GPU` was found in resources_per_worker={given}: set use_gpu=True, or take "
+                "GPU out"
+            )
+        if self.accelerator_type and not (self.use_gpu or self.use_tpu):
+            raise ValueError("accelerator_type is given, but neither use_gpu nor use_tpu is set")
+        if self.use_gpu and self.use_tpu:
+            raise ValueError("Cannot specify both use_gpu and use_tpu: a worker has one kind of accelerator")
+        if self.use_tpu and self.label_selector:
+            raise ValueError(
+                "Cannot set `label_selector` when `use_tpu=True`: the nodes of a TPU slice are chosen by its topology"
+            )
+        if isinstance(self.label_selector, list) and len(self.label_selector) != most:
+            raise ValueError(
+                "If `label_selector` is a list, it must be the same length as `max_workers`: it has "
+                f"{len(self.label_selector)} entries for {most} workers"
+            )
+        _warn_of("ScalingConfig", trainer_resources=self.trainer_resources)
+
+    @property
+    def min_workers(self) -> int:
+        """The fewest workers to train with."""
+        return self.num_workers if isinstance(self.num_workers, int) else self.num_workers[0]
+
+    @property
+    def max_workers(self) -> int:
+        """The most workers to train with."""
+        return self.num_workers if isinstance(self.num_workers, int) else self.num_workers[1]
+
+    @property
+    def elasticity_enabled(self) -> bool:
+        """Whether the number of workers may change."""
+        return not isinstance(self.num_workers, int)
+
+    @property
+    def bundle(self) -> dict[str, float]:
+        """What one worker has, without what is zero."""
+        bundle: dict[str, float] = dict(self.resources_per_worker or {})
+        if self.resources_per_worker is None and not self.use_gpu and not self.use_tpu:
+            bundle["CPU"] = 1
+        if self.use_gpu:
+            bundle.setdefault("GPU", 1)
+        if self.use_tpu:
+            bundle.setdefault("TPU", 1)
+        if self.accelerator_type:
+            bundle.setdefault(f"accelerator_type:{self.accelerator_type}", 0.001)
+        return {name: amount for name, amount in bundle.items() if amount}
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        """What all workers have together, if there are as many as there may be."""
+        return {name: float(amount) * self.max_workers for name, amount in self.bundle.items()}
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        """The CPUs of one worker."""
+        return self.bundle.get("CPU", 0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        """The GPUs of one worker."""
+        return self.bundle.get("GPU", 0)
+
+    @property
+    def num_tpus_per_worker(self) -> float:
+        """The TPUs of one worker."""
+        return self.bundle.get("TPU", 0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        """What one worker has beside CPUs, GPUs and TPUs."""
+        return {name: amount for name, amount in self.bundle.items() if name not in ("CPU", "GPU", "TPU")}
+
+
+@dataclass
+class FailureConfig:
+    """How often a run goes on after a failure.
+
+    Args:
+        max_failures: How often workers may fail; -1 for ever.
+        fail_fast: Taken and not used: it is a matter of tuning, not of one run.
+        controller_failure_limit: How often starting the workers may fail; -1 for ever.
+        max_preemption_failures: How often a node may be taken away; -1 for ever.
+        relax_collectives_on_preemption: Taken and not used: no node announces its end here.
+        preemption_grace_s: Taken and not used: no node announces its end here.
+        hang_timeout_s: Seconds without a report, or another word, from any worker after which the run hangs: the
+            workers that others wait for are named, with the line where they stand, and it counts as a failure. Ours;
+            no limit if None.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool | str = _UNSET
+    controller_failure_limit: int = -1
+    max_preemption_failures: int = -1
+    relax_collectives_on_preemption: bool = False
+    preemption_grace_s: float = 0.0
+    hang_timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.hang_timeout_s is not None and self.hang_timeout_s <= 0:
+            raise ValueError(f"hang_timeout_s is {self.hang_timeout_s}: it must be None, or more than 0")
+        _warn_of("FailureConfig", fail_fast=self.fail_fast)
+
+
+@dataclass
+class CheckpointConfig:
+    """Which checkpoints of a run are kept.
+
+    Args:
+        num_to_keep: How many; all if None. The latest is always kept, to go on from, also when it is none of the best.
+        checkpoint_score_attribute: The metric by which the best are kept; else the latest are.
+        checkpoint_score_order: Whether the best have the highest ("max") or the lowest ("min") score.
+        checkpoint_frequency: After how many rounds a trainer that trains by itself keeps its model. A training function
+            says itself when, with `report(…, checkpoint=…)`.
+        checkpoint_at_end: Whether such a trainer keeps its model at the end.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Literal["max", "min"] = "max"
+    checkpoint_frequency: int | str | None = _UNSET
+    checkpoint_at_end: bool | str | None = _UNSET
+
+    def __post_init__(self) -> None:
+        if self.num_to_keep is not None and self.num_to_keep < 1:
+            raise ValueError(
+                f"num_to_keep is {self.num_to_keep}: it must be None, or an integer of at least 1"
+            )
+        if self.checkpoint_score_order not in ("max", "min"):
+            raise ValueError(
+                f"checkpoint_score_order is {self.checkpoint_score_order!r}: it must be 'max' or 'min'"
+            )
+
+    @property
+    def asked_of_trainer(self) -> list[str]:
+        """Which settings ask the trainer, and not the training function, to keep checkpoints."""
+        asked = {
+            "checkpoint_frequency": self.checkpoint_frequency,
+            "checkpoint_at_end": self.checkpoint_at_end,
+        }
+        return [name for name, value in asked.items() if value and value is not _UNSET]
+
+
+@dataclass
+class SyncConfig:
+    """Taken and not used: checkpoints go to their storage when they are reported."""
+
+    sync_period: int = 300
+    sync_timeout: int = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+
+
+@dataclass
+class LoggingConfig:
+    """What a run says of itself.
+
+    Args:
+        log_level: The least that matters: "DEBUG", "INFO" (the beginning and the end of a run too), "WARNING" (only
+            what is wrong), "ERROR" or "CRITICAL". It is about what Skate itself says where `fit` is called; what the
+            training function logs is not touched.
+    """
+
+    log_level: str = "INFO"
+
+    def __post_init__(self) -> None:
+        known = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+        if not isinstance(self.log_level, str) or self.log_level.upper() not in known:
+            raise ValueError(
+                f"Invalid log_level: {self.log_level!r}. It must be one of the texts {', '.join(known)}"
+            )
+        self.log_level = self.log_level.upper()
+
+
+@dataclass
+class RunConfig:
+    """Where a run is kept, under which name, and how it deals with failures and checkpoints.
+
+    Args:
+        name: The run's name, which is the name of its folder. A second run with the same name and place goes on from
+            the latest checkpoint of the first.
+        storage_path: The folder of all runs: a local path, `s3://…`, `gs://…`. `$SKATE_STORAGE_PATH` or
+            `~/skate_results` if not given.
+        storage_filesystem: A filesystem of pyarrow's or fsspec's for that path.
+        failure_config: How often the run goes on after a failure.
+        checkpoint_config: Which checkpoints are kept.
+        callbacks: Objects that are told about reports and failures.
+        worker_runtime_env: The environment of the workers.
+        logging_config: What the run says on the terminal.
+        sync_config: Taken and not used.
+        verbose: Taken and not used.
+        stop: Taken and not used: the training function ends by itself.
+        progress_reporter: Taken and not used.
+        log_to_file: Taken and not used: workers' output is in the session's logs.
+    """
+
+    name: str | None = None
+    storage_path: str | None = None
+    storage_filesystem: pafs.FileSystem | None = None
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    callbacks: list[Any] | None = None
+    worker_runtime_env: dict[str, Any] | None = None
+    logging_config: LoggingConfig | None = None
+    sync_config: Any = _UNSET
+    verbose: Any = _UNSET
+    stop: Any = _UNSET
+    progress_reporter: Any = _UNSET
+    log_to_file: Any = _UNSET
+
+    def __post_init__(self) -> None:
+        self.storage_path = os.fspath(
+            self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
+        )
+        self.name = self.name or f"train_run-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+        self.failure_config = self.failure_config or FailureConfig()
+        self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
+        self.logging_config = self.logging_config or LoggingConfig()
+        self.callbacks = list(self.callbacks or [])
+        self.worker_runtime_env = dict(self.worker_runtime_env or {})
+        for callback in self.callbacks:
+            if not isinstance(callback, RunCallback):
+                raise ValueError(
+                    f"{callback!r} is no callback: derive its class from skate.train.UserCallback"
+                )
+        _warn_of(
+            "RunConfig",
+            sync_config=self.sync_config,
+            verbose=self.verbose,
+            stop=self.stop,
+            progress_reporter=self.progress_reporter,
+            log_to_file=self.log_to_file,
+        )
+
+
+def _warn_of(config: str, **given: Any) -> None:
+    for name, value in given.items():
+        if value is not _UNSET and value is not None:
+            warnings.warn(
+                f"{config}({name}=…) has no effect on a training run", RayDeprecationWarning, stacklevel=4
+            )

@@ -1,0 +1,84 @@
+"""Tells Weights & Biases about a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from skate.air import _optional
+from skate.train import Checkpoint, UserCallback
+from skate.train._run_context import RunContext
+
+__all__ = ["WandbLoggerCallback"]
+
+
+class WandbLoggerCallback(UserCallback):
+    """Keeps the settings and the metrics of a run in Weights & Biases: of the lowest rank that reports.
+
+    Args:
+        project: The project that the run belongs to; `$WANDB_PROJECT_NAME` if not given.
+        group: The group; `$WANDB_GROUP_NAME`, or the run's name, if not given.
+        api_key_file: A file with the key to authenticate with.
+        api_key: That key.
+        excludes: Metrics to leave out.
+        log_config: Tell the settings with each report too.
+        upload_checkpoints: Also upload checkpoints.
+        **kwargs: For `wandb.init`.
+
+    Raises:
+        ImportError: wandb is missing.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        group: str | None = None,
+        api_key_file: str | None = None,
+        api_key: str | None = None,
+        excludes: list[str] | None = None,
+        log_config: bool = False,
+        upload_checkpoints: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self._wandb = _optional.load("wandb", "WandbLoggerCallback")
+        if api_key_file is not None:
+            if api_key is not None:
+                raise ValueError("api_key and api_key_file are both given: give one of them")
+            api_key = Path(api_key_file).expanduser().read_text(encoding="utf-8").strip()
+        if api_key is not None:
+            os.environ["WANDB_API_KEY"] = api_key
+        self._project = project or os.environ.get("WANDB_PROJECT_NAME")
+        self._group = group or os.environ.get("WANDB_GROUP_NAME")
+        self._excludes = set(excludes or ())
+        self._log_config = log_config
+        self._upload_checkpoints = upload_checkpoints
+        self._options = kwargs
+        self._run: Any = None
+
+    def after_report(
+        self, run_context: RunContext, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
+    ) -> None:
+        """Hand on a report, and its checkpoint if that is wanted."""
+        self._begin(run_context)
+        said = next((each for each in metrics if each), {})
+        told = {name: value for name, value in said.items() if name not in self._excludes}
+        if self._log_config:
+            told["config"] = dict(run_context.train_loop_config or {})
+        self._run.log(told)
+        if checkpoint is not None and self._upload_checkpoints:
+            artifact = self._wandb.Artifact(name=f"checkpoint_{run_context.run_config.name}", type="model")
+            with checkpoint.as_directory() as folder:
+                artifact.add_dir(folder)
+                self._run.log_artifact(artifact)
+
+    def _run_ended(self, run_context: RunContext, error: BaseException | None) -> None:
+        self._begin(run_context)
+        self._run.finish(exit_code=0 if error is None else 1)
+        self._run = None
+
+    def _begin(self, run_context: RunContext) -> None:
+        if self._run is None:
+            name = run_context.run_config.name
+            options = {"name": name, "group": self._group or name, "project": self._project, **self._options}
+            self._run = self._wandb.init(config=dict(run_context.train_loop_config or {}), **options)

@@ -1,0 +1,69 @@
+"""Trains with TensorFlow on several workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from skate.air import _optional
+from skate.train._checkpoint import Checkpoint
+from skate.train._configs import RunConfig, ScalingConfig
+from skate.train._data_config import DataConfig
+from skate.train._validation_config import ValidationConfig
+from skate.train.data_parallel_trainer import DataParallelTrainer
+from skate.train.tensorflow.config import TensorflowConfig
+
+if TYPE_CHECKING:
+    from skate.data import Dataset
+
+__all__ = ["TensorflowTrainer"]
+
+
+class TensorflowTrainer(DataParallelTrainer):
+    """Runs a training function on workers that TensorFlow knows as a cluster.
+
+    In the function, `tf.distribute.MultiWorkerMirroredStrategy()` averages the gradients of all workers.
+
+    Args:
+        train_loop_per_worker: The function, which takes nothing, or one dict.
+        train_loop_config: That dict.
+        tensorflow_config: How the workers find each other.
+        scaling_config: How many workers there are, and what each has.
+        dataset_config: How datasets are shared.
+        run_config: Where the run is kept, and how it deals with failures.
+        datasets: Datasets, or functions that return them, by name.
+        validation_config: What validates checkpoints that are reported with `validation=True`.
+        metadata: What is noted on each checkpoint.
+        resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
+
+    Raises:
+        ImportError: TensorFlow is not installed.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        tensorflow_config: TensorflowConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Dataset | Callable[[], Dataset]] | None = None,
+        validation_config: ValidationConfig | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        resume_from_checkpoint: Checkpoint | None = None,
+    ) -> None:
+        _optional.require("tensorflow", "TensorflowTrainer")
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=tensorflow_config or TensorflowConfig(),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            validation_config=validation_config,
+            metadata=metadata,
+            resume_from_checkpoint=resume_from_checkpoint,
+        )

@@ -1,0 +1,5 @@
+"""The settings of a run, under Ray's path."""
+
+from skate.train._configs import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+
+__all__ = ["CheckpointConfig", "FailureConfig", "LoggingConfig", "RunConfig", "ScalingConfig"]

@@ -1,0 +1,5 @@
+"""What is left of a run, under Ray's path."""
+
+from skate.train._result import Result
+
+__all__ = ["Result"]

@@ -1,0 +1,11 @@
+"""What a training function asks and tells, under Ray's path."""
+
+from skate.train._context import (
+    get_all_reported_checkpoints,
+    get_checkpoint,
+    get_context,
+    get_dataset_shard,
+    report,
+)
+
+__all__ = ["get_all_reported_checkpoints", "get_checkpoint", "get_context", "get_dataset_shard", "report"]

@@ -1,0 +1,5 @@
+"""How checkpoints are validated, under Ray's path."""
+
+from skate.train._validation_config import ValidationConfig, ValidationFn, ValidationTaskConfig
+
+__all__ = ["ValidationConfig", "ValidationFn", "ValidationTaskConfig"]

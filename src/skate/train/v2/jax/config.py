@@ -1,0 +1,118 @@
+"""Connects workers as processes of one JAX program."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import skate
+from skate.air import _optional
+from skate.train import _addresses
+from skate.train.backend import Backend, BackendConfig
+
+if TYPE_CHECKING:
+    from skate.train._group import WorkerGroup
+
+__all__ = ["JaxConfig"]
+
+
+@dataclass
+class JaxConfig(BackendConfig):
+    """What workers compute on. With neither, they compute on CPUs, and talk to each other through gloo.
+
+    Args:
+        use_tpu: On TPUs.
+        use_gpu: On GPUs.
+
+    Raises:
+        ValueError: Both are asked for.
+    """
+
+    use_tpu: bool = False
+    use_gpu: bool = False
+
+    def __post_init__(self) -> None:
+        if self.use_tpu and self.use_gpu:
+            raise ValueError("use_tpu and use_gpu are both set: workers compute on one kind of device")
+
+    @property
+    def platform(self) -> str:
+        """The name that JAX has for it."""
+        return "tpu" if self.use_tpu else "cuda" if self.use_gpu else "cpu"
+
+    @property
+    def backend_cls(self) -> type[Backend]:
+        """The class that does it."""
+        return _JaxBackend
+
+    @property
+    def train_func_context(self) -> Callable[[], Any]:
+        """Runs the training function so that an error that JAX has no build for the device says what to do."""
+        return _Explained
+
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """Modules that every worker needs.
+
+        Importing JAX starts no threads and looks for no device; both begin with the first computation, and the process
+        that workers are forked from has none.
+        """
+        return ("jax", "jax.numpy")
+
+
+class _JaxBackend(Backend):
+    def on_start(self, worker_group: WorkerGroup, backend_config: JaxConfig) -> None:
+        """Choose where to meet, and let all workers join."""
+        size = len(worker_group)
+        host = _addresses.hosts(worker_group)[0]
+        port = worker_group.execute_single(0, _addresses.hold, host)
+        skate.get(
+            [
+                worker_group.execute_single_async(
+                    rank, _join, backend_config.platform, f"{host}:{port}", size, rank
+                )
+                for rank in range(size)
+            ]
+        )
+
+    def on_shutdown(self, worker_group: WorkerGroup, backend_config: JaxConfig) -> None:
+        """Part, so that no worker sees another vanish."""
+        if len(worker_group) > 1:
+            worker_group.execute(_leave)
+
+
+def _join(platform: str, address: str, size: int, rank: int) -> None:
+    os.environ.setdefault("JAX_PLATFORMS", platform)
+    if size == 1:
+        return
+    jax = _optional.load("jax", "JaxTrainer")
+    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])  # it may have been imported already
+    if platform == "cpu":
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(address, size, rank)
+
+
+def _leave() -> None:
+    _optional.load("jax", "JaxTrainer").distributed.shutdown()
+
+
+class _Explained:
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        platform = os.environ.get("JAX_PLATFORMS")
+        if error is None or platform not in ("cuda", "tpu"):
+            return
+        # What JAX raises where it finds no device is of many kinds, an assertion among them.
+        if any(frame.filename.endswith("xla_bridge.py") for frame in traceback.extract_tb(trace)):
+            error.add_note(
+                f"JAX is here without a build for {platform!r}, or without such a device: pip install "
+                f"'jax[{platform}]', or train on CPUs, with neither use_gpu nor use_tpu in ScalingConfig"
+            )

@@ -1,0 +1,64 @@
+"""Trains with JAX on several workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from skate.air import _optional
+from skate.train._configs import RunConfig, ScalingConfig
+from skate.train._data_config import DataConfig
+from skate.train._validation_config import ValidationConfig
+from skate.train.data_parallel_trainer import DataParallelTrainer
+from skate.train.v2.jax.config import JaxConfig
+
+if TYPE_CHECKING:
+    from skate.data import Dataset
+
+__all__ = ["JaxTrainer"]
+
+
+class JaxTrainer(DataParallelTrainer):
+    """Runs a training function on workers that are processes of one JAX program.
+
+    In the function, `jax.devices()` are the devices of all workers, and `jax.local_devices()` those of this one.
+
+    Args:
+        train_loop_per_worker: The function, which takes nothing, or one dict.
+        train_loop_config: That dict.
+        jax_config: What they compute on; as `scaling_config` says if not given.
+        scaling_config: How many workers there are, and what each has.
+        dataset_config: How datasets are shared.
+        run_config: Where the run is kept, and how it deals with failures.
+        datasets: Datasets, or functions that return them, by name.
+        validation_config: What validates checkpoints that are reported with `validation=True`.
+
+    Raises:
+        ImportError: JAX is not installed.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        jax_config: JaxConfig | None = None,
+        scaling_config: ScalingConfig | None = None,
+        dataset_config: DataConfig | None = None,
+        run_config: RunConfig | None = None,
+        datasets: Mapping[str, Dataset | Callable[[], Dataset]] | None = None,
+        validation_config: ValidationConfig | None = None,
+    ) -> None:
+        _optional.require("jax", "JaxTrainer")
+        scaling_config = scaling_config or ScalingConfig()
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=jax_config
+            or JaxConfig(use_tpu=scaling_config.use_tpu, use_gpu=scaling_config.use_gpu),
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            dataset_config=dataset_config,
+            validation_config=validation_config,
+        )

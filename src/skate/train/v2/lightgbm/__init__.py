@@ -1,0 +1,3 @@
+"""Training with LightGBM, under Ray's path."""
+
+__all__: list[str] = []

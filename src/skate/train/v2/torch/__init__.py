@@ -1,0 +1,5 @@
+"""Training with torch, under Ray's path."""
+
+from skate.train.torch.torch_trainer import TorchTrainer
+
+__all__ = ["TorchTrainer"]

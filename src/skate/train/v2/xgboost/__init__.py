@@ -1,0 +1,3 @@
+"""Training with XGBoost, under Ray's path."""
+
+__all__: list[str] = []

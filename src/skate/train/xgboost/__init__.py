@@ -1,0 +1,8 @@
+"""Training with XGBoost."""
+
+from skate.train.xgboost._report import RayTrainReportCallback
+from skate.train.xgboost.config import XGBoostConfig
+from skate.train.xgboost.xgboost_checkpoint import XGBoostCheckpoint
+from skate.train.xgboost.xgboost_trainer import XGBoostTrainer
+
+__all__ = ["RayTrainReportCallback", "XGBoostCheckpoint", "XGBoostConfig", "XGBoostTrainer"]

@@ -1,0 +1,20 @@
+"""The programs that measure on a GPU, small, on a CPU."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).parents[2] / "bench" / "gpu" / "train_lm.py"
+
+
+def test_both_ways_train_the_same_model_on_the_same_tokens(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, str(PROGRAM), "--tiny", "--rounds", "1", "--out", str(figures)]
+    subprocess.run(command, check=True, cwd=tmp_path, capture_output=True, timeout=100)
+    rounds = json.loads(figures.read_text())["rounds"]
+    [plain], [skate] = rounds["plain"], rounds["skate"]
+    assert plain["last_loss"] == skate["last_loss"]
+    assert plain["parameters"] == skate["parameters"]

@@ -1,0 +1,161 @@
+"""Callbacks for experiment trackers, which are not installed: stand-ins take down what they are told."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from skate import train
+from skate.air.integrations.mlflow import MLflowLoggerCallback
+from skate.air.integrations.wandb import WandbLoggerCallback
+from skate.train import Checkpoint, Result, RunConfig
+
+Fit = Callable[..., Result]
+RunConfigs = Callable[..., RunConfig]
+
+
+class Client:
+    """Stands in for MLflow's client."""
+
+    def __init__(self, tracking_uri: str | None = None, registry_uri: str | None = None) -> None:
+        self.told: list[tuple[Any, ...]] = [("client", tracking_uri, registry_uri)]
+
+    def get_experiment_by_name(self, name: str) -> None:
+        return None
+
+    def create_experiment(self, name: str) -> str:
+        return f"id of {name}"
+
+    def create_run(self, experiment_id: str, *, tags: dict[str, Any], run_name: str) -> SimpleNamespace:
+        self.told.append(("run", experiment_id, tags, run_name))
+        return SimpleNamespace(info=SimpleNamespace(run_id="run id"))
+
+    def log_param(self, run_id: str, key: str, value: Any) -> None:
+        self.told.append(("param", key, value))
+
+    def log_metric(self, run_id: str, key: str, value: float, *, step: int) -> None:
+        self.told.append(("metric", key, value, step))
+
+    def log_artifacts(self, run_id: str, local_dir: str) -> None:
+        self.told.append(("artifacts", Path(local_dir).name))
+
+    def set_terminated(self, run_id: str, status: str) -> None:
+        self.told.append(("ended", status))
+
+
+class Tracker:
+    """Stands in for a run of wandb's, and for the module."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def init(self, **options: Any) -> Tracker:
+        self.told.append(("init", options))
+        return self
+
+    def log(self, metrics: dict[str, Any]) -> None:
+        self.told.append(("log", metrics))
+
+    def Artifact(self, **options: Any) -> SimpleNamespace:  # noqa: N802  # wandb's name
+        return SimpleNamespace(add_dir=lambda folder: self.told.append(("files", sorted(os.listdir(folder)))))
+
+    def log_artifact(self, artifact: Any) -> None:
+        self.told.append(("artifact",))
+
+    def finish(self, exit_code: int) -> None:
+        self.told.append(("finish", exit_code))
+
+
+def learn(config: dict[str, Any]) -> None:
+    for step in range(2):
+        train.report({"loss": 1 / (step + 1), "eval": {"loss": 2.0}, "note": "text"})
+    if config["fails"]:
+        raise ValueError("bad weights")
+
+
+@pytest.fixture
+def mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("mlflow")
+    module.MlflowClient = Client  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> Tracker:
+    tracker = Tracker()
+    monkeypatch.setitem(sys.modules, "wandb", tracker)  # type: ignore[arg-type]  # it has what is used of the module
+    return tracker
+
+
+@pytest.mark.usefixtures("mlflow")
+def test_mlflow_has_settings_and_metrics_and_the_end_of_a_run(fit: Fit, run_config: RunConfigs) -> None:
+    callback = MLflowLoggerCallback(
+        "sqlite://", experiment_name="bears", tags={"by": "me"}, save_artifact=True
+    )
+    fit(learn, 0, config={"fails": False}, run=run_config(callbacks=[callback]))
+    assert callback._client.told == [
+        ("client", "sqlite://", None),
+        ("run", "id of bears", {"by": "me", "trial_name": "run"}, "run"),
+        ("param", "fails", False),
+        ("metric", "loss", 1.0, 0),
+        ("metric", "eval/loss", 2.0, 0),
+        ("metric", "loss", 0.5, 1),
+        ("metric", "eval/loss", 2.0, 1),
+        ("artifacts", "run"),
+        ("ended", "FINISHED"),
+    ]
+
+
+@pytest.mark.usefixtures("mlflow")
+def test_mlflow_hears_that_a_run_has_failed(fit: Fit, run_config: RunConfigs) -> None:
+    callback = MLflowLoggerCallback(log_params_on_trial_end=True)
+    with pytest.raises(train.WorkerGroupError):
+        fit(learn, 0, config={"fails": True}, run=run_config(callbacks=[callback]))
+    assert callback._client.told[-2:] == [("param", "fails", True), ("ended", "FAILED")]
+
+
+def test_wandb_has_settings_and_metrics_and_checkpoints(
+    fit: Fit, run_config: RunConfigs, wandb: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def saves() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "model").write_text("weights")
+            train.report({"loss": 1.0, "secret": 2}, checkpoint=Checkpoint(folder))
+
+    monkeypatch.setenv("WANDB_PROJECT_NAME", "bears")
+    callback = WandbLoggerCallback(excludes=["secret"], upload_checkpoints=True, mode="offline")
+    fit(saves, 0, run=run_config(callbacks=[callback]))
+    assert wandb.told == [
+        ("init", {"config": {}, "name": "run", "group": "run", "project": "bears", "mode": "offline"}),
+        ("log", {"loss": 1.0}),
+        ("files", ["model"]),
+        ("artifact",),
+        ("finish", 0),
+    ]
+
+
+def test_wandb_gets_its_key(wandb: Tracker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "")
+    (tmp_path / "key").write_text("from a file\n")
+    WandbLoggerCallback(api_key_file=str(tmp_path / "key"))
+    assert os.environ["WANDB_API_KEY"] == "from a file"
+    with pytest.raises(ValueError, match="both given"):
+        WandbLoggerCallback(api_key="a", api_key_file="b")
+
+
+@pytest.mark.parametrize(
+    ("callback", "package"), [(MLflowLoggerCallback, "mlflow"), (WandbLoggerCallback, "wandb")]
+)
+def test_a_tracker_that_is_missing_is_named(
+    callback: Callable[[], Any], package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+    with pytest.raises(ImportError, match=f"needs {package}: pip install {package}"):
+        callback()
