@@ -68,7 +68,7 @@ class Snapshot:
         """Look at this process and its descendants as they are now."""
         return cls(
             processes=frozenset(_descendants()),
-            threads=frozenset(threading.enumerate()),
+            threads=frozenset(_threads()),
             descriptors=frozenset(_descriptors()),
             folders=frozenset(_session_folders()),
         )
@@ -101,6 +101,11 @@ def _difference(before: Snapshot) -> list[str]:
 
 def _new(now: frozenset[_T], before: frozenset[_T]) -> Iterable[_T]:
     return sorted(now - before, key=str)
+
+
+def _threads() -> Iterable[threading.Thread]:
+    """Find threads that Python code has started; TensorFlow, for one, has some of its own that call Python."""
+    return (thread for thread in threading.enumerate() if not isinstance(thread, threading._DummyThread))
 
 
 def _descendants() -> Iterable[psutil.Process]:

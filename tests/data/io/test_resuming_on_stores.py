@@ -12,22 +12,22 @@ import skate
 from skate.data._resuming.records import Records
 from skate.data.datasource import FilenameProvider
 from skate.data.exceptions import ResumeError
-from tests.data.io.test_stores import bucket, keys, server, store  # noqa: F401  # fixtures: used by their names
+from tests.data.io.test_stores import keys
 
 
 class Killed(BaseException):
     """What ends a program here, where a kill would end the tests: nobody catches it."""
 
 
-def rows_in(store: pafs.S3FileSystem) -> list[int]:  # noqa: F811
+def rows_in(store: pafs.S3FileSystem) -> list[int]:
     names = [key for key in keys(store) if "/_skate/" not in key]
     return [row for name in names for row in pq.read_table(name, filesystem=store)["id"].to_pylist()]
 
 
 @pytest.mark.parametrize("when", ["before its record", "after its record"])
 def test_a_killed_write_goes_on_and_leaves_no_stray_object(
-    bucket: str,  # noqa: F811
-    store: pafs.S3FileSystem,  # noqa: F811
+    bucket: str,
+    store: pafs.S3FileSystem,
     when: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -60,8 +60,8 @@ def test_a_killed_write_goes_on_and_leaves_no_stray_object(
 
 
 def test_names_that_do_not_name_their_part_are_an_error(
-    bucket: str,  # noqa: F811
-    store: pafs.S3FileSystem,  # noqa: F811
+    bucket: str,
+    store: pafs.S3FileSystem,
 ) -> None:
     class Named(FilenameProvider):
         def get_filename_for_block(
