@@ -16,20 +16,14 @@ from skate._base.alias import real_ray
 from skate._engine.common import importing
 
 
-class Interrupts:
+class _Interrupts:
     """Hands SIGINT on to Python when no module is being imported."""
 
     def __init__(self) -> None:
         self._task: str | None = None  # whose interrupt is being put off
         self._since = 0.0
 
-    def install(self) -> None:
-        """Take over the signal of a worker, unless somebody else handles it."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._arrived)
-
-    def _arrived(self, number: int, frame: FrameType | None) -> None:
+    def arrived(self, number: int, frame: FrameType | None) -> None:
         task = real_ray().get_runtime_context().get_task_id()
         if self._task is not None and self._task != task:
             self._task = None  # it has ended meanwhile; whatever runs now was not meant
@@ -43,6 +37,17 @@ class Interrupts:
             return
         self._task = None
         signal.default_int_handler(number, frame)
+
+
+def spare_imports() -> None:
+    """Take over the signal, if this is the main thread of a worker of Ray and nobody else handles it."""
+    worker = real_ray("ray._private.worker")
+    if worker.global_worker.mode != worker.WORKER_MODE:
+        return
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _Interrupts().arrived)
 
 
 def _send_again() -> None:

@@ -20,6 +20,7 @@ from skate._base import alias
 from skate._base.alias import real_ray
 from skate._base.exports import ActorTemplate, Export, MethodInfo, TaskFunction
 from skate._engine.common.outcomes import matches
+from skate._engine.ray import interrupts
 from skate._engine.ray.failures import packed
 
 CALL = "skate_call"  # stands in for `__ray_call__`, which has to see the user's object
@@ -62,6 +63,8 @@ class Shipped:
 
 
 def _shipped(code: bytes, as_ray: bool) -> Shipped:
+    # Ray loads a task's function before its arguments, for which modules may have to be imported.
+    interrupts.spare_imports()
     return Shipped(code=code, as_ray=as_ray)
 
 

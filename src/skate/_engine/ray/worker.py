@@ -6,7 +6,6 @@ import threading
 from typing import Any
 
 from skate._engine import holder
-from skate._engine.ray.interrupts import Interrupts
 
 _lock = threading.Lock()
 
@@ -21,7 +20,6 @@ def attach() -> Any:
             from skate._engine.ray.engine import RayEngine
 
             holder.adopt(RayEngine(owns_connection=False))
-            Interrupts().install()
     return holder.running()
 
 
