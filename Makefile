@@ -25,11 +25,12 @@ RAY_SOURCES ?=
 # summary shows it.
 ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
 DATA_ON_RAY := $(addprefix tests/data/test_,mapping.py relating.py consuming.py splitting.py faults.py groups.py \
-  reading.py stats.py feeding.py random_access.py torch_inference.py resuming.py)
+  reading.py stats.py feeding.py random_access.py torch_inference.py resuming.py id_checkpoints.py)
 TRAIN_ON_RAY := $(addprefix tests/train/test_,fitting.py faults.py positions.py torch.py elasticity.py)
 ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY) $(TRAIN_ON_RAY)
 
-# Training with each strategy and framework, which takes the time of importing and starting all of them.
+# Training with each strategy and framework, which takes the time of importing and starting all of them. They open ports
+# and start servers of their own: a test that fails is tried once more, and the summary shows it.
 FRAMEWORKS := tests/train/strategies tests/train/frameworks
 
 # Extra arguments for what a target runs: make test ARGS="-k actor -x"
@@ -60,7 +61,7 @@ test: setup check ## all checks and all tests, but for those of `make frameworks
 	$(if $(ARGS),,$(BIN)/python -m pytest tests/data)
 
 frameworks: setup ## training with DeepSpeed, FSDP2, pipelines, Lightning, transformers, TensorFlow, JAX, XGBoost, …
-	$(BIN)/python -m pytest $(FRAMEWORKS) $(ARGS)
+	$(BIN)/python -m pytest -p rerunfailures --reruns 1 $(FRAMEWORKS) $(ARGS)
 
 ray: setup ## the contract of the engines, datasets and training on a Ray cluster of three nodes
 	$(ON_RAY) $(ALL_ON_RAY) $(ARGS)
