@@ -150,11 +150,15 @@ def test_a_training_function_takes_at_most_a_config(fit: Fit) -> None:
 
 
 def test_nothing_of_a_run_is_left(fit: Fit) -> None:
-    before = skate.available_resources()
+    def all_is_free() -> bool:
+        free = skate.available_resources()
+        return free["CPU"] == skate.cluster_resources()["CPU"] and not any("group" in name for name in free)
+
+    eventually(all_is_free, "the runs before have gone")
     fit(lambda: None)
     with pytest.raises(WorkerGroupError):
         fit(_fail, run=RunConfig(name="other", storage_path="/tmp/skate-train-left"))
-    eventually(lambda: skate.available_resources() == before, "everything is free")
+    eventually(all_is_free, "everything is free")
 
 
 def _fail() -> None:
