@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from skate.train._checkpoint import Checkpoint
 
@@ -38,3 +40,28 @@ class FrameworkCheckpoint(Checkpoint):
             self.update_metadata({_TEXT: saved})
         else:
             self.update_metadata({_BYTES: base64.b64encode(saved).decode("ascii")})
+
+
+class BoosterCheckpoint(FrameworkCheckpoint):
+    """A checkpoint with one booster, which writes itself into a file."""
+
+    MODEL_FILENAME = "model"
+
+    @classmethod
+    def from_model(
+        cls, booster: Any, *, preprocessor: Preprocessor | None = None, path: str | None = None
+    ) -> Self:
+        """Write a booster into a folder.
+
+        Args:
+            booster: The model.
+            preprocessor: What its data was prepared with.
+            path: The folder; a new temporary one if not given.
+        """
+        folder = path or tempfile.mkdtemp(prefix="skate_checkpoint_")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        booster.save_model(str(Path(folder, cls.MODEL_FILENAME)))
+        checkpoint = cls(folder)
+        if preprocessor is not None:
+            checkpoint.set_preprocessor(preprocessor)
+        return checkpoint
