@@ -25,9 +25,10 @@ RAY_SOURCES ?=
 # summary shows it.
 ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
 DATA_ON_RAY := $(addprefix tests/data/test_,mapping.py relating.py consuming.py splitting.py faults.py groups.py \
-  reading.py stats.py feeding.py random_access.py torch_inference.py resuming.py id_checkpoints.py)
-TRAIN_ON_RAY := $(addprefix tests/train/test_,fitting.py faults.py positions.py torch.py elasticity.py)
-ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY) $(TRAIN_ON_RAY)
+  reading.py stats.py feeding.py random_access.py torch_inference.py resuming.py id_checkpoints.py id_checkpoints_kills.py)
+TRAIN_ON_RAY := $(addprefix tests/train/test_,fitting.py faults.py positions.py torch.py elasticity.py validation.py)
+SERVE_ON_RAY := $(addprefix tests/serve/test_,handles.py updates.py)
+ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY) $(TRAIN_ON_RAY) $(SERVE_ON_RAY)
 
 # Training with each strategy and framework, which takes the time of importing and starting all of them. They open ports
 # and start servers of their own: a test that fails is tried once more, and the summary shows it.
@@ -55,10 +56,14 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## the tour: tasks, actors and objects, what each cost, and out/timeline.png
 	$(BIN)/python examples/04_tour.py
 
-# Tests of datasets run in a process of their own: libraries that they load leave threads behind.
+# Tests of datasets and of Serve run in processes of their own: libraries that they load leave threads behind. Those of
+# Serve open ports and start servers and clients: a test that fails is tried once more, and the summary shows it.
+APART := tests/data tests/serve
+
 test: setup check ## all checks and all tests, but for those of `make frameworks` and `make ray`
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(addprefix --ignore ,tests/data tests/test_architecture.py $(FRAMEWORKS)))
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(addprefix --ignore ,$(APART) tests/test_architecture.py $(FRAMEWORKS)))
 	$(if $(ARGS),,$(BIN)/python -m pytest tests/data)
+	$(if $(ARGS),,$(BIN)/python -m pytest -p rerunfailures --reruns 1 tests/serve)
 
 frameworks: setup ## training with DeepSpeed, FSDP2, pipelines, Lightning, transformers, TensorFlow, JAX, XGBoost, …
 	$(BIN)/python -m pytest -p rerunfailures --reruns 1 $(FRAMEWORKS) $(ARGS)

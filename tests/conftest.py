@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import shutil
@@ -64,6 +65,18 @@ class LeakWatch:
         if leaked:
             self.before = leaks.Snapshot.take()  # Blame one test only.
             pytest.fail("leaked:\n  " + "\n  ".join(leaked), pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def event_loops_have_run() -> None:
+    """Start a loop of the kind that Serve uses: its library keeps a pipe for signals, which no test has leaked."""
+    try:
+        import uvloop
+    except ImportError:
+        return
+    loop = uvloop.new_event_loop()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -44,6 +44,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.train": CORE | {"skate.air", "skate.data"},
     "skate.tune": CORE | {"skate.air", "skate.data", "skate.train"},
     "skate.serve": CORE | {"skate.air", "skate.data", "skate.train"},
+    # Ray's name for the command line of Serve.
+    "skate.serve.scripts": {"skate.cli"},
     "skate.serve.llm": CORE | LIBRARIES,
     "skate.data.llm": CORE | LIBRARIES,
     "skate.llm": CORE | LIBRARIES,
@@ -69,6 +71,7 @@ PURE = (
     "skate.data._exec.operators",
     "skate.data._exec.passing",
     "skate.data._exec.pool",
+    "skate.serve._autoscaling",
 )
 IMPURE = {
     "asyncio",

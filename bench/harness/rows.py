@@ -107,10 +107,13 @@ PEERS = {
     "duckdb": "DuckDB",
     "daft": "Daft",
     "datasets": "HF datasets",
+    "uvicorn": "uvicorn + Starlette",
 }
 _ALL = ("mp", "loky", "dask")
 _RELATIONAL = ("polars", "duckdb", "daft")
 _FUNCTIONS = ("daft", "datasets")  # they call functions of the user's in Python
+
+_SERVERS = ("uvicorn",)
 
 _SOCKET = Limit(row="ping_pong", label="socket ping-pong")
 _STREAM = Limit(row="stream", label="socket stream")
@@ -368,6 +371,62 @@ ROWS: tuple[Row, ...] = (
         unit="%",
         bar=Bar(need=100, dream=50, absolute=True),
         alone=True,
+    ),
+    Row(
+        name="serve_up",
+        title="serve: serve.run to the first answer",
+        program="serve",
+        unit="s",
+        bar=Bar(need=20, dream=40),
+        peers=_SERVERS,
+    ),
+    Row(
+        name="serve_http_1",
+        title="serve: no-op over HTTP, 1 client",
+        program="serve",
+        bar=Bar(need=10, dream=20),
+        peers=_SERVERS,
+    ),
+    Row(
+        name="serve_http_16",
+        title="serve: no-op over HTTP, 16 clients",
+        program="serve",
+        bar=Bar(need=10, dream=20),
+        peers=_SERVERS,
+    ),
+    Row(
+        name="serve_http_64",
+        title="serve: no-op over HTTP, 64 clients",
+        program="serve",
+        bar=Bar(need=10, dream=20),
+        peers=_SERVERS,
+    ),
+    Row(
+        name="serve_p99",
+        title="serve: p99 at half of the peak load",
+        program="serve",
+        unit="s",
+        bar=Bar(need=0.010, dream=0.005, absolute=True),
+        peers=("uvicorn",),
+    ),
+    Row(
+        name="serve_handle_sync",
+        title="serve: handle calls, one after the other",
+        program="serve",
+        bar=Bar(need=15, dream=30),
+    ),
+    Row(
+        name="serve_handle_async",
+        title="serve: handle calls, 100 at once",
+        program="serve",
+        bar=Bar(need=15, dream=30),
+    ),
+    Row(
+        name="serve_stream",
+        title="serve: 1,000 parts to 16 clients",
+        program="serve",
+        unit="s",
+        peers=("uvicorn",),
     ),
     Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
 )

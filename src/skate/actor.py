@@ -138,6 +138,7 @@ class ActorClass(Generic[T]):
         self._kind = kind
         self._options = options
         self.__ray_metadata__ = ActorClassMetadata(kind.__name__, kind)
+        self.__ray_actor_class__ = kind
         self.__name__ = kind.__name__
         self.__qualname__ = kind.__qualname__
         self.__module__ = kind.__module__

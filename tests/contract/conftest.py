@@ -7,7 +7,7 @@ nodes, which have four CPUs together; a test that is about one machine with four
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,19 +35,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine_name", names, scope="module")
 
 
-def gap_for(item: pytest.Item) -> str | None:
+def gap_for(item: pytest.Item, gaps: Mapping[tuple[str, str], str], folder: Path) -> str | None:
     """Return why the test is expected to fail on its engine, or None.
 
-    gaps.py lists a test as `test_tasks.py::test_name`, or with its own parameters but not the engine:
-    `test_tasks.py::test_name[3]`.
+    A gaps.py lists a test as `test_tasks.py::test_name`, from its own folder, or with the test's own parameters but not
+    the engine: `test_tasks.py::test_name[3]`.
     """
     callspec = getattr(item, "callspec", None)
     engine = callspec.params.get("engine_name") if callspec else None
     if callspec is None or engine is None:
         return None
-    name = f"{item.path.name}::{getattr(item, 'originalname', item.name)}"
+    name = f"{item.path.relative_to(folder)}::{getattr(item, 'originalname', item.name)}"
     parameters = "-".join(part for part in callspec.id.split("-") if part != engine)
-    return GAPS.get((engine, name)) or GAPS.get((engine, f"{name}[{parameters}]"))
+    return gaps.get((engine, name)) or gaps.get((engine, f"{name}[{parameters}]"))
+
+
+def declare_gap(item: pytest.Item, reason: str) -> None:
+    """Expect a test to fail, and do not run one that would hang the run, or end it."""
+    item.add_marker(pytest.mark.xfail(reason=reason, strict=True, run=not reason.startswith(NOT_RUN)))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -55,9 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.path.is_relative_to(HERE):
             continue
-        reason = gap_for(item)
+        reason = gap_for(item, GAPS, HERE)
         if reason:
-            item.add_marker(pytest.mark.xfail(reason=reason, strict=True, run=not reason.startswith(NOT_RUN)))
+            declare_gap(item, reason)
         if not item.get_closest_marker("timeout"):
             on_ray = "ray" in (config.getoption("--engine") or ())
             seconds = RAY_SECONDS if on_ray else GAP_SECONDS if reason else limit

@@ -1,24 +1,30 @@
-"""The list of gaps names tests that exist and gives reasons."""
+"""The lists of gaps name tests that exist and give reasons."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.contract.gaps import GAPS
+from tests.train.gaps import GAPS as GAPS_IN_TRAINING
 
 HERE = Path(__file__).parent
+LISTS = [(GAPS, HERE), (GAPS_IN_TRAINING, HERE.parent / "train")]
 
 
-def test_every_gap_names_a_test_that_exists() -> None:
-    for _, name in GAPS:
+@pytest.mark.parametrize(("gaps", "folder"), LISTS, ids=["contract", "train"])
+def test_every_gap_names_a_test_that_exists(gaps: dict[tuple[str, str], str], folder: Path) -> None:
+    for _, name in gaps:
         file, _, test = name.partition("::")
         function = test.partition("[")[0]
-        assert re.search(rf"^(async )?def {function}\(", (HERE / file).read_text(), re.MULTILINE), name
+        assert re.search(rf"^(async )?def {function}\(", (folder / file).read_text(), re.MULTILINE), name
 
 
-def test_every_gap_has_a_reason() -> None:
-    assert all(reason.strip() for reason in GAPS.values())
+@pytest.mark.parametrize(("gaps", "folder"), LISTS, ids=["contract", "train"])
+def test_every_gap_has_a_reason(gaps: dict[tuple[str, str], str], folder: Path) -> None:
+    assert all(reason.strip() for reason in gaps.values())
 
 
 def test_test_names_are_sentences() -> None:

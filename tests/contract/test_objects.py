@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,32 @@ MB = 1024 * 1024
 @skate.remote
 def identity(value: Any) -> Any:
     return value
+
+
+@skate.remote
+def called(function: Any, value: Any) -> Any:
+    return function(value)
+
+
+@pytest.fixture
+def ghost(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module that only this process has, and whose functions travel by value because it was told so."""
+    module = ModuleType("ghost_of_the_driver")
+    exec("def twice(value): return 2 * value", module.__dict__)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    skate.cloudpickle.register_pickle_by_value(module)
+    yield module
+    skate.cloudpickle.unregister_pickle_by_value(module)
+
+
+def test_what_is_registered_to_travel_by_value_does_as_an_object(ghost: ModuleType) -> None:
+    assert skate.get(called.remote(skate.put(ghost.twice), 4)) == 8
+
+
+def test_what_is_registered_to_travel_by_value_does_as_an_argument(request: pytest.FixtureRequest) -> None:
+    assert skate.get(called.remote(abs, -4)) == 4  # the task is known already when the module is registered
+    ghost = request.getfixturevalue("ghost")
+    assert skate.get(called.remote(ghost.twice, value=4)) == 8
 
 
 def test_put_and_get_return_an_equal_value() -> None:

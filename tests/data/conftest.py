@@ -8,11 +8,14 @@ can run a plan. With `--engine ray`, only on Ray.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import skate
 from skate.data import DataContext
+from skate.data._exec import here
+from skate.data.checkpoint import CheckpointConfig
 from tests.conftest import ENGINES
 from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
     Arguments,
@@ -60,6 +63,20 @@ def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContex
         request.getfixturevalue("engine")
         settings.small_plan_bytes = settings.relational_plan_bytes = 0
         yield engine_name
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let plans that begin in this process end in it, however slow it is."""
+    monkeypatch.setattr(here, "PATIENCE", float("inf"))
+
+
+@pytest.fixture
+def keeps(settings: DataContext, tmp_path: Path) -> Path:
+    """Note ids in a folder, and keep them when everything is written."""
+    folder = tmp_path / "ids"
+    settings.checkpoint_config = CheckpointConfig("id", str(folder), delete_checkpoint_on_success=False)
+    return folder
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -19,75 +15,15 @@ import pytest
 
 import skate
 from skate.data import DataContext
-from skate.data._checkpointing.folder import IdFolder
 from skate.data._checkpointing.ids import DoneIds
-from skate.data._exec import here
 from skate.data._kernels import partitioning
-from skate.data._resuming.records import Records
 from skate.data.checkpoint import CheckpointBackend, CheckpointConfig
 from skate.data.checkpoint.interfaces import InvalidCheckpointingConfig, InvalidCheckpointingOperators
 from skate.data.datasource import BlockBasedFileDatasink, Datasink, FilenameProvider, PathPartitionFilter
 from skate.data.exceptions import ResumeError
+from tests.data.interruptions import fails_at, ids_in, interrupted, noted, visible
 
-ROOT = Path(__file__).parents[2]
-
-
-class Interrupted(Exception):
-    """What ends a program here, where a kill would end the tests."""
-
-
-def fails_at(number: int, folder: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return a function over rows that fails at one of them until `mend`; it notes what it has seen."""
-    where = str(folder)
-
-    def function(row: dict[str, Any]) -> dict[str, Any]:
-        if row["id"] == number and not os.path.exists(f"{where}/mended"):
-            raise Interrupted
-        with open(f"{where}/seen", "a") as seen:
-            seen.write(f"{row['id']}\n")
-        return {"id": row["id"], "double": 2 * row["id"]}
-
-    return function
-
-
-def interrupted(write: Callable[[], None], folder: Path) -> None:
-    """Let a write fail, and mend what makes it fail."""
-    with pytest.raises(Interrupted):
-        write()
-    (folder / "seen").unlink(missing_ok=True)
-    (folder / "mended").touch()
-
-
-def visible(folder: Path) -> list[Path]:
-    """Return the files that a reader of the folder finds."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in found if not path.relative_to(folder).parts[0].startswith("_skate"))
-
-
-def ids_in(folder: Path) -> list[int]:
-    """Return the ids of all rows that were written, sorted."""
-    tables = [pq.read_table(path, partitioning=None) for path in visible(folder)]
-    return sorted(row for table in tables for row in table["id"].to_pylist())
-
-
-def noted(folder: Path) -> list[Any]:
-    """Return the ids that count, sorted."""
-    files = [path for path in folder.glob("*.parquet") if not path.name.endswith(".pending.parquet")]
-    return sorted(row for path in files for row in pq.read_table(path)["id"].to_pylist())
-
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let plans that begin in this process end in it, however slow it is."""
-    monkeypatch.setattr(here, "PATIENCE", float("inf"))
-
-
-@pytest.fixture
-def keeps(settings: DataContext, tmp_path: Path) -> Path:
-    """Note ids in a folder, and keep them when everything is written."""
-    folder = tmp_path / "ids"
-    settings.checkpoint_config = CheckpointConfig("id", str(folder), delete_checkpoint_on_success=False)
-    return folder
+pytestmark = pytest.mark.usefixtures("patience")
 
 
 # ------------------------------------------------------------ going on
@@ -468,128 +404,3 @@ def test_the_environment_may_say_where_ids_go(monkeypatch: pytest.MonkeyPatch, t
         CheckpointConfig("id")
     monkeypatch.setenv("RAY_DATA_CHECKPOINT_PATH_BUCKET", str(tmp_path))
     assert CheckpointConfig("id").checkpoint_path == f"{tmp_path}/ray_data_checkpoint"
-
-
-# ------------------------------------------------------------ kills
-
-
-def test_who_is_interrupted_while_forgetting_ids_leaves_no_half(
-    settings: DataContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ids, out = tmp_path / "ids", tmp_path / "out"
-    settings.checkpoint_config = CheckpointConfig("id", str(ids))
-
-    def begun(self: IdFolder) -> None:
-        self._delete(self._counting()[:1])
-        raise Interrupted
-
-    ds = skate.data.range(40, override_num_blocks=4)
-    with monkeypatch.context() as patched:
-        patched.setattr(IdFolder, "_empty", begun)
-        with pytest.raises(Interrupted):
-            ds.write_parquet(str(out))
-    assert len(noted(ids)) == 30
-    ds.write_parquet(str(out))
-    assert ids_in(out) == sorted([*range(40), *range(40)]), "it was finished, so that this run begins anew"
-
-
-def test_files_whose_ids_count_are_not_lost_when_moving_them_fails(
-    where: str, keeps: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    moves: list[int] = []
-    move = Records.move
-
-    def fails_once(self: Records, waiting: dict[str, str]) -> None:
-        if waiting:
-            moves.append(1)
-        if len(moves) == 2:
-            raise Interrupted
-        move(self, waiting)
-
-    ds = skate.data.range(40, override_num_blocks=4)
-    with monkeypatch.context() as patched:
-        patched.setattr(Records, "move", fails_once)
-        with pytest.raises(Interrupted):
-            ds.write_parquet(str(out))
-    assert ids_in(out) == noted(keeps)
-    assert len(noted(keeps)) == 20
-    ds.write_parquet(str(out))
-    assert ids_in(out) == list(range(40))
-
-
-class Deadly(BlockBasedFileDatasink):
-    """Kills its worker once, when a file is half written, or when all files of a task are there."""
-
-    def __init__(self, path: str, when: str, marker: Path) -> None:
-        super().__init__(path, file_format="txt")
-        self._when = when
-        self._marker = marker
-
-    def write(self, blocks: Any, ctx: Any) -> list[str]:
-        written = super().write(blocks, ctx)
-        self._die("after its files")
-        return written
-
-    def write_block_to_file(self, block: Any, file: Any) -> None:
-        for row in block.iter_rows(public_row_format=True):
-            file.write(f"{row['id']}\n".encode())
-            self._die("in a file")
-
-    def _die(self, when: str) -> None:
-        if when == self._when:
-            try:
-                self._marker.touch(exist_ok=False)
-            except FileExistsError:
-                return
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("when", ["in a file", "after its files"])
-def test_what_a_killed_worker_has_written_is_not_there_twice(
-    where: str, when: str, keeps: Path, tmp_path: Path
-) -> None:
-    if where != "local":
-        pytest.skip("there are no workers to die")
-    marker = tmp_path / "died"
-    skate.data.range(60, override_num_blocks=6).write_datasink(Deadly(str(tmp_path / "out"), when, marker))
-    assert marker.exists()
-    lines = [line for path in visible(tmp_path / "out") for line in path.read_text().split()]
-    assert sorted(map(int, lines)) == list(range(60)) == noted(keeps)
-    assert len(visible(tmp_path / "out")) == 6
-    assert not list(keeps.glob("*.pending.parquet"))
-
-
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.data.killed_write", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", **environment},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-
-
-def test_a_program_that_is_killed_at_any_step_writes_each_id_once(tmp_path: Path) -> None:
-    done = run("steps of ids", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    outs = [path for path in tmp_path.iterdir() if path.is_dir() and path.name != "ids"]
-    assert len(outs) == 2 + int(done.stdout)
-    for out in outs:
-        assert ids_in(out) == list(range(40)), out
-        assert noted(tmp_path / "ids" / out.name) == list(range(40)), out
-        assert [path.name for path in (out / "_skate_ids").iterdir()] == ["lock"], out
-
-
-def test_a_program_that_is_killed_while_workers_work_writes_each_id_once(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    for row in (17, 39):
-        killed = run("rows of ids", str(out), DIE_AT=str(row))
-        assert killed.returncode in (-signal.SIGKILL, 0), killed.stderr
-        found = ids_in(out) if out.exists() else []
-        assert len(found) == len(set(found))
-    done = run("rows of ids", str(out))
-    assert done.returncode == 0, done.stderr
-    assert ids_in(out) == list(range(40))

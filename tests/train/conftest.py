@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
     Arguments,
     clusters,
+    declare_gap,
     engine,
     engine_name,
+    gap_for,
     init_arguments,
     shared_session,
 )
 from tests.s3 import bucket, client_libraries, server, store  # noqa: F401
+from tests.train.gaps import GAPS
+
+HERE = Path(__file__).parent
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -26,6 +32,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(
             "engine_name", metafunc.config.getoption("--engine") or ["local"], scope="module"
         )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and (reason := gap_for(item, GAPS, HERE)):
+            declare_gap(item, reason)
 
 
 @pytest.fixture(autouse=True)
@@ -53,18 +65,33 @@ def run_config(tmp_path: Path) -> Callable[..., RunConfig]:
 
 
 @pytest.fixture
-def fit(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
-    """Train with a function on some workers."""
+def fit_with(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
+    """Train with a trainer of some class and a function, on some workers."""
 
     def go(
-        function: Any, workers: int = 2, *, config: Any = None, run: RunConfig | None = None, **options: Any
+        trainer: Callable[..., Any],
+        function: Any,
+        workers: int = 2,
+        *,
+        config: Any = None,
+        run: RunConfig | None = None,
+        **options: Any,
     ) -> Result:
-        return DataParallelTrainer(
+        scaling = options.pop("scaling_config", None) or ScalingConfig(num_workers=workers)
+        made = trainer(
             function,
             train_loop_config=config,
-            scaling_config=ScalingConfig(num_workers=workers),
+            scaling_config=scaling,
             run_config=run or run_config(),
             **options,
-        ).fit()
+        )
+        result: Result = made.fit()
+        return result
 
     return go
+
+
+@pytest.fixture
+def fit(fit_with: Callable[..., Result]) -> Callable[..., Result]:
+    """Train with a function on some workers, without any framework; modules about one have a `fit` of their own."""
+    return partial(fit_with, DataParallelTrainer)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ import torch
 from skate import train
 from skate.train import Checkpoint, CheckpointUploadMode, Result
 from skate.train.torch import prepare_model
+from tests.train.processes import die
 
 MOMENTS = ("before the step", "in the step", "while a checkpoint is stored", "after the report")
 
@@ -54,9 +54,9 @@ def learn(config: dict[str, Any]) -> None:
     for step in range(begun, config["steps"]):
         with _struck(config, step, rank) as moment:
             if moment == "before the step":
-                _die()
+                die()
             if moment == "in the step":
-                threading.Timer(0.002, _die).start()
+                threading.Timer(0.002, die).start()
             torch.manual_seed(
                 1000 * step + rank
             )  # dropout differs by step and rank, and is known again afterwards
@@ -70,7 +70,7 @@ def learn(config: dict[str, Any]) -> None:
             else:
                 train.report({"step": step})
             if moment is not None:
-                _die()
+                die()
 
 
 def _report(
@@ -98,8 +98,7 @@ def _tears(checkpoint: Checkpoint, name: str) -> Checkpoint:
     for path in Path(checkpoint.path).iterdir():
         content = path.read_bytes()
         (target / path.name).write_bytes(content[: len(content) // 2])
-    _die()
-    raise AssertionError("it is dead")
+    die()
 
 
 @contextmanager
@@ -115,10 +114,6 @@ def _struck(config: dict[str, Any], step: int, rank: int) -> Iterator[str | None
         yield None
         return
     yield moment
-
-
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def learned(result: Result) -> tuple[int, list[bytes]]:

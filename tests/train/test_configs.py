@@ -11,6 +11,14 @@ from skate.train._configs import STORAGE_VARIABLE
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.util.annotations import RayDeprecationWarning
 
+SLICE = {
+    "use_tpu": True,
+    "num_workers": 2,
+    "topology": "2x2x2",
+    "accelerator_type": "TPU-V4",
+    "resources_per_worker": {"TPU": 4},
+}
+
 
 def test_a_worker_has_one_cpu_or_one_gpu() -> None:
     assert ScalingConfig(num_workers=2).total_resources == {"CPU": 2.0}
@@ -37,11 +45,32 @@ def test_the_number_of_workers_may_vary() -> None:
         ({"resources_per_worker": {"GPU": 1}}, "use_gpu"),
         ({"accelerator_type": "A100"}, "use_gpu"),
         ({"use_gpu": True, "use_tpu": True}, "one kind"),
+        ({"resources_per_worker": {"TPU": 4}}, "use_tpu"),
+        ({"use_tpu": True, "resources_per_worker": {"TPU": 0}}, "at least one"),
+        ({"use_tpu": True, "label_selector": {"zone": "a"}}, "label_selector"),
+        ({"use_tpu": True, "num_workers": 2}, "`topology` must be specified"),
+        ({"use_tpu": True, "num_workers": 2, "topology": "2x4"}, "`accelerator_type` must be specified"),
+        ({**SLICE, "topology": "2by4"}, "like '2x4'"),
+        ({**SLICE, "num_workers": 3}, "must be a multiple of 2"),
+        ({**SLICE, "num_workers": (1, 2)}, "min_workers must be a multiple of 2"),
+        ({**SLICE, "num_workers": (2, 3)}, "max_workers must be a multiple of 2"),
     ],
 )
 def test_what_contradicts_itself_is_refused(options: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         ScalingConfig(**options)  # type: ignore[arg-type]
+
+
+def test_workers_may_fill_slices_of_tpus() -> None:
+    assert ScalingConfig(**SLICE).total_resources["TPU"] == 8  # type: ignore[arg-type]
+    assert ScalingConfig(**{**SLICE, "num_workers": (2, 6)}).max_workers == 6  # type: ignore[arg-type]
+    assert ScalingConfig(use_tpu=True).total_resources == {"TPU": 1}
+
+
+def test_an_upload_may_be_given_no_time_but_no_less() -> None:
+    assert FailureConfig(upload_timeout_s=0).upload_timeout_s == 0
+    with pytest.raises(ValueError, match="upload_timeout_s is -1"):
+        FailureConfig(upload_timeout_s=-1)
 
 
 def test_checkpoints_to_keep_must_be_some() -> None:

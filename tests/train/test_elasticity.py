@@ -14,7 +14,7 @@ from skate.train import RunConfig, ScalingConfig, UserCallback
 from skate.train._elasticity import fitting
 from skate.train.collective import barrier
 from skate.train.data_parallel_trainer import DataParallelTrainer
-from tests.train.test_fitting import read, write_checkpoint
+from tests.train.checkpoints import next_step, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -43,8 +43,7 @@ def let_go(holders: list[Any]) -> None:
 def grow(config: dict[str, Any]) -> None:
     """Take steps until there are as many workers as wanted, and a few more; fail at a step once."""
     context = train.get_context()
-    checkpoint = train.get_checkpoint()
-    first = int(read(checkpoint, "step")) + 1 if checkpoint else 0
+    first = next_step(train.get_checkpoint())
     last = None
     for step in range(first, 10_000):
         barrier()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,7 +16,8 @@ from skate import train
 from skate.train import Result, RunConfig, TrainingFailedError, UserCallback, WorkerGroupError
 from skate.train.collective import barrier
 from tests.contract.support import eventually
-from tests.train.test_fitting import read, write_checkpoint
+from tests.train.checkpoints import next_step, read, write_checkpoint
+from tests.train.processes import die
 
 pytestmark = pytest.mark.usefixtures("engine")
 Fit = Callable[..., Result]
@@ -60,13 +59,12 @@ def test_a_failure_starts_all_workers_again_from_the_checkpoint(
             self.failures.append(list(worker_exceptions))
 
     def function(config: dict[str, Any]) -> None:
-        checkpoint = train.get_checkpoint()
-        first = int(read(checkpoint, "step")) + 1 if checkpoint else 0
+        first = next_step(train.get_checkpoint())
         for step in range(first, 4):
             barrier()
             if step == 2 and first == 0 and train.get_context().get_world_rank() == 1:
                 if config["how"] == "dies":
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    die()
                 raise ValueError("bad luck")
             checkpoint = (
                 write_checkpoint(step=str(step)) if train.get_context().get_world_rank() == 0 else None
@@ -85,7 +83,7 @@ def test_a_dead_worker_is_the_cause_whatever_its_neighbours_say(fit: Fit) -> Non
     def function() -> None:
         if train.get_context().get_world_rank() == 0:
             raise RuntimeError("connection closed by peer")
-        os.kill(os.getpid(), signal.SIGKILL)
+        die()
 
     with pytest.raises(WorkerGroupError, match="rank 1 failed") as raised:
         fit(function)
@@ -149,7 +147,7 @@ def test_a_training_function_takes_at_most_a_config(fit: Fit) -> None:
         fit(lambda a, b: None)
 
 
-def test_nothing_of_a_run_is_left(fit: Fit) -> None:
+def test_nothing_of_a_run_is_left(fit: Fit, run_config: Callable[..., RunConfig]) -> None:
     def all_is_free() -> bool:
         free = skate.available_resources()
         return free["CPU"] == skate.cluster_resources()["CPU"] and not any("group" in name for name in free)
@@ -157,7 +155,7 @@ def test_nothing_of_a_run_is_left(fit: Fit) -> None:
     eventually(all_is_free, "the runs before have gone")
     fit(lambda: None)
     with pytest.raises(WorkerGroupError):
-        fit(_fail, run=RunConfig(name="other", storage_path="/tmp/skate-train-left"))
+        fit(_fail, run=run_config("other"))
     eventually(all_is_free, "everything is free")
 
 

@@ -13,25 +13,12 @@ import pytest
 import skate
 import skate.data
 from skate import train
-from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback
+from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback, WorkerGroupError
 from skate.train.collective import barrier, broadcast_from_rank_zero
+from tests.train.checkpoints import next_step, read, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("engine")
 Fit = Callable[..., Result]
-
-
-def write_checkpoint(**files: str) -> Checkpoint:
-    """Return a new folder with files."""
-    folder = tempfile.mkdtemp()
-    for name, text in files.items():
-        Path(folder, name).write_text(text)
-    return Checkpoint(folder)
-
-
-def read(checkpoint: Checkpoint | None, name: str) -> str:
-    assert checkpoint is not None
-    with checkpoint.as_directory() as folder:
-        return Path(folder, name).read_text()
 
 
 def test_each_worker_knows_its_place(fit: Fit) -> None:
@@ -110,15 +97,81 @@ def test_a_checkpoint_can_be_stored_while_training_goes_on(fit: Fit) -> None:
     assert [metrics["step"] for _, metrics in result.best_checkpoints] == [0, 1, 2]
 
 
-def test_a_checkpoint_can_stay_where_it_is(fit: Fit, tmp_path: Path) -> None:
-    def function(config: dict[str, Any]) -> None:
-        Path(config["folder"]).mkdir()
-        Path(config["folder"], "model").write_text("mine")
-        mode = train.CheckpointUploadMode.NO_UPLOAD
-        train.report({}, Checkpoint(config["folder"]), checkpoint_upload_mode=mode)
+def in_the_run(name: str) -> Checkpoint:
+    """Return a checkpoint that the training function has put into the run's folder by itself."""
+    folder = Path(train.get_context().get_storage().experiment_fs_path, name)
+    folder.mkdir(parents=True)
+    (folder / "model").write_text(name)
+    return Checkpoint(folder)
 
-    result = fit(function, 1, config={"folder": str(tmp_path / "mine")})
-    assert result.checkpoint == Checkpoint(tmp_path / "mine")
+
+def test_a_checkpoint_in_the_runs_folder_can_stay_where_it_is(
+    fit: Fit, run_config: Callable[..., RunConfig]
+) -> None:
+    def function() -> None:
+        for step in range(3):
+            mode = train.CheckpointUploadMode.NO_UPLOAD
+            train.report({}, in_the_run(f"mine/{step}"), checkpoint_upload_mode=mode)
+
+    result = fit(function, 1, run=run_config(keep=CheckpointConfig(num_to_keep=2)))
+    assert result.checkpoint == Checkpoint(Path(result.path, "mine", "2"))
+    assert Result.from_path(result.path).checkpoint == result.checkpoint
+    assert sorted(each.name for each in Path(result.path, "mine").iterdir()) == ["1", "2"]
+
+
+@pytest.mark.parametrize("mode", [train.CheckpointUploadMode.SYNC, train.CheckpointUploadMode.ASYNC])
+def test_a_function_may_store_checkpoints_and_say_where(fit: Fit, mode: train.CheckpointUploadMode) -> None:
+    def function() -> None:
+        train.report(
+            {},
+            write_checkpoint(model="given"),
+            checkpoint_upload_mode=mode,
+            checkpoint_upload_fn=lambda given, name: in_the_run(f"of {name}"),
+        )
+
+    result = fit(function, 1)
+    assert read(result.checkpoint, "model") == "of checkpoint_000000"
+    assert Result.from_path(result.path).checkpoint == result.checkpoint
+
+
+@pytest.mark.parametrize("mode", list(train.CheckpointUploadMode))
+def test_a_checkpoint_outside_of_the_runs_folder_is_refused(
+    fit: Fit, tmp_path: Path, mode: train.CheckpointUploadMode
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+
+    def function() -> None:
+        train.report({"step": 0}, write_checkpoint(step="0"))
+        train.report(
+            {"step": 1},
+            Checkpoint(elsewhere),
+            checkpoint_upload_mode=mode,
+            checkpoint_upload_fn=lambda given, name: given,
+            delete_local_checkpoint_after_upload=False,
+        )
+
+    with pytest.raises(WorkerGroupError, match=rf"{elsewhere} \(local\), and the run's folder is") as raised:
+        fit(function, 1)
+    assert isinstance(raised.value.worker_failures[0], ValueError)
+    assert read(Result.from_path(tmp_path / "runs" / "run").checkpoint, "step") == "0"
+    assert elsewhere.is_dir()
+
+
+def test_a_run_in_this_process_may_refer_to_checkpoints_that_are_elsewhere(
+    fit: Fit, run_config: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    def function() -> None:
+        for step in range(3):
+            folder = tmp_path / f"mine-{step}"
+            folder.mkdir()
+            mode = train.CheckpointUploadMode.NO_UPLOAD
+            train.report({"step": step}, Checkpoint(folder), checkpoint_upload_mode=mode)
+
+    result = fit(function, 0, run=run_config(keep=CheckpointConfig(num_to_keep=1)))
+    assert result.checkpoint == Checkpoint(tmp_path / "mine-2")
+    assert Result.from_path(result.path).checkpoint == result.checkpoint
+    assert (tmp_path / "mine-0").is_dir(), "what is not the run's is not deleted"
 
 
 def test_the_best_are_kept(fit: Fit, run_config: Callable[..., RunConfig]) -> None:
@@ -137,8 +190,7 @@ def test_the_best_are_kept(fit: Fit, run_config: Callable[..., RunConfig]) -> No
 
 def test_a_run_of_the_same_name_goes_on(fit: Fit, run_config: Callable[..., RunConfig]) -> None:
     def function() -> None:
-        checkpoint = train.get_checkpoint()
-        step = int(read(checkpoint, "step")) + 1 if checkpoint else 0
+        step = next_step(train.get_checkpoint())
         train.report({"step": step}, checkpoint=write_checkpoint(step=str(step)))
 
     assert fit(function, 1).metrics == {"step": 0}

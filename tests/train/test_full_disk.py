@@ -14,7 +14,7 @@ from skate import train
 from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback
 from skate.train._storage import HISTORY, RECORD, Storage
 from skate.train.collective import barrier
-from tests.train.test_fitting import read, write_checkpoint
+from tests.train.checkpoints import read, write_checkpoint
 
 FULL = Path("/dev/full")  # whatever is written there meets a full disk
 Fit = Callable[..., Result]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +12,12 @@ from typing import Any
 import pytest
 
 from skate import train
-from skate.train import FailureConfig, Result, RunConfig, ScalingConfig, WorkerGroupError, _supervision
+from skate.train import FailureConfig, Result, RunConfig, WorkerGroupError, _supervision
 from skate.train._errors import HungWorkerError
 from skate.train._failures import Failure, waited_in_vain
 from skate.train.collective import barrier
-from tests.train.test_fitting import read, write_checkpoint
+from tests.train.checkpoints import next_step, write_checkpoint
+from tests.train.processes import die, stop, wait_for
 
 pytestmark = pytest.mark.usefixtures("engine")
 Fit = Callable[..., Result]
@@ -36,10 +35,6 @@ def patient(tmp_path: Path) -> Callable[..., RunConfig]:
         )
 
     return make
-
-
-def stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def hold_the_lock() -> None:
@@ -107,8 +102,7 @@ def test_workers_that_wait_for_one_that_has_ended_hang(fit: Fit, patient: Callab
 
 def test_a_run_goes_on_after_a_worker_has_hung(fit: Fit, patient: Callable[..., RunConfig]) -> None:
     def function() -> None:
-        checkpoint = train.get_checkpoint()
-        first = int(read(checkpoint, "step")) + 1 if checkpoint else 0
+        first = next_step(train.get_checkpoint())
         for step in range(first, 4):
             barrier()
             if step == 2 and first == 0 and train.get_context().get_world_rank() == 1:
@@ -128,7 +122,7 @@ def test_reports_keep_a_run_from_hanging(fit: Fit, patient: Callable[..., RunCon
 
 
 def test_a_collective_operation_of_torch_that_times_out_names_who_did_not_come(
-    run_config: Callable[..., RunConfig],
+    fit_with: Callable[..., Result],
 ) -> None:
     dist = pytest.importorskip("torch.distributed")
     import torch
@@ -140,14 +134,8 @@ def test_a_collective_operation_of_torch_that_times_out_names_who_did_not_come(
             loop()
         dist.all_reduce(torch.ones(1))
 
-    trainer = TorchTrainer(
-        function,
-        torch_config=TorchConfig(timeout_s=2),
-        scaling_config=ScalingConfig(num_workers=2),
-        run_config=run_config(),
-    )
     with pytest.raises(WorkerGroupError, match="rank 1 failed") as raised:
-        trainer.fit()
+        fit_with(TorchTrainer, function, torch_config=TorchConfig(timeout_s=2))
     errors = raised.value.worker_failures
     assert isinstance(errors[1], HungWorkerError)
     assert waited_in_vain(Failure(errors[0], ""))
@@ -168,8 +156,7 @@ def test_without_a_limit_a_warning_says_who_is_waited_for(
 
     def function() -> None:
         if train.get_context().get_world_rank() == 1:
-            while not flag.exists():
-                time.sleep(0.01)
+            wait_for(flag)
         barrier()
         train.report({"warned": flag.exists()})
 
@@ -211,7 +198,7 @@ def test_a_failing_start_of_a_worker_is_a_failure_of_that_worker(
     def die_once() -> None:
         if not scar.exists():
             scar.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
 
     class Dying(Backend):
         def on_start(self, worker_group: Any, backend_config: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from skate.train import Result, RunConfig, ScalingConfig
+from skate.train import Result, RunConfig
 from skate.train.torch import TorchTrainer
 from tests.train import strikes
 
@@ -18,15 +18,11 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 def test_killed_workers_learn_what_living_ones_learn(
-    run_config: Callable[..., RunConfig], tmp_path: Path
+    fit_with: Callable[..., Result], run_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     def fit(name: str, planned: dict[int, Any]) -> Result:
-        return TorchTrainer(
-            strikes.learn,
-            train_loop_config={"steps": 8, "strikes": planned, "scars": str(tmp_path / "scars")},
-            scaling_config=ScalingConfig(num_workers=2),
-            run_config=run_config(name, failures=2),
-        ).fit()
+        config = {"steps": 8, "strikes": planned, "scars": str(tmp_path / "scars")}
+        return fit_with(TorchTrainer, strikes.learn, config=config, run=run_config(name, failures=2))
 
     (tmp_path / "scars").mkdir()
     undisturbed = fit("undisturbed", {})

@@ -265,3 +265,35 @@ def test_a_worker_that_never_reports_is_waited_for_once() -> None:
     late = ledger.announced(1, {}, "checkpoint_0") + ledger.stored(1, 0)
     assert [each.index for each in late] == [0]
     assert len(ledger.kept) == 4
+
+
+def test_what_will_be_a_checkpoint_is_known_while_it_is_stored() -> None:
+    ledger = Ledger(2)
+    for rank in (0, 1):
+        ledger.announced(rank, LOSS, named(0))
+    assert ledger.is_storing({0, 1}, ledger.end)
+    assert not ledger.is_storing({0}, ledger.end), "who is gone stores nothing more"
+    ledger.stored(1, 0)
+    assert ledger.is_storing({0}, ledger.end)
+    ledger.announced(0, LOSS, named(1))
+    assert not ledger.is_storing({0}, 0), "what was reported later does not count"
+    ledger.stored(0, 0)
+    assert not ledger.is_storing({0, 1}, ledger.end), "a worker has not made the second report, and may never"
+    ledger.announced(1, LOSS)
+    assert ledger.is_storing({0, 1}, ledger.end)
+    ledger.stored(0, 1, lost="the disk is full")
+    assert not ledger.is_storing({0, 1}, ledger.end)
+
+
+def test_a_part_that_comes_late_and_cannot_be_stored_holds_up_no_other_checkpoint() -> None:
+    ledger = Ledger(2)
+    for index in range(3):
+        ledger.announced(0, LOSS, named(index))
+        ledger.stored(0, index)
+    ledger.announced(1, LOSS, named(0))
+    assert not ledger.is_storing({0}, ledger.end)
+    assert ledger.is_storing({1}, ledger.end)
+    for _ in range(3):
+        ledger.announced(1, LOSS)
+    ledger.announced(0, LOSS, named(3))
+    assert ledger.is_storing({0}, ledger.end)

@@ -13,7 +13,7 @@ import skate
 from skate import train
 from skate.train import CheckpointUploadMode, DataConfig, Result, RunConfig, TrainingFailedError
 from skate.train.collective import barrier
-from tests.train.test_fitting import read, write_checkpoint
+from tests.train.checkpoints import read, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("engine")
 Fit = Callable[..., Result]

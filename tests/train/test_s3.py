@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from skate.train import (
 )
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.s3 import environment
-from tests.train.test_fitting import read, write_checkpoint
+from tests.train.checkpoints import next_step, read, write_checkpoint
+from tests.train.processes import die
 
 pytest.importorskip("moto.server")
 pytestmark = pytest.mark.usefixtures("engine")
@@ -58,8 +58,7 @@ def folders(store: pafs.S3FileSystem) -> list[str]:
 def learn(config: dict[str, Any]) -> None:
     """Take four steps, each with a checkpoint that both workers have a part of."""
     rank = train.get_context().get_world_rank()
-    checkpoint = train.get_checkpoint()
-    first = int(read(checkpoint, f"part-{rank}")) + 1 if checkpoint else 0
+    first = next_step(train.get_checkpoint(), f"part-{rank}")
     for step in range(first, 4):
         if step == config.get("torn_at") and first == 0 and rank == 1:
             train.get_all_reported_checkpoints(
@@ -73,13 +72,12 @@ def learn(config: dict[str, Any]) -> None:
         )
 
 
-def tear(source: pafs.FileSystem, origin: str, target: pafs.FileSystem, destination: str) -> int:
+def tear(source: pafs.FileSystem, origin: str, target: pafs.FileSystem, destination: str, moved: Any) -> None:
     """Upload one file of several, and die."""
     name = min(os.listdir(origin))
     with target.open_output_stream(f"{destination}/{name}") as stream:
         stream.write(Path(origin, name).read_bytes())
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("it is dead")
+    die()
 
 
 @pytest.mark.parametrize("mode", [CheckpointUploadMode.ASYNC, CheckpointUploadMode.SYNC])

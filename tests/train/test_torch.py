@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
+import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import torch.distributed as dist  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from skate import train  # noqa: E402
-from skate.train import Checkpoint, Result, RunConfig, ScalingConfig  # noqa: E402
+from skate.train import Checkpoint, Result, RunConfig  # noqa: E402
 from skate.train.torch import (  # noqa: E402
     TorchConfig,
     TorchTrainer,
@@ -25,21 +26,14 @@ from skate.train.torch import (  # noqa: E402
     prepare_data_loader,
     prepare_model,
 )
+from tests.train.processes import die  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("engine")
 
 
 @pytest.fixture
-def fit(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
-    def go(function: Any, workers: int = 2, *, run: RunConfig | None = None, **options: Any) -> Result:
-        return TorchTrainer(
-            function,
-            scaling_config=ScalingConfig(num_workers=workers),
-            run_config=run or run_config(),
-            **options,
-        ).fit()
-
-    return go
+def fit(fit_with: Callable[..., Result]) -> Callable[..., Result]:
+    return partial(fit_with, TorchTrainer)
 
 
 def weights_of(model: torch.nn.Module) -> list[float]:
@@ -163,7 +157,7 @@ def test_a_killed_rank_does_not_change_what_is_learned(
         model = prepare_model(plain)
         for step in range(begun, 6):
             if step == config["dies_at"] and rank == 1 and begun == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                die()
             numbers = torch.Generator().manual_seed(100 * step + rank)
             optimizer.zero_grad()
             model(torch.randn(8, 3, generator=numbers)).pow(2).mean().backward()
@@ -176,9 +170,19 @@ def test_a_killed_rank_does_not_change_what_is_learned(
                     checkpoint = Checkpoint.from_directory(folder)
                 train.report({"weights": weights_of(plain)}, checkpoint=checkpoint)
 
-    undisturbed = fit(function, train_loop_config={"dies_at": None}, run=run_config("undisturbed")).metrics
-    killed = fit(function, train_loop_config={"dies_at": 3}, run=run_config("killed", failures=1)).metrics
+    undisturbed = fit(function, config={"dies_at": None}, run=run_config("undisturbed")).metrics
+    killed = fit(function, config={"dies_at": 3}, run=run_config("killed", failures=1)).metrics
     assert killed == undisturbed
+
+
+def test_a_function_that_knows_torch_may_say_ops_of_anything(fit: Callable[..., Result]) -> None:
+    class Mine:
+        ops = "mine"
+
+    def function() -> None:  # cloudpickle takes `torch.ops` along, which is no plain module
+        train.report({"ops": Mine.ops, "same": torch.ops is sys.modules["torch.ops"]})
+
+    assert fit(function, 1).metrics == {"ops": "mine", "same": True}
 
 
 def test_a_process_group_is_set_up_as_told(fit: Callable[..., Result]) -> None:

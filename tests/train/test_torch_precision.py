@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 
 from skate import train
-from skate.train import RunConfig, ScalingConfig
 from skate.train.torch import TorchTrainer, accelerate, prepare_model
 
 
 @pytest.fixture
-def fit_here(run_config: Callable[..., RunConfig]) -> Callable[..., train.Result]:
+def fit_here(fit_with: Callable[..., train.Result]) -> Callable[..., train.Result]:
     """Train in this process."""
-    return lambda function: TorchTrainer(
-        function, scaling_config=ScalingConfig(num_workers=0), run_config=run_config()
-    ).fit()
+    return partial(fit_with, TorchTrainer, workers=0)
 
 
 def test_a_model_in_mixed_precision_keeps_its_class_and_the_names_of_its_weights(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -25,9 +24,11 @@ from skate.train import (
     ValidationConfig,
     ValidationTaskConfig,
     WorkerGroupError,
+    _validation,
     get_all_reported_checkpoints,
 )
-from tests.train.test_fitting import read, write_checkpoint
+from tests.train.checkpoints import read, write_checkpoint
+from tests.train.processes import die, wait_for
 
 pytestmark = pytest.mark.usefixtures("engine")
 Fit = Callable[..., Result]
@@ -71,8 +72,7 @@ def test_training_does_not_wait_for_a_validation_but_its_end_does(fit: Fit, tmp_
     go, over = tmp_path / "go", tmp_path / "over"
 
     def slow(checkpoint: Checkpoint) -> dict[str, Any]:
-        while not go.exists():
-            time.sleep(0.01)
+        wait_for(go)
         return {"slow": over.exists()}
 
     def function() -> None:
@@ -96,7 +96,7 @@ def test_a_validation_that_fails_or_takes_too_long_does_not_end_the_run(
         if how == "slow":
             time.sleep(1000)
         if how == "dies":
-            os.kill(os.getpid(), signal.SIGKILL)
+            die()
         if how == "raises":
             raise ValueError("bad weights")
         return how
@@ -151,8 +151,7 @@ def test_what_was_pending_is_validated_when_the_run_goes_on(
     def first() -> None:
         wanted = ValidationTaskConfig(fn_kwargs={})
         train.report({"step": 4}, checkpoint=write_checkpoint(step="4"), validation=wanted)
-        while not begun.exists():
-            time.sleep(0.01)
+        wait_for(begun)
         raise ValueError("bad luck")
 
     with pytest.raises(WorkerGroupError, match="bad luck"):
@@ -174,8 +173,7 @@ def test_a_validation_goes_on_while_workers_start_again(
     fit: Fit, run_config: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     def waits(checkpoint: Checkpoint) -> dict[str, Any]:
-        while not (tmp_path / "again").exists():
-            time.sleep(0.01)
+        wait_for(tmp_path / "again")
         return {"validated": True}
 
     def function() -> None:
@@ -210,6 +208,44 @@ def test_a_run_in_this_process_is_validated_too(fit: Fit) -> None:
         train.report({"step": 3}, checkpoint=write_checkpoint(step="3"), validation=True)
 
     assert fit(function, 0, validation_config=ValidationConfig(double)).metrics == {"step": 3, "double": 6}
+
+
+def test_a_validation_runs_on_the_processors_of_those_who_wait_for_it(
+    fit: Fit, caplog: pytest.LogCaptureFixture
+) -> None:
+    def function() -> None:
+        rank = train.get_context().get_world_rank()
+        given = write_checkpoint(step="2") if rank == 0 else None
+        train.report({"step": 2}, checkpoint=given, validation=rank == 0)
+        assert statuses() == ["VALIDATED"]
+
+    caplog.set_level("INFO")
+    everybody = int(skate.cluster_resources()["CPU"])
+    assert fit(function, everybody, validation_config=ValidationConfig(double)).metrics == {
+        "step": 2,
+        "double": 4,
+    }
+    assert "It runs on their processors" in caplog.text
+
+
+@pytest.mark.one_machine
+def test_what_a_validation_waits_for_that_others_wait_for_is_said_once(
+    fit: Fit, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_validation, "_LOOK", 0.05)
+
+    def function() -> None:
+        train.report({"step": 2}, checkpoint=write_checkpoint(step="2"), validation=True)
+        (found,) = get_all_reported_checkpoints(timeout_s=1)
+        assert found.status is ReportedCheckpointStatus.PENDING_VALIDATION
+
+    everybody = int(skate.cluster_resources()["CPU"])
+    config = ValidationConfig(double, ray_remote_kwargs={"num_cpus": everybody})
+    assert fit(function, 1, validation_config=config).metrics == {"step": 2, "double": 4}
+    said = [each.getMessage() for each in caplog.records if "which has not begun" in each.getMessage()]
+    assert len(said) == 1
+    assert said[0].startswith("ranks [0] wait for the validation of checkpoint_000000, which has not begun: ")
+    assert "CPU" in said[0]
 
 
 def test_a_validation_may_train_itself(fit: Fit, tmp_path: Path) -> None:

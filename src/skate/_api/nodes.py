@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import skate._engine as engines
 from skate._api.session import _check
@@ -19,6 +20,7 @@ __all__ = [
     "join",
     "nodes",
     "observe",
+    "plain_address",
     "start",
     "stop",
     "store",
@@ -54,6 +56,15 @@ def start(
         object_store_memory=object_store_memory,
         preload=preload,
     )
+
+
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
+
+
+def plain_address(address: str) -> str:
+    """Return the address of a node where a user of Ray may have named its dashboard: "auto" for one on this machine."""
+    is_url = address.startswith(("http://", "https://"))
+    return "auto" if is_url and urlsplit(address).hostname in _LOCAL_HOSTS else address
 
 
 @contextmanager

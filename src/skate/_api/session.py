@@ -93,8 +93,8 @@ def init(
     """Start a session: a private node on this machine, or attach to one that runs.
 
     Args:
-        address: None starts a private node; "auto" attaches to the node of `skate start`; a folder
-            attaches to the node there; "ray://host:port" uses a Ray cluster.
+        address: None starts a private node; "auto" attaches to the node of `skate start`, or of the program
+            that has started this one; a folder attaches to the node there; "ray://host:port" uses a Ray cluster.
         engine: "inline", "local" or "ray"; SKATE_ENGINE says so for programs that do not.
         num_cpus: CPUs to schedule; by default those that this process may use.
         num_gpus: GPUs to schedule; by default those found.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import warnings
 from dataclasses import dataclass
@@ -80,16 +81,51 @@ class ScalingConfig:
             raise ValueError("accelerator_type is given, but neither use_gpu nor use_tpu is set")
         if self.use_gpu and self.use_tpu:
             raise ValueError("Cannot specify both use_gpu and use_tpu: a worker has one kind of accelerator")
-        if self.use_tpu and self.label_selector:
-            raise ValueError(
-                "Cannot set `label_selector` when `use_tpu=True`: the nodes of a TPU slice are chosen by its topology"
-            )
+        self._check_tpus()
         if isinstance(self.label_selector, list) and len(self.label_selector) != most:
             raise ValueError(
                 "If `label_selector` is a list, it must be the same length as `max_workers`: it has "
                 f"{len(self.label_selector)} entries for {most} workers"
             )
         _warn_of("ScalingConfig", trainer_resources=self.trainer_resources)
+
+    def _check_tpus(self) -> None:
+        """See that workers fill slices of TPUs: those of a part of one could not reach each other."""
+        given = (self.resources_per_worker or {}).get("TPU")
+        if not self.use_tpu:
+            if given:
+                raise ValueError(
+                    f"`use_tpu` is False but `TPU` was found in resources_per_worker={self.resources_per_worker}: set "
+                    "use_tpu=True, or take TPU out"
+                )
+            return
+        if given == 0:
+            raise ValueError(
+                "`use_tpu` is True but resources_per_worker has 0 `TPU`: give each worker at least one"
+            )
+        if self.label_selector:
+            raise ValueError(
+                "Cannot set `label_selector` when `use_tpu=True`: the nodes of a TPU slice are chosen by its topology"
+            )
+        if self.max_workers <= 1:
+            return
+        if not self.topology or not self.accelerator_type:
+            missing = "`topology`" if not self.topology else "`accelerator_type`"
+            raise ValueError(
+                f"{missing} must be specified when `use_tpu=True` and there are several workers: they have to be those "
+                "of whole slices"
+            )
+        try:
+            chips = math.prod(int(side) for side in self.topology.lower().split("x"))
+        except ValueError:
+            raise ValueError(f"topology is {self.topology!r}: it must be like '2x4' or '2x2x2'") from None
+        in_slice = max(1, int(chips // (given or 1)))
+        for name, workers in (("min_workers", self.min_workers), ("max_workers", self.max_workers)):
+            if workers % in_slice:
+                raise ValueError(
+                    f"num_workers is {self.num_workers}, and {name} must be a multiple of {in_slice}: so many workers "
+                    f"with {given or 1:g} TPU each are a slice of topology {self.topology}"
+                )
 
     @property
     def min_workers(self) -> int:
@@ -160,6 +196,8 @@ class FailureConfig:
         hang_timeout_s: Seconds without a report, or another word, from any worker after which the run hangs: the
             workers that others wait for are named, with the line where they stand, and it counts as a failure. Ours;
             no limit if None.
+        upload_timeout_s: Seconds for which a checkpoint that was being stored when a worker failed is waited for while
+            nothing of it moves; the run then goes on from the one before. Ours.
     """
 
     max_failures: int = 0
@@ -169,8 +207,11 @@ class FailureConfig:
     relax_collectives_on_preemption: bool = False
     preemption_grace_s: float = 0.0
     hang_timeout_s: float | None = None
+    upload_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
+        if self.upload_timeout_s < 0:
+            raise ValueError(f"upload_timeout_s is {self.upload_timeout_s}: it must be 0 or more")
         if self.hang_timeout_s is not None and self.hang_timeout_s <= 0:
             raise ValueError(f"hang_timeout_s is {self.hang_timeout_s}: it must be None, or more than 0")
         _warn_of("FailureConfig", fail_fast=self.fail_fast)

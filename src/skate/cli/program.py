@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from skate.cli import about, inspection, jobs, lifecycle, listing, logs, run
+from skate.cli import about, inspection, jobs, lifecycle, listing, logs, run, serve
 from skate.cli.script import Handover
 from skate.exceptions import RayError
 
@@ -58,6 +58,7 @@ for _command in (
     inspection.why,
     inspection.debug,
     jobs.job,
+    serve.serve,
     about.doctor,
     about.version,
 ):

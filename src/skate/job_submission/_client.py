@@ -10,7 +10,6 @@ import secrets
 import string
 from collections.abc import AsyncIterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import skate
 from skate._api import nodes
@@ -26,7 +25,6 @@ from skate.util import state
 Jobs = list[JobDetails]
 
 POLL_SECONDS = 0.1
-_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 _ID = re.compile(r"[\w.-]{1,100}")
 
 
@@ -61,8 +59,7 @@ class JobSubmissionClient:
     ) -> None:
         self._metadata = dict(metadata or {})
         given = address or os.environ.get("SKATE_ADDRESS") or os.environ.get("RAY_ADDRESS") or "auto"
-        if given.startswith(("http://", "https://")) and urlsplit(given).hostname in _LOCAL_HOSTS:
-            given = "auto"
+        given = nodes.plain_address(given)
         if skate.is_initialized() and given in ("auto", "local"):
             self._session = skate.get_runtime_context().get_session_dir()
         else:

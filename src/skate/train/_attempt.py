@@ -13,10 +13,11 @@ from skate.train._elasticity import Growth
 from skate.train._failures import Failure
 from skate.train._group import Member, WorkerGroup
 from skate.train._journal import Journal
-from skate.train._messages import Asked, Failed, Message
+from skate.train._messages import Asked, Failed, Message, Stored
 from skate.train._questions import Questions
 from skate.train._run_context import RunContext
 from skate.train._supervision import INQUIRY, Supervisor
+from skate.train._uploads import Uploads
 from skate.train._validation import Validations
 
 # A worker whose process dies takes others down with it, whose errors may arrive first: so long is waited for the
@@ -50,10 +51,12 @@ class Attempt:
         assert context.run_config.failure_config is not None
         self._hang_timeout = context.run_config.failure_config.hang_timeout_s
         self._supervisor = Supervisor(group, self._hang_timeout)
+        self._uploads = Uploads(group, journal, context.run_config.failure_config.upload_timeout_s)
         self._growth = Growth(context.scaling_config, len(group), journal)
         self._streams: dict[Any, int] = {}
         self._failures: dict[int, Failure] = {}
         self._deadline: float | None = None
+        self._saves = False  # workers have failed, and others are still storing what will be a checkpoint
         self.outgrown_by: int | None = None
 
     def run(self, function: Any) -> dict[int, Failure]:
@@ -111,13 +114,15 @@ class Attempt:
         ]
 
     def _listen(self) -> None:
-        """Take messages until all workers have ended; after the first failure, for a moment longer."""
+        """Take messages until all workers have ended; after the first failure, until what can be saved is."""
         while self._streams and not self._is_over():
-            for stream in _loop.turn(self._sides, self._streams, self._deadline):
+            self._validations.awaited_by(self._questions.waiting_for_validations)
+            until = None if self._saves else self._deadline
+            for stream in _loop.turn(self._sides, self._streams, until):
                 self._hear(stream)
-            if self._supervisor.hung:
+            if self._supervisor.hung and not self._saves:
                 self._failed(self._supervisor.hung)
-                return
+                self._deadline = time.monotonic()  # the cause is known
             if self._growth.is_due and self._streams and not self._failures:
                 self.outgrown_by = self._growth.target
                 return
@@ -125,10 +130,16 @@ class Attempt:
     @property
     def _sides(self) -> list[_loop.Side]:
         # Questions last: they may be about what the others have just done.
-        return [self._supervisor, self._growth, self._validations, self._questions]
+        watching = self._uploads if self._saves else self._supervisor
+        return [watching, self._growth, self._validations, self._questions]
 
     def _is_over(self) -> bool:
-        return self._deadline is not None and time.monotonic() >= self._deadline
+        """Tell whether there was a failure, enough time for others to follow, and nothing is left to be saved."""
+        if self._deadline is None or time.monotonic() < self._deadline:
+            return False
+        living = {rank for rank in self._streams.values() if rank not in self._supervisor.hung}
+        self._saves = self._uploads.are_awaited(living)
+        return not self._saves
 
     def _hear(self, stream: Any) -> None:
         rank = self._streams[stream]
@@ -156,6 +167,7 @@ class Attempt:
         self._failures.update(failures)
         if self._deadline is None:
             self._deadline = time.monotonic() + _GRACE
+            self._uploads.begin()
             if any(_failures.waited_in_vain(each) for each in failures.values()):
                 self._deadline += INQUIRY
                 self._supervisor.inquire()
@@ -164,6 +176,8 @@ class Attempt:
         if isinstance(message, Asked):
             self._questions.asked(rank, message)
         else:
+            if isinstance(message, Stored):
+                self._uploads.arrived()
             self._journal.heard(rank, message)
 
     def _answer(self, rank: int, number: int, value: Any) -> None:

@@ -134,16 +134,18 @@ def report(
             uploaded asynchronously.
         checkpoint_dir_name: The name of the checkpoint in the run's folder.
         checkpoint_upload_mode: SYNC: return when the checkpoint is stored. ASYNC: store it while training goes on.
-            NO_UPLOAD: it stays where it is.
+            NO_UPLOAD: it is in the run's folder already, and stays where it is.
         delete_local_checkpoint_after_upload: Delete the folder when it is stored; done by default when it is uploaded
             asynchronously.
-        checkpoint_upload_fn: Stores the checkpoint in place of Skate: given it and its name, returns the stored one.
+        checkpoint_upload_fn: Stores the checkpoint in place of Skate: given it and its name, returns the stored one,
+            which has to be in the run's folder.
         validation: Whether to run the trainer's validation on this checkpoint, or with which settings.
 
     Raises:
         RuntimeError: This is not a training function.
         TypeError: A metric cannot be serialised.
-        ValueError: A validation is asked for, and there is no checkpoint, or nothing that validates.
+        ValueError: A validation is asked for, and there is no checkpoint, or nothing that validates; or a checkpoint
+            that was stored by others than Skate is not in the run's folder.
     """
     _session.current("report()").report(
         metrics,

@@ -11,6 +11,7 @@ from skate.exceptions import RayActorError
 from skate.train import _elasticity, _failures, _here, _progress
 from skate.train._attempt import Attempt
 from skate.train._checkpoint import Checkpoint
+from skate.train._company import Company
 from skate.train._errors import ControllerError, TrainingFailedError, WorkerGroupError
 from skate.train._failures import Failure
 from skate.train._group import WorkerGroup
@@ -34,6 +35,7 @@ class Controller:
         function: The training function, which takes nothing.
         storage: The run's folder.
         resume_from: A checkpoint to begin with.
+        company: Those who train with this process, if there are no workers.
     """
 
     def __init__(
@@ -42,13 +44,19 @@ class Controller:
         function: Callable[[], Any],
         storage: Storage,
         resume_from: Checkpoint | None = None,
+        company: Company | None = None,
     ) -> None:
         self._context = context
+        self._company = company or Company()
         self._function = function
         self._function_ref: Any = None
         self._storage = storage
         self._journal = Journal(context, storage, resume_from)
-        self._validations = Validations(context.validation_config, self._journal)
+        self._validations = Validations(
+            context.validation_config if storage.keeps else None,
+            self._journal,
+            context.scaling_config.bundle.get("CPU", 0),
+        )
 
     def run(self) -> Result:
         """Train, and return what came of it.
@@ -59,11 +67,11 @@ class Controller:
         """
         journal = self._journal
         self._storage.prepare()
-        journal.go_on()
-        lines = _progress.shown(journal.standing)
+        journal.go_on(self._company.share)
+        lines = _progress.shown(journal.standing) if self._storage.keeps else None
         try:
             if self._context.scaling_config.max_workers == 0:
-                _here.train(self._context, journal, self._validations, self._function)
+                _here.train(self._context, journal, self._validations, self._function, self._company)
             else:
                 while not self._attempt():
                     pass
@@ -151,7 +159,7 @@ class Controller:
                 f"{size} workers have to run at the same time, and the inline engine has one process: use "
                 "skate.init(engine='local'), or ScalingConfig(num_workers=1) to debug the training function here"
             )
-        _here.train(self._context, self._journal, self._validations, self._function)
+        _here.train(self._context, self._journal, self._validations, self._function, self._company)
 
     def _count(self, failures: Mapping[int, Failure]) -> None:
         """Note that workers have failed; go on, or raise."""

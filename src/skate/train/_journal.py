@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from skate.train import _positions, _progress
@@ -53,9 +53,13 @@ class Journal:
 
     # ------------------------------------------------------------ beginnings
 
-    def go_on(self) -> None:
-        """Take up a run of the same name, if there was one."""
-        found = self.storage.read()
+    def go_on(self, share: Callable[[Any], Any]) -> None:
+        """Take up a run of the same name, if there was one.
+
+        Args:
+            share: Hands what one process gives to all that train together.
+        """
+        found = share(self.storage.read() if self.storage.keeps else None)
         if found is not None:
             self.record.kept, self.record.next_index = found.kept, found.next_index
             self.record.metrics, self.record.starts = found.metrics, found.starts
@@ -93,22 +97,21 @@ class Journal:
 
     def checkpoint(self, kept: Kept) -> Checkpoint:
         """Return a checkpoint that is kept."""
-        path = kept.path or self.storage.path_of(kept.name)
-        return Checkpoint(path, None if kept.path else self.storage.storage_filesystem)
+        return Checkpoint(self.storage.path_of(kept.name), self.storage.storage_filesystem)
 
     # ------------------------------------------------------------ what workers say
 
     def heard(self, rank: int, message: Message) -> None:
         """A worker has said something."""
         match message:
-            case Announced(metrics, name, path, validation, positions):
+            case Announced(metrics, name, validation, positions):
                 self.standing.heard(rank, metrics, name, message.rows)
                 self._views.heard(rank, self.ledger.index_of(rank), metrics)
                 self._see_whether_numbers(rank, metrics)
                 self._note(rank, metrics)
-                self._completed(self.ledger.announced(rank, metrics, name, path, positions, validation))
-            case Stored(index, lost):
-                self._completed(self.ledger.stored(rank, index, lost))
+                self._completed(self.ledger.announced(rank, metrics, name, positions, validation))
+            case Stored(index, lost, name):
+                self._completed(self.ledger.stored(rank, index, lost, name))
             case Finished(value):
                 self._values[rank] = value
             case _:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -42,9 +42,8 @@ class Kept:
 
     Attributes:
         index: Of the report that it came with.
-        name: Of its folder.
+        name: Of its folder, in the run's; a path from the root, if it is elsewhere.
         metrics: Reported with it.
-        path: Where it is, if the worker said that it is not to be stored with the run.
         positions: Where each worker stood in its datasets, by rank.
         status: How far it is.
         validation: With which settings it is validated, if it is.
@@ -53,7 +52,6 @@ class Kept:
     index: int
     name: str
     metrics: Metrics
-    path: str | None = None
     positions: Sequence[Positions | None] = ()
     status: Status = Status.COMMITTED
     validation: dict[str, Any] | None = None
@@ -91,7 +89,6 @@ class _Report:
     positions: dict[int, Positions | None] = field(default_factory=dict)
     validations: dict[int, dict[str, Any]] = field(default_factory=dict)
     name: str | None = None
-    path: str | None = None
     being_stored: set[int] = field(default_factory=set)
     lost: str | None = None
 
@@ -136,7 +133,6 @@ class Ledger:
         rank: int,
         metrics: Metrics,
         name: str | None = None,
-        path: str | None = None,
         positions: Positions | None = None,
         validation: dict[str, Any] | None = None,
     ) -> list[Completed]:
@@ -154,18 +150,20 @@ class Ledger:
             report.validations[rank] = validation
         if name is not None:
             report.name = report.name or name
-            report.path = report.path or path
             report.being_stored.add(rank)
             self._gives_checkpoints.add(rank)
         return self._complete()
 
-    def stored(self, rank: int, index: int, lost: str | None = None) -> list[Completed]:
-        """A worker has stored its part of a checkpoint, or has failed to."""
+    def stored(
+        self, rank: int, index: int, lost: str | None = None, name: str | None = None
+    ) -> list[Completed]:
+        """A worker has stored its part of a checkpoint, under another name than it had announced, or has failed to."""
         report = self._reports.get(index)
         if report is None:
             return []
         report.being_stored.discard(rank)
         report.lost = report.lost or lost
+        report.name = name or report.name
         return self._complete()
 
     def ended(self, rank: int) -> list[Completed]:
@@ -196,6 +194,28 @@ class Ledger:
         names = [report.name for report in self._reports.values() if report.name is not None]
         return [name for name in names if name not in kept]
 
+    def is_storing(self, ranks: Container[int], before: int) -> bool:
+        """Tell whether a checkpoint will be complete when some workers have stored what they are storing.
+
+        Args:
+            ranks: The workers.
+            before: A report that is not looked at any more, nor are those after it.
+        """
+        for index in sorted(self._reports):
+            report = self._reports[index]
+            if index >= before or not (self._is_made(index) and all(r in ranks for r in report.being_stored)):
+                if index < self.next:
+                    continue  # one that comes late holds up no other
+                return False
+            if report.being_stored and report.lost is None:
+                return True
+        return False
+
+    @property
+    def end(self) -> int:
+        """The number of the first report that nobody has made."""
+        return self.first + max(self._made)
+
     # ------------------------------------------------------------ deciding
 
     def _complete(self) -> list[Completed]:
@@ -210,14 +230,15 @@ class Ledger:
 
     def _is_complete(self, index: int) -> bool:
         report = self._reports.get(index)
-        if report is None or report.being_stored:
-            return False
-        most = self.first + max(self._made)
+        return report is not None and not report.being_stored and self._is_made(index)
+
+    def _is_made(self, index: int) -> bool:
+        """Tell whether all workers have made a report that will."""
         for rank, made in enumerate(self._made):
             if self.first + made > index or self._ended[rank]:
                 continue
             does_not_report = made == 0 and self.next > self.first  # others have, and were not waited for
-            if rank in self._gives_checkpoints or (most - index <= _FURTHER and not does_not_report):
+            if rank in self._gives_checkpoints or (self.end - index <= _FURTHER and not does_not_report):
                 return False
         return True
 
@@ -231,7 +252,7 @@ class Ledger:
         first = next(each for each in metrics if each is not None)
         positions = [report.positions.get(rank) for rank in range(len(self._made))]
         said = any(each is not None for each in positions)
-        checkpoint = Kept(index, report.name, first, report.path, positions if said else ())
+        checkpoint = Kept(index, report.name, first, positions if said else ())
         if report.validations:
             # Several workers may ask for it: it is done once, as the first of them wants it.
             wanted = report.validations[min(report.validations)]

@@ -33,8 +33,9 @@ class RunLog:
 
     def __enter__(self) -> RunLog:
         _levels.enter(self._level)
-        log.addHandler(self._handler)
-        log.info("run %s begins", self._storage.experiment_dir_name)
+        if self._storage.keeps:
+            log.addHandler(self._handler)
+            log.info("run %s begins", self._storage.experiment_dir_name)
         return self
 
     def __exit__(
@@ -42,7 +43,9 @@ class RunLog:
     ) -> None:
         took = time.monotonic() - self._begun
         path = self._storage.experiment_fs_path
-        if error is None:
+        if not self._storage.keeps:
+            pass  # another process has said so
+        elif error is None:
             log.info("run %s has finished after %.1f s: %s", self._storage.experiment_dir_name, took, path)
         elif kind is not None:
             # Not for the terminal: there the error itself is on its way.

@@ -12,7 +12,6 @@ class Announced:
 
     metrics: dict[str, Any]
     name: str | None = None
-    path: str | None = None
     validation: dict[str, Any] | None = None  # settings with which the checkpoint is to be validated
     positions: dict[str, Any] | None = None  # where the worker stands in its datasets
     rows: int | None = None  # how many rows of its datasets the worker has read
@@ -20,14 +19,22 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The worker's part of the checkpoint of a report is stored, or lost."""
+    """The worker's part of the checkpoint of a report is stored, or lost.
+
+    Attributes:
+        index: The number of the report.
+        lost: Why it is lost, if it is.
+        name: Where in the run's folder it is, if not where it was announced.
+    """
 
     index: int
     lost: str | None = None
+    name: str | None = None
 
 
 BEGIN = "begin"  # the question whether to begin: the training function is loaded, with all that it imports
 CHECKPOINTS = "checkpoints"  # the question for the checkpoints of the run
+BARRIER, BROADCAST = MEETINGS = ("barrier", "broadcast")  # questions that are answered when all have asked
 
 
 @dataclass(frozen=True, slots=True)

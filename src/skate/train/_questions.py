@@ -92,6 +92,11 @@ class Questions:
         """Whether somebody waits for checkpoints."""
         return bool(self._open)
 
+    @property
+    def waiting_for_validations(self) -> list[int]:
+        """The ranks that wait for validations, and do nothing meanwhile."""
+        return sorted({each.rank for each in self._open if each.validated})
+
     def _has_answer(self, each: _Open) -> bool:
         if each.deadline is not None and time.monotonic() >= each.deadline:
             return True

@@ -144,8 +144,6 @@ class Result:
 
 
 def _checkpoint(storage: Storage, kept: _ledger.Kept) -> Checkpoint:
-    if kept.path:
-        return Checkpoint(kept.path)
     return Checkpoint(storage.path_of(kept.name), storage.storage_filesystem)
 
 

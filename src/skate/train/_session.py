@@ -89,6 +89,7 @@ class Session:
         self._lock = threading.Lock()
         self._uploads: ThreadPoolExecutor | None = None
         self._mistake: Exception | None = None  # of the user's, found while a checkpoint was uploaded
+        self.moved = 0  # bytes of checkpoints that have been stored
 
     def report(
         self,
@@ -106,7 +107,9 @@ class Session:
         wanted = self._wanted(validation, checkpoint)
         if deletes is None:
             deletes = mode._default_delete_local_checkpoint_after_upload()
-        if checkpoint is not None and deletes and mode is not CheckpointUploadMode.NO_UPLOAD:
+        if checkpoint is not None and mode is CheckpointUploadMode.NO_UPLOAD:
+            name = self._name_of(checkpoint, "report() was given with CheckpointUploadMode.NO_UPLOAD")
+        elif checkpoint is not None and deletes:
             self._keep_from_deleting_the_run(checkpoint)
         with self._lock:
             index = next(self._index)
@@ -115,8 +118,7 @@ class Session:
                 self._tell(Announced(metrics, positions=positions, rows=rows))
                 return
             name = name or f"checkpoint_{index:06d}"
-            path = checkpoint.path if mode is CheckpointUploadMode.NO_UPLOAD else None
-            self._tell(Announced(metrics, name, path, wanted, positions, rows))
+            self._tell(Announced(metrics, name, wanted, positions, rows))
         arguments = (index, checkpoint, name, mode, deletes, upload)
         if mode is CheckpointUploadMode.ASYNC:
             self._uploader().submit(self._store, *arguments)
@@ -148,6 +150,28 @@ class Session:
                 "write checkpoints to folders of their own, or report with delete_local_checkpoint_after_upload=False"
             )
 
+    def _name_of(self, checkpoint: Checkpoint, whose: str) -> str:
+        """Return where in the run's folder a checkpoint is that the user has stored.
+
+        Where the run is in the driver it may be anywhere on this machine: a validation that is a small run itself
+        reports the checkpoint that it was given.
+
+        Raises:
+            ValueError: It is elsewhere, where it would neither be deleted nor found again with the run.
+        """
+        run = self.storage
+        name = run.name_of(checkpoint.filesystem, checkpoint.path)
+        if name is None and self.is_local and checkpoint.filesystem == run.storage_filesystem:
+            name = os.path.abspath(checkpoint.path) if _folders.is_here(checkpoint.filesystem) else None
+        if name is None:
+            raise ValueError(
+                f"the checkpoint that {whose} is in {checkpoint.path} ({checkpoint.filesystem.type_name}), and the "
+                f"run's folder is {run.experiment_fs_path} ({run.storage_filesystem.type_name}): write it to a folder "
+                "below train.get_context().get_storage().experiment_fs_path, or report a small checkpoint that tells "
+                "where the large one is"
+            )
+        return name
+
     def _raise_mistake(self) -> None:
         if self._mistake is not None:
             raise self._mistake
@@ -167,14 +191,13 @@ class Session:
                 stored = checkpoint
             elif upload is not None:
                 stored = upload(checkpoint, name)
-                if not isinstance(stored, Checkpoint):
-                    self._mistake = TypeError(
-                        "checkpoint_upload_fn must return a `ray.train.Checkpoint`, the one that it has stored, not "
-                        f"{type(stored).__name__}"
-                    )
-                    raise self._mistake
+                try:
+                    name = self._name_of_uploaded(stored)
+                except (TypeError, ValueError) as error:
+                    self._mistake = error
+                    raise
             else:
-                self.storage.store(name, checkpoint.filesystem, checkpoint.path)
+                self.storage.store(name, checkpoint.filesystem, checkpoint.path, self._has_moved)
                 stored = Checkpoint(self.storage.path_of(name), self.storage.storage_filesystem)
             if self.assignment.metadata and self.place.world_rank == 0:
                 stored.update_metadata(dict(self.assignment.metadata))
@@ -182,9 +205,21 @@ class Session:
             self._tell(Stored(index, lost=f"rank {self.place.world_rank}: {type(error).__name__}: {error}"))
             return
         self.checkpoint = stored
-        self._tell(Stored(index))
+        self._tell(Stored(index, name=name))
         if deletes and _folders.is_here(checkpoint.filesystem) and stored.path != checkpoint.path:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
+
+    def _name_of_uploaded(self, stored: Any) -> str:
+        if not isinstance(stored, Checkpoint):
+            raise TypeError(
+                "checkpoint_upload_fn must return a `ray.train.Checkpoint`, the one that it has stored, not "
+                f"{type(stored).__name__}"
+            )
+        return self._name_of(stored, "checkpoint_upload_fn has returned")
+
+    def _has_moved(self, size: int) -> None:
+        with self._lock:
+            self.moved += size
 
     def _uploader(self) -> ThreadPoolExecutor:
         if self._uploads is None:

@@ -7,7 +7,7 @@ import os
 import posixpath
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -63,6 +63,8 @@ class Storage:
         filesystem: The filesystem of the path; found by the path if not given.
     """
 
+    keeps = True  # records and reports: else another process does, and this one adds parts of checkpoints
+
     def __init__(self, storage_path: str, name: str, filesystem: Any = None) -> None:
         self.storage_filesystem, self.storage_fs_path = filesystems.resolve(storage_path, filesystem)
         self.experiment_dir_name = name
@@ -101,11 +103,21 @@ class Storage:
 
     # ------------------------------------------------------------ checkpoints
 
-    def store(self, name: str, filesystem: pafs.FileSystem, folder: str) -> None:
-        """Copy a folder into the run's, under a name."""
+    def store(
+        self, name: str, filesystem: pafs.FileSystem, folder: str, moved: Callable[[int], None]
+    ) -> None:
+        """Copy a folder into the run's, under a name; `moved` is told how it gets on, in bytes."""
         target = self.path_of(name)
         self.storage_filesystem.create_dir(target, recursive=True)
-        _folders.copy(filesystem, folder, self.storage_filesystem, target)
+        _folders.copy(filesystem, folder, self.storage_filesystem, target, moved)
+
+    def name_of(self, filesystem: pafs.FileSystem, folder: str) -> str | None:
+        """Return the name of a folder in the run's, with all folders between them; None if it is elsewhere."""
+        if filesystem != self.storage_filesystem:
+            return None
+        within = os.path.realpath if _folders.is_here(filesystem) else posixpath.normpath
+        name = posixpath.relpath(within(folder), within(self.experiment_fs_path))
+        return None if name in (".", "..") or name.startswith("../") else name
 
     def drop_strays(self, kept: Iterable[str]) -> None:
         """Delete what is there of checkpoints that were not complete when a program that trained was killed."""
@@ -117,8 +129,10 @@ class Storage:
         self.drop(name for name in names if _CHECKPOINT.fullmatch(name) and name not in known)
 
     def drop(self, names: Iterable[str]) -> None:
-        """Delete checkpoints."""
+        """Delete checkpoints, but for those that are elsewhere and so not the run's."""
         for name in names:
+            if posixpath.isabs(name):
+                continue
             _folders.delete(self.storage_filesystem, self.path_of(name))
 
     # ------------------------------------------------------------ record and metrics
@@ -146,10 +160,10 @@ class Storage:
             raise ValueError(
                 f"{self.path_of(RECORD)} has version {version}, and this Skate reads up to {_VERSION}: update Skate"
             )
-        fields["kept"] = [
-            Kept(**{**each, "status": Status(each.get("status", Status.COMMITTED))})
-            for each in fields["kept"]
-        ]
+        for each in fields["kept"]:
+            each["name"] = each.pop("path", None) or each["name"]  # a field of its own, in older records
+            each["status"] = Status(each.get("status", Status.COMMITTED))
+        fields["kept"] = [Kept(**each) for each in fields["kept"]]
         return Record(**fields)
 
     def note(self, index: int, rank: int, metrics: dict[str, Any], time: float) -> None:

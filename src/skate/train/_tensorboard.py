@@ -1,7 +1,7 @@
 """Metrics as event files that TensorBoard shows, written without TensorFlow or TensorBoard.
 
 An event file is a TFRecord file of `Event` messages. Of those, a scalar at a step needs only a few fields, which are
-encoded here: importing a library for it takes seconds, and with it comes torch or TensorFlow.
+encoded here: importing a library for it takes seconds, and with it comes torch or TensorFlow (ADR 20).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Views:
     @classmethod
     def of(cls, storage: Storage, *, ahead: bool = True) -> Views:
         """Return what the environment asks for."""
-        return cls(storage, os.environ.get(SWITCH, ""), ahead=ahead)
+        return cls(storage, os.environ.get(SWITCH, "") if storage.keeps else "0", ahead=ahead)
 
     def started(self, index: int) -> None:
         """Workers have been started, the first time or again; their first report will have this number."""

@@ -98,6 +98,11 @@ class Worker:
         """Return where the training function is; None if it does not run."""
         return None if self._thread is None else _stacks.stand(self._thread)
 
+    def moved(self) -> int:
+        """Return how many bytes of checkpoints have been stored, so that uploads can be seen to get on."""
+        assert self._current is not None
+        return self._current.moved
+
     def answer(self, number: int, value: Any) -> None:
         """Hand over the answer to a question that the training function has asked."""
         assert self._current is not None

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skate.train._company import Company
+
 if TYPE_CHECKING:
     from skate.train._group import WorkerGroup
 
@@ -43,6 +45,10 @@ class BackendConfig:
     def train_func_context(self) -> Callable[[], contextlib.AbstractContextManager[Any]]:
         """A context that the training function runs in, on each worker."""
         return contextlib.nullcontext
+
+    def _company(self) -> contextlib.AbstractContextManager[Company]:
+        """Join those who train with this process although Skate has started no workers: by default, nobody does."""
+        return contextlib.nullcontext(Company())
 
     @property
     def preload(self) -> tuple[str, ...]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import skate
 from skate.air import _filesystems as filesystems
 from skate.train._checkpoint import Checkpoint
+from skate.train._company import Company
 from skate.train._configs import RunConfig, ScalingConfig
 from skate.train._controller import Controller
 from skate.train._data_config import DataConfig
@@ -102,9 +105,18 @@ class DataParallelTrainer:
                 f"{' and '.join(keep.asked_of_trainer)} of CheckpointConfig cannot be met: when to keep one is "
                 "up to the training function, which hands them to report(…, checkpoint=…). Take it out"
             )
+        has_workers = self.scaling_config.max_workers > 0
+        with nullcontext(Company()) if has_workers else self.backend_config._company() as company:
+            return self._fit(company)
+
+    def _fit(self, company: Company) -> Result:
+        config = self.run_config
+        if company.place.world_rank > 0:
+            config = copy.copy(config)
+            config.callbacks = None  # they are told by rank 0
         context = RunContext(
             uuid.uuid4().hex,
-            self.run_config,
+            config,
             self.scaling_config,
             self.train_loop_config,
             self.backend_config,
@@ -113,17 +125,19 @@ class DataParallelTrainer:
             self.metadata,
             self.validation_config,
         )
-        config = self.run_config
         assert config.storage_path is not None
         assert config.name is not None
-        storage = Storage(config.storage_path, config.name, config.storage_filesystem)
+        storage = company.storage(config.storage_path, config.name, config.storage_filesystem)
         if self.scaling_config.max_workers and not skate.is_initialized():
             skate.init()
         assert config.logging_config is not None
         error: BaseException | None = None
         try:
             with RunLog(storage, config.logging_config.log_level):
-                return Controller(context, self._function, storage, self.resume_from_checkpoint).run()
+                controller = Controller(
+                    context, self._function, storage, self.resume_from_checkpoint, company
+                )
+                return controller.run()
         except BaseException as ended:
             error = ended
             raise

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -107,6 +107,14 @@ class Store:
             at = self._position(family, tags)
             self._cells.numbers[at + bisect_left(family.boundaries, value)] += 1
             self._cells.numbers[at + family.cells - 1] += value
+
+    def add(self, family: Family, tags: Tags, numbers: Sequence[float]) -> None:
+        """Add numbers that were counted elsewhere, one for each cell of the family."""
+        with self._lock:
+            at = self._position(family, tags)
+            cells = self._cells.numbers
+            for offset, number in enumerate(numbers):
+                cells[at + offset] += number
 
     def collect(self) -> list[Series]:
         """Return the series of all processes of the session, or of this one when there is no session."""

@@ -325,6 +325,17 @@ say(skate.get(work.remote()))
         assert json.loads(out) == [1]
 
 
+def test_a_program_that_a_program_starts_finds_its_private_node(root: Path) -> None:
+    skate.init(num_cpus=3, namespace="here")
+    asks = 'skate.init("auto", namespace="here"); say(skate.cluster_resources()["CPU"])'
+    assert run(asks) == [[3.0]]
+    # And one further down.
+    assert run(
+        f"import subprocess; subprocess.run([sys.executable, '-c', {PRELUDE + asks!r}], check=True)"
+    ) == [[3.0]]
+    assert skate.get(skate.remote(lambda: 8).remote()) == 8
+
+
 def test_a_second_driver_does_not_end_a_private_node(root: Path) -> None:
     folder = skate.init(num_cpus=1)["session_dir"]
     assert run(f"skate.init(address={folder!r})\nsay(skate.get(skate.put(7)))") == [[7]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,12 +19,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 @pytest.fixture
-def fit(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
-    def go(function: Any, workers: int = 2, *, run: RunConfig | None = None, **options: Any) -> Result:
-        scaling = ScalingConfig(num_workers=workers)
-        return JaxTrainer(function, scaling_config=scaling, run_config=run or run_config(), **options).fit()
-
-    return go
+def fit(fit_with: Callable[..., Result]) -> Callable[..., Result]:
+    return partial(fit_with, JaxTrainer)
 
 
 def total() -> tuple[float, int]:

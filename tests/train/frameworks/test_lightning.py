@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
 from skate import train
-from skate.train import CheckpointUploadMode, Result, RunConfig, ScalingConfig
+from skate.train import CheckpointUploadMode, Result, RunConfig
 from skate.train.collective import broadcast_from_rank_zero
 from skate.train.lightning import (
     RayDDPStrategy,
@@ -90,12 +91,8 @@ def stores_were_used() -> None:
 
 
 @pytest.fixture
-def fit(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
-    def go(function: Any, workers: int = 2, *, run: RunConfig | None = None) -> Result:
-        scaling = ScalingConfig(num_workers=workers)
-        return TorchTrainer(function, scaling_config=scaling, run_config=run or run_config()).fit()
-
-    return go
+def fit(fit_with: Callable[..., Result]) -> Callable[..., Result]:
+    return partial(fit_with, TorchTrainer)
 
 
 def test_workers_fit_one_module_each_on_its_rows(fit: Callable[..., Result]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from transformers.utils.logging import disable_progress_bar
 
 import skate
 from skate import train
-from skate.train import Result, RunConfig, ScalingConfig
+from skate.train import Result, RunConfig
 from skate.train.collective import broadcast_from_rank_zero
 from skate.train.huggingface.transformers import RayTrainReportCallback, prepare_trainer
 from skate.train.torch import TorchTrainer
@@ -71,12 +72,8 @@ def with_labels(batch: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def fit(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
-    def go(function: Any, workers: int = 2, *, run: RunConfig | None = None, **options: Any) -> Result:
-        scaling = ScalingConfig(num_workers=workers)
-        return TorchTrainer(function, scaling_config=scaling, run_config=run or run_config(), **options).fit()
-
-    return go
+def fit(fit_with: Callable[..., Result]) -> Callable[..., Result]:
+    return partial(fit_with, TorchTrainer)
 
 
 def test_workers_train_one_model_on_streams_and_its_checkpoint_is_transformers_own(

@@ -14,7 +14,8 @@ from skate.train import Checkpoint, Result, RunConfig, ScalingConfig
 from skate.train.torch import TorchTrainer
 from tests.train.strategies.conftest import Weights, assert_equal, read_shards
 
-pytestmark = pytest.mark.usefixtures("engine")
+# Six workers start in three runs: where they are not forked, they import torch each time.
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(400)]
 
 
 @pytest.fixture

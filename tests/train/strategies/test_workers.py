@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -21,15 +21,8 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 @pytest.fixture
-def fit(run_config: Callable[..., RunConfig]) -> Callable[..., Result]:
-    def go(function: Any, workers: int = 2, *, run: RunConfig | None = None, **options: Any) -> Result:
-        return TorchTrainer(
-            function,
-            scaling_config=ScalingConfig(num_workers=workers, **options),
-            run_config=run or run_config(),
-        ).fit()
-
-    return go
+def fit(fit_with: Callable[..., Result]) -> Callable[..., Result]:
+    return partial(fit_with, TorchTrainer)
 
 
 def test_libraries_are_told_where_and_with_what_to_compute(
@@ -41,7 +34,9 @@ def test_libraries_are_told_where_and_with_what_to_compute(
         names = ("DS_ACCELERATOR", "ACCELERATE_USE_CPU", "ACCELERATE_TORCH_DEVICE", "OMP_NUM_THREADS")
         train.report({name: os.environ.get(name) for name in names} | {"threads": torch.get_num_threads()})
 
-    assert fit(function, 1, resources_per_worker={"CPU": 2}).metrics == {
+    assert fit(
+        function, scaling_config=ScalingConfig(num_workers=1, resources_per_worker={"CPU": 2})
+    ).metrics == {
         "DS_ACCELERATOR": "cpu",
         "ACCELERATE_USE_CPU": "true",
         "ACCELERATE_TORCH_DEVICE": "cpu",
@@ -75,10 +70,7 @@ def test_training_in_this_process_leaves_its_environment_as_it_was(fit: Callable
     assert dict(os.environ) == before
 
 
-def test_a_first_step_imports_nothing(fit: Callable[..., Result], engine_name: str) -> None:
-    if engine_name == "ray":
-        pytest.skip("workers of Ray are not forked")
-
+def test_a_first_step_imports_nothing(fit: Callable[..., Result]) -> None:
     def function() -> None:
         before = set(sys.modules)
         model = prepare_model(torch.nn.Linear(2, 2))
@@ -93,11 +85,8 @@ def test_a_first_step_imports_nothing(fit: Callable[..., Result], engine_name: s
 
 
 def test_modules_that_the_user_names_are_preloaded_beside_those_of_the_trainer(
-    fit: Callable[..., Result], run_config: Callable[..., RunConfig], engine_name: str
+    fit: Callable[..., Result], run_config: Callable[..., RunConfig]
 ) -> None:
-    if engine_name == "ray":
-        pytest.skip("workers of Ray are not forked")
-
     def function() -> None:
         loaded = {name: name in sys.modules for name in ("this", "torch._dynamo")}
         train.report(loaded)

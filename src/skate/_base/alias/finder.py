@@ -52,6 +52,18 @@ class RayFinder:
         return standing_in(context)
 
 
+def _keep_shadows(package: ModuleType, second_name: str) -> None:
+    """Name submodules whose names the package has given to something else: `serve.deployment` is a decorator.
+
+    Importing such a module by its second name would set it as the package's attribute, in the decorator's place.
+    """
+    below = f"{package.__name__}."
+    for name, module in list(sys.modules.items()):
+        child = name.removeprefix(below)
+        if name.startswith(below) and "." not in child and vars(package).get(child) not in (None, module):
+            sys.modules[f"{second_name}.{child}"] = module
+
+
 class AliasLoader:
     """Loads a module of Ray's by giving it the module of Skate's: the same one, under a second name."""
 
@@ -62,6 +74,7 @@ class AliasLoader:
         """Return Skate's module."""
         module = ray if spec.name == names.RAY else reach(spec.name)
         self._spec = module.__spec__
+        _keep_shadows(module, spec.name)
         return module
 
     def exec_module(self, module: ModuleType) -> None:

@@ -163,8 +163,9 @@ def find(address: str, *, observer: bool = False) -> str:
     """Return the session's folder of the node with this address.
 
     Args:
-        address: "auto" for the node of `skate start`, or a session's folder.
-        observer: Whether "auto" may also be the private node of a running program: good to look at, but not
+        address: "auto" for the node of `skate start`, or else the private node of the program that has started this
+            one; or a session's folder.
+        observer: Whether "auto" may also be the private node of any running program: good to look at, but not
             to work with, because it ends with that program.
 
     Raises:
@@ -174,7 +175,7 @@ def find(address: str, *, observer: bool = False) -> str:
     if address == "auto" and os.path.isabs(named):
         address = named  # a submitted job is told its node in this way
     if address == "auto":
-        node = current()
+        node = current() or _of_ancestor()
         if node is None and observer:
             node = _only_private()
         if node is None:
@@ -190,6 +191,21 @@ def find(address: str, *, observer: bool = False) -> str:
         )
     _check_python(node)
     return node.folder
+
+
+def _of_ancestor() -> NodeRecord | None:
+    """Return the private node of the nearest program that this one was started by, directly or not."""
+    import psutil
+
+    private: dict[int, NodeRecord] = {}
+    for node in nodes():
+        try:
+            if node.private:
+                private[psutil.Process(node.pid).ppid()] = node
+        except psutil.NoSuchProcess:
+            continue  # it has just ended
+    ancestors = psutil.Process().parents() if private else []
+    return next((private[each.pid] for each in ancestors if each.pid in private), None)
 
 
 def _only_private() -> NodeRecord | None:

@@ -66,6 +66,7 @@ class RayEngine:
 
     def put(self, value: Any) -> ObjectRef[Any]:
         """Store a value."""
+        shipping.follow_modules()
         return wrap(self._put(value), self)
 
     def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
@@ -178,6 +179,7 @@ class RayEngine:
         return (known[variant].options(**options) if options else known[variant]).remote
 
     def _arguments(self, args: tuple[Any, ...]) -> Sequence[Any]:
+        shipping.follow_modules()
         for value in args:
             if type(value) is ObjectRef:
                 return [each._data if type(each) is ObjectRef else each for each in args]

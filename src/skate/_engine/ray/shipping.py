@@ -8,10 +8,13 @@ error of the task, like any other.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import inspect
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import cloudpickle
@@ -24,6 +27,9 @@ from skate._engine.ray import interrupts
 from skate._engine.ray.failures import packed
 
 CALL = "skate_call"  # stands in for `__ray_call__`, which has to see the user's object
+
+_by_value: set[str] = set()  # modules that Ray's cloudpickle has been told of
+_torch_travels = False
 
 
 class Shipped:
@@ -70,12 +76,48 @@ def _shipped(code: bytes, as_ray: bool) -> Shipped:
 
 def pickled(target: Any) -> bytes:
     """Pickle user code as Ray does: references and handles in it are then known to Ray."""
-    theirs = real_ray("ray.cloudpickle")
-    missing = cloudpickle.list_registry_pickle_by_value() - theirs.list_registry_pickle_by_value()
-    for module in missing:
-        theirs.register_pickle_by_value(sys.modules[module])
-    code: bytes = theirs.dumps(target)
+    follow_modules()
+    code: bytes = real_ray("ray.cloudpickle").dumps(target)
     return code
+
+
+def follow_modules() -> None:
+    """Let Ray pickle modules, and what is in them, as the other engines do; called before it pickles anything."""
+    registered = cloudpickle.list_registry_pickle_by_value()
+    if registered != _by_value:
+        _register(registered)
+    if not _torch_travels and "torch" in sys.modules:
+        _let_torch_travel(sys.modules["torch"])
+
+
+def _register(names: set[str]) -> None:
+    """Have modules sent by value, or no longer: Ray has a cloudpickle of its own, with a list of its own."""
+    theirs = real_ray("ray.cloudpickle")
+    known = theirs.list_registry_pickle_by_value()
+    for name in (_by_value - names) & known:
+        theirs.unregister_pickle_by_value(ModuleType(name))
+    for name in (names - known) & sys.modules.keys():
+        theirs.register_pickle_by_value(sys.modules[name])
+    _by_value.clear()
+    _by_value.update(names)
+
+
+def _let_torch_travel(torch: ModuleType) -> None:
+    """Have modules sent by their names that are of classes of torch's own, which cloudpickle does not know.
+
+    A function that knows torch, and says `.ops` of anything, takes `torch.ops` along.
+    """
+    global _torch_travels
+    odd = [getattr(torch, name, None) for name in ("ops", "classes")]
+    if None in odd:
+        return  # it is being imported
+    for each in odd:
+        copyreg.pickle(type(each), _by_name)
+    _torch_travels = True
+
+
+def _by_name(module: Any) -> tuple[Any, ...]:
+    return import_module, (module.__name__,)
 
 
 def task(function: TaskFunction) -> Callable[..., Any]:

@@ -17,9 +17,12 @@ def get_devices() -> list[torch.device]:
         return [torch.device("cpu")]
     mine = skate.get_runtime_context().get_accelerator_ids().get("GPU", [])
     if not mine:
-        # A worker without a GPU leaves those that it sees to others; a process that is no worker has nobody beside it.
-        is_worker = _session.is_active() and not _session.current("get_device()").is_local
-        return [torch.device("cpu")] if is_worker else [torch.device("cuda", 0)]
+        # A worker without a GPU leaves those that it sees to others; a process that is no worker has nobody beside
+        # it, or those that a launcher has started with it.
+        session = _session.current("get_device()") if _session.is_active() else None
+        if session is not None and not session.is_local:
+            return [torch.device("cpu")]
+        return [torch.device("cuda", session.place.local_rank if session is not None else 0)]
     # The worker may see the GPUs of its neighbours too, so that they can copy to each other.
     visible = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     return [torch.device("cuda", visible.index(str(each)) if str(each) in visible else 0) for each in mine]

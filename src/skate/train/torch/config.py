@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import os
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.train._company import Company
 from skate.train.backend import Backend, BackendConfig
 from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING_DEFAULT
 from skate.train.constants import TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING
+from skate.train.torch import _launched
 
 if TYPE_CHECKING:
     from skate.train._group import WorkerGroup
@@ -69,6 +72,10 @@ class TorchConfig(BackendConfig):
         """Runs the training function with its GPU as the current device: torch keeps that for each thread."""
         return _OnDevice
 
+    def _company(self) -> contextlib.AbstractContextManager[Company]:
+        """Join the processes that torchrun has started together with this one, if it has."""
+        return _launched.company(self)
+
     @property
     def preload(self) -> tuple[str, ...]:
         """Modules that every worker needs, and others that the program has imported: its workers will too."""
@@ -94,6 +101,9 @@ class _TorchBackend(Backend):
         host = worker_group.members[0].whereabouts.node_ip
         if len({member.whereabouts.node_id for member in worker_group.members}) == 1:
             host = "127.0.0.1"  # nobody else has to come in
+        # Where workers are not forked with torch (ADR 18), each takes seconds to import it: side by side, and before
+        # anybody waits for anybody with a time limit.
+        worker_group.execute(_load)
         port = worker_group.execute_single(0, _open, host, len(worker_group), backend_config.timeout_s)
         skate.get(
             [
@@ -116,6 +126,12 @@ class _TorchBackend(Backend):
                 limit,
                 _LEAVING,
             )
+
+
+def _load() -> None:
+    import torch.distributed  # noqa: F401  # it is what joining needs
+
+    import skate.train.torch._devices  # noqa: F401
 
 
 def _open(host: str, world_size: int, timeout: float) -> int:

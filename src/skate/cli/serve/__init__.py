@@ -1,0 +1,7 @@
+"""`skate serve`."""
+
+from __future__ import annotations
+
+from skate.cli.serve.commands import serve
+
+__all__ = ["serve"]

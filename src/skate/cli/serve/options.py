@@ -1,0 +1,60 @@
+"""Options that several commands of `skate serve` have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ADDRESSES = ["SKATE_ADDRESS", "RAY_ADDRESS", "RAY_DASHBOARD_ADDRESS"]
+
+
+def address_option(command: F) -> F:
+    """Add `--address`."""
+    return click.option(
+        "-a",
+        "--address",
+        envvar=ADDRESSES,
+        default="auto",
+        show_default=True,
+        help="The node to ask: `auto`, or a session's folder.",
+    )(command)
+
+
+def app_dir_option(command: F) -> F:
+    """Add `--app-dir`."""
+    return click.option(
+        "-d",
+        "--app-dir",
+        default=".",
+        show_default=True,
+        type=click.Path(exists=True, file_okay=False),
+        help="The folder that modules are imported from, besides those that are installed.",
+    )(command)
+
+
+def http_options(command: F) -> F:
+    """Add the options that say where HTTP is taken, if Serve does not run yet."""
+    host = click.option(
+        "--http-host", help="Address to listen on. Default: 127.0.0.1, which is this machine alone."
+    )
+    port = click.option("--http-port", type=int, help="Port to listen on; 0 is any free one. Default: 8000.")
+    return host(port(command))
+
+
+def environment_options(command: F) -> F:
+    """Add the options that say in which environment an application runs."""
+    for option in (
+        click.option(
+            "--working-dir", help="The folder to copy and to run in, or the address of a zip file of one."
+        ),
+        click.option(
+            "--runtime-env-json", metavar="JSON", help="The runtime environment of the application."
+        ),
+        click.option("--runtime-env", metavar="FILE", help="The runtime environment, as a YAML file."),
+    ):
+        command = option(command)
+    return command

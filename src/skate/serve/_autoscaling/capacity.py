@@ -1,0 +1,27 @@
+"""Numbers of replicas while only a part of all capacity is wanted."""
+
+from __future__ import annotations
+
+import math
+
+
+def adjusted(replicas: int, target_capacity: float | None) -> int:
+    """Return how many of `replicas` a capacity in percent leaves: at least one, unless it is zero.
+
+    >>> adjusted(10, 25.0), adjusted(3, 1.0), adjusted(3, 0.0), adjusted(3, None)
+    (3, 1, 0, 3)
+    """
+    if target_capacity is None or target_capacity == 100:
+        return replicas
+    if not target_capacity or not replicas:
+        return 0
+    return max(math.floor(replicas * target_capacity / 100 + 0.5), 1)
+
+
+def in_gangs(replicas: int, gang_size: int) -> int:
+    """Return as many replicas as fill whole gangs, rounded up.
+
+    >>> in_gangs(5, 4), in_gangs(0, 4)
+    (8, 0)
+    """
+    return -(-replicas // gang_size) * gang_size

@@ -1,0 +1,105 @@
+"""What handles and replicas of one deployment report of its load."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+from skate.serve._autoscaling.series import Series, TimeStampedValue
+from skate.serve._config.choices import AggregationFunction
+
+Id = Hashable
+
+
+class Measurements:
+    """The load of a deployment over a period.
+
+    What was reported holds until the next report, or until who reported it is forgotten. Handles say how many
+    requests run at each replica, and replicas may say so, too. The higher number counts: handles report at once,
+    but only a replica knows of requests that came without a handle.
+    """
+
+    def __init__(self, period: float) -> None:
+        self._period = period
+        self._waiting: dict[Id, float] = {}
+        self._seen_running: dict[Id, dict[Id, float]] = {}  # by replica, then by handle
+        self._own_running: dict[Id, float] = {}
+        self._queued = Series(period)
+        self._requests = Series(period)
+        self._custom: dict[str, dict[Id, Series]] = {}
+        self._is_added_up = True  # not after somebody was forgotten, until the time is known again
+
+    def record(self, handle: Id, queued: float, running: Mapping[Any, float], now: float) -> None:
+        """Take a handle's report: requests that wait in it, and that it has running at each replica."""
+        self._waiting[handle] = queued
+        for handles in self._seen_running.values():
+            handles.pop(handle, None)
+        for replica, number in running.items():
+            self._seen_running.setdefault(replica, {})[handle] = number
+        self._add_up(now)
+
+    def record_replica(self, replica: Id, running: float, custom: Mapping[str, float], now: float) -> None:
+        """Take a replica's report: requests that it works on, and numbers of its own."""
+        self._own_running[replica] = running
+        for name, value in custom.items():
+            self._custom.setdefault(name, {}).setdefault(replica, Series(self._period)).add(value, now)
+        self._add_up(now)
+
+    def forget(self, id: Id) -> None:
+        """Drop what a handle or a replica reported, and what was reported of it: from now on it counts no more."""
+        self._waiting.pop(id, None)
+        self._own_running.pop(id, None)
+        self._seen_running.pop(id, None)
+        for handles in self._seen_running.values():
+            handles.pop(id, None)
+        for replicas in self._custom.values():
+            replicas.pop(id, None)
+        self._custom = {name: replicas for name, replicas in self._custom.items() if replicas}
+        self._is_added_up = False
+
+    def _add_up(self, now: float) -> None:
+        self._queued.add(sum(self._waiting.values()), now)
+        self._requests.add(self.requests_now, now)
+        self._is_added_up = True
+
+    @property
+    def requests_now(self) -> float:
+        """Requests that run or wait at this moment."""
+        running = dict(self._own_running)
+        for replica, handles in self._seen_running.items():
+            running[replica] = max(running.get(replica, 0.0), sum(handles.values()))
+        return sum(self._waiting.values()) + sum(running.values())
+
+    def requests(self, how: AggregationFunction, now: float) -> float:
+        """Return requests that run or wait, over the period."""
+        if not self._is_added_up:
+            self._add_up(now)
+        return self._requests.aggregate(how, now - self._period, now)
+
+    def queued(self, how: AggregationFunction, now: float) -> float:
+        """Return requests that wait, over the period."""
+        if not self._is_added_up:
+            self._add_up(now)
+        return self._queued.aggregate(how, now - self._period, now)
+
+    def custom(self, how: AggregationFunction, now: float) -> dict[str, dict[Any, float]]:
+        """Return replicas' own numbers over the period, by name and replica."""
+        start = now - self._period
+        return {
+            name: {replica: series.aggregate(how, start, now) for replica, series in replicas.items()}
+            for name, replicas in self._custom.items()
+        }
+
+    def raw(self, now: float) -> dict[str, dict[Any, list[TimeStampedValue]]]:
+        """Return replicas' own numbers one by one, oldest first."""
+        start = now - self._period
+        return {
+            name: {replica: series.since(start) for replica, series in replicas.items()}
+            for name, replicas in self._custom.items()
+        }
+
+    def is_steady(self, now: float) -> bool:
+        """Return whether what the load amounts to stays as it is while nobody reports."""
+        if not self._is_added_up:
+            self._add_up(now)
+        return self._requests.is_steady(now - self._period)

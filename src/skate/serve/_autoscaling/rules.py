@@ -1,0 +1,90 @@
+"""How load becomes a number of replicas."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skate.serve._autoscaling.context import AutoscalingContext
+    from skate.serve._config.autoscaling import AutoscalingConfig, AutoscalingPolicy
+
+# A mean over time is a quotient of sums: 2.0000000001 requests are two.
+_ROUNDING = 1e-9
+
+
+def by_ongoing_requests(context: AutoscalingContext) -> float:
+    """Return how many replicas would have `target_ongoing_requests` each.
+
+    While none runs, nothing is known of how fast they are: the number stays, or becomes the first ones.
+    """
+    config = context.config
+    assert config is not None, "an autoscaled deployment has a configuration"
+    if context.current_num_replicas == 0:
+        if _ceil(context.total_num_requests) == 0:
+            return context.target_num_replicas
+        return max(first_replicas(config), context.target_num_replicas)
+    target = config.get_target_ongoing_requests()
+    if target is None:
+        raise ValueError(
+            "target_ongoing_requests is None, but this policy decides by it: give a number in autoscaling_config."
+        )
+    return context.total_num_requests / target
+
+
+def first_replicas(config: AutoscalingConfig) -> int:
+    """Return how many replicas the first request starts."""
+    return math.ceil(config.get_upscaling_factor())
+
+
+def smoothed(wanted: float, current: int, config: AutoscalingConfig) -> int:
+    """Return the part of the way from `current` to `wanted` that the factors allow, rounded up.
+
+    Going down, rounding up must not stop it short of where it wants to go.
+    """
+    if current == 0:
+        return _ceil(wanted)
+    factor = config.get_upscaling_factor() if wanted > current else config.get_downscaling_factor()
+    result = _ceil(current + factor * (wanted - current))
+    if result == current and _ceil(wanted) < current:
+        result = current - 1
+    return max(result, 0)
+
+
+def _ceil(number: float) -> int:
+    return math.ceil(number - _ROUNDING * max(1.0, abs(number)))
+
+
+def callable_of(policy: AutoscalingPolicy) -> Callable[..., Any]:
+    """Return what is called for a decision: a class is made, once, and a function gets its arguments."""
+    found = policy.get_policy()
+    if inspect.isclass(found):
+        made = found(**policy.policy_kwargs)
+        if not callable(made):
+            raise TypeError(f"The autoscaling policy {found.__name__} has no __call__(self, ctx): add it.")
+        return made
+    return functools.partial(found, **policy.policy_kwargs) if policy.policy_kwargs else found
+
+
+def checked_decision(returned: Any) -> tuple[float, dict[str, Any]]:
+    """Return the number of replicas and the state that a policy returned.
+
+    Raises:
+        TypeError: It returned something else.
+    """
+    match returned:
+        case (int() | float() as wanted, dict() | None as state) if _is_number(wanted):
+            return wanted, dict(state or {})
+        case int() | float() as wanted if _is_number(wanted):
+            return wanted, {}
+    raise TypeError(
+        "An autoscaling policy must return the number of replicas and a dictionary with its state, "
+        f"such as (3, {{}}). It returned {returned!r}."
+    )
+
+
+def _is_number(wanted: Any) -> bool:
+    return not isinstance(wanted, bool) and math.isfinite(wanted) and wanted >= 0

@@ -1,0 +1,183 @@
+"""A batch while it forms, and the batches that run of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+from skate.serve._batching import arguments
+from skate.serve._batching.calls import Call
+from skate.serve._batching.settings import BatchSettings
+
+
+class FormingBatch:
+    """Calls that will run together, in the order they came, by the settings of when the first one came.
+
+    Args:
+        settings: What it may hold.
+        due: When it stops waiting for more calls, by the clock of the loop.
+        context: The context of its first caller, for it to run in.
+        is_empty: Called when its last caller has left.
+    """
+
+    __slots__ = (
+        "_is_empty",
+        "calls",
+        "context",
+        "due",
+        "is_closed",
+        "is_due",
+        "parts_left",
+        "settings",
+        "size",
+        "started",
+    )
+
+    def __init__(
+        self,
+        settings: BatchSettings,
+        due: float,
+        context: contextvars.Context,
+        is_empty: Callable[[FormingBatch], None],
+    ) -> None:
+        self.settings = settings
+        self.due = due
+        self.context = context
+        self.calls: dict[Call, None] = {}  # in order; a caller may leave from anywhere
+        self.is_closed = False
+        self.is_due = False
+        self.size: float = 0
+        self.started = 0.0  # by the clock of the loop
+        self.parts_left = 0  # once it has started
+        self._is_empty = is_empty
+
+    def add(self, call: Call) -> bool:
+        """Take a call in if there is room for it, and say whether there was."""
+        settings = self.settings
+        if settings.batch_size_fn is None:
+            size: float = len(self.calls) + 1
+        else:
+            size = _size([*self.calls, call], settings)
+            if size > settings.max_batch_size:
+                return False
+        self.size = size
+        self.calls[call] = None
+        call.holder = self
+        self.is_closed = size >= settings.max_batch_size
+        return True
+
+    def leave(self, call: Call) -> None:
+        """Let go of a call whose caller no longer waits."""
+        del self.calls[call]
+        if self.settings.batch_size_fn is None:
+            self.size -= 1  # otherwise it is measured anew with the next call
+        if not self.calls:
+            self._is_empty(self)
+
+
+class RunningBatch:
+    """Calls that one run of the batched function answers.
+
+    Args:
+        calls: The calls. They give the same parameters, and are for the same model.
+        formed: The batch that they were in.
+        never_ran: Called when it was cancelled before its task could begin, so that this cannot see to its end.
+    """
+
+    __slots__ = ("_never_ran", "calls", "ends_by_itself", "formed", "task")
+
+    def __init__(
+        self, calls: Sequence[Call], formed: FormingBatch, never_ran: Callable[[RunningBatch], None]
+    ) -> None:
+        self.calls = calls
+        self.formed = formed
+        self.task: asyncio.Task[None] | None = None
+        self.ends_by_itself = False
+        self._never_ran = never_ran
+        for call in calls:
+            call.holder = self
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether any caller still waits."""
+        return any(call.is_waiting for call in self.calls)
+
+    def arguments(self) -> tuple[list[list[Any]], dict[str, list[Any]]]:
+        """Return what to call the batched function with."""
+        return arguments.stacked(self.calls)
+
+    def requests(self) -> list[Any]:
+        """Return the requests that the callers answer."""
+        return [call.request for call in self.calls if call.request is not None]
+
+    def leave(self, call: Call) -> None:
+        """Let go of a call whose caller no longer waits; a run that nobody waits for is cancelled."""
+        if self.is_awaited or self.task is None or self.task.done():
+            return
+        self.task.cancel()
+        if not self.ends_by_itself:
+            self._never_ran(self)
+
+    def answer(self, results: Any) -> None:
+        """Hand each caller its own of the results.
+
+        Raises:
+            TypeError: If the results are no list.
+            RayServeException: If there are more or fewer of them than calls.
+        """
+        calls = self.calls
+        if type(results) is not list or len(results) != len(calls):
+            _check(results, len(calls))
+        for call, result in zip(calls, results, strict=True):
+            call.answer(result)
+
+    def end(self) -> None:
+        """Tell every caller that still waits that no more results come."""
+        for call in self.calls:
+            call.end()
+
+    def fail(self, error: BaseException) -> None:
+        """Tell every caller that still waits what went wrong."""
+        for call in self.calls:
+            call.fail(error)
+
+
+def runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> list[RunningBatch]:
+    """Split a batch by the model that the calls are for and by the parameters that they give, in order."""
+    kinds: dict[Any, list[Call]] = {}
+    for call in formed.calls:
+        request = call.request
+        model_id = "" if request is None else request.multiplexed_model_id
+        kind = (model_id, len(call.args), *sorted(call.kwargs)) if call.kwargs else (model_id, len(call.args))
+        if kind in kinds:
+            kinds[kind].append(call)
+        else:
+            kinds[kind] = [call]
+    return [RunningBatch(calls, formed, never_ran) for calls in kinds.values()]
+
+
+def _size(calls: Sequence[Call], settings: BatchSettings) -> float:
+    assert settings.batch_size_fn is not None
+    size = settings.batch_size_fn([arguments.item(call) for call in calls])
+    try:
+        size > settings.max_batch_size  # noqa: B015 # whatever can be compared will do
+    except TypeError:
+        raise TypeError(f"batch_size_fn must return a number, got {size!r}") from None
+    return size
+
+
+def _check(results: Any, expected: int) -> None:
+    if isinstance(results, str | bytes | Mapping | Set) or not hasattr(results, "__len__"):
+        raise TypeError(
+            f"a batched function must give a list with a result for each of its {expected} items, "
+            f"got {type(results).__name__}"
+        )
+    if len(results) != expected:
+        from skate.serve.exceptions import RayServeException
+
+        raise RayServeException(
+            f"a batched function was called with {expected} items and gave {len(results)} results: it must give "
+            "one for each item, in the same order"
+        )

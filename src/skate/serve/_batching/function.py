@@ -1,0 +1,122 @@
+"""A batched function: its settings, and a queue for each object that it is a method of."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from skate.serve._batching.arguments import ByName, Parameters, Positional
+from skate.serve._batching.queue import BatchQueue
+from skate.serve._batching.settings import BatchSettings
+from skate.serve._owners import Owners
+from skate.serve.context import _get_replica
+
+_logger = logging.getLogger("skate.serve")
+
+
+class BatchedFunction:
+    """Finds the queue for a call.
+
+    It travels to the replica with the function, and takes the settings but no queue along.
+
+    Args:
+        function: What takes lists: a coroutine function, or one that makes async generators.
+        settings: What it was decorated with.
+
+    Raises:
+        TypeError: If the function is not async.
+    """
+
+    def __init__(self, function: Callable[..., Any], settings: BatchSettings) -> None:
+        if not inspect.isasyncgenfunction(function) and not inspect.iscoroutinefunction(function):
+            raise TypeError(
+                f"Functions decorated with @serve.batch must be 'async def', and {function!r} is not."
+            )
+        self.__setstate__((function, settings))
+
+    def __getstate__(self) -> tuple[Callable[..., Any], BatchSettings]:
+        return self.function, self.settings
+
+    def __setstate__(self, state: tuple[Callable[..., Any], BatchSettings]) -> None:
+        self.function, self.settings = state
+        self.streams = inspect.isasyncgenfunction(self.function)
+        self.name: str = getattr(self.function, "__name__", repr(self.function))
+        self.queues: weakref.WeakSet[BatchQueue] = weakref.WeakSet()
+        self._queue: BatchQueue | None = None  # of calls without an object
+        self._owners = Owners(self.function, "@serve.batch")
+
+    def change(self, **changes: Any) -> None:
+        """Set new values for batches that have yet to form.
+
+        Raises:
+            TypeError: If a value is of the wrong type.
+            ValueError: If a value is out of range.
+        """
+        self.settings = replace(self.settings, **changes)
+        self._warn_if_never_full()
+
+    def place(self, args: Positional, kwargs: ByName) -> tuple[BatchQueue, Positional, ByName]:
+        """Return the queue that a call belongs to, and the arguments that are the call's own.
+
+        Raises:
+            TypeError: If the function cannot be called with these arguments.
+        """
+        if args and self._owners.has(args[0]):
+            return self._queue_of(args[0]), *self._bound.normalise(args[1:], kwargs)
+        queue = self._queue
+        if queue is None or queue.loop is not asyncio.get_running_loop():
+            queue = self._queue = self._new_queue(self.function, None)
+        return queue, *self._plain.normalise(args, kwargs)
+
+    @functools.cached_property
+    def _plain(self) -> Parameters:
+        return Parameters(self.function, is_method=False)
+
+    @functools.cached_property
+    def _bound(self) -> Parameters:
+        return Parameters(self.function, is_method=True)
+
+    def _queue_of(self, owner: Any) -> BatchQueue:
+        attributes = self._owners.attributes(owner)
+        queue: BatchQueue | None = attributes.get(self._owners.key)
+        # A copy of an object comes with the batches of the original.
+        if queue is None or queue.owner is not owner or queue.loop is not asyncio.get_running_loop():
+            queue = self._new_queue(functools.partial(self.function, owner), owner)
+            attributes[self._owners.key] = queue
+        return queue
+
+    def _new_queue(self, function: Callable[..., Any], owner: Any) -> BatchQueue:
+        self._warn_if_never_full()
+        measures = None
+        if _get_replica() is not None:
+            from skate.serve._batching.measures import BatchMeasures
+
+            measures = BatchMeasures(self.name)
+        queue = BatchQueue(
+            function, lambda: self.settings, streams=self.streams, owner=owner, measures=measures
+        )
+        self.queues.add(queue)
+        return queue
+
+    def _warn_if_never_full(self) -> None:
+        """Say so where a replica is not given as many requests at a time as would fill its batches."""
+        replica = _get_replica()
+        limit = getattr(replica and replica._deployment_config, "max_ongoing_requests", None)
+        settings = self.settings
+        wanted = settings.max_batch_size * settings.max_concurrent_batches
+        if limit is not None and settings.batch_size_fn is None and wanted > limit:
+            _logger.warning(
+                "The batches of %s are never full: max_batch_size=%d times max_concurrent_batches=%d is more than "
+                "the deployment's max_ongoing_requests=%d. Set max_ongoing_requests to at least %d.",
+                self.name,
+                settings.max_batch_size,
+                settings.max_concurrent_batches,
+                limit,
+                wanted,
+            )

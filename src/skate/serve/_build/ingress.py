@@ -1,0 +1,116 @@
+"""Deployments that answer HTTP with an application of their own: FastAPI, Starlette, or anything that speaks ASGI."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from skate import cloudpickle
+from skate.serve._build.foreign import teach_pickle
+from skate.serve.exceptions import BackPressureError, retry_after
+
+__all__ = ["make_ingress"]
+
+
+def make_ingress(cls: type, app: Any) -> type:
+    """Return a subclass of a deployment's class whose HTTP requests an application answers.
+
+    Args:
+        cls: The class that was decorated.
+        app: An ASGI application, a router of FastAPI, or a function without parameters that makes an application.
+    """
+    if not inspect.isclass(cls):
+        raise ValueError(
+            "@serve.ingress must be used with a class: put it below @serve.deployment, above the class."
+        )
+    if any("__call__" in vars(each) for each in cls.__mro__):
+        raise ValueError(
+            f"@serve.ingress: {cls.__name__} must not define __call__: the application answers requests."
+        )
+    if app is not None and not inspect.isroutine(app):
+        _give_self(cls, app)
+        # As it is now: a later change of the user's object is not meant for this class.
+        teach_pickle()
+        frozen = cloudpickle.dumps(app)
+        build: Callable[[], Any] = lambda: _as_application(cloudpickle.loads(frozen))  # noqa: E731
+    else:
+        build = app if app is not None else lambda: None
+
+    def asgi_app(self: Any) -> Any:
+        return _as_application(build())
+
+    made = type(cls.__name__, (cls,), {"_skate_asgi_app": asgi_app, "__module__": cls.__module__})
+    made.__qualname__ = cls.__qualname__
+    made.__doc__ = cls.__doc__
+    return made
+
+
+def _as_application(app: Any) -> Any:
+    if type(app).__name__ == "APIRouter" and type(app).__module__.startswith("fastapi"):
+        from fastapi import FastAPI
+
+        made = FastAPI()
+        made.include_router(app)
+        app = made
+    handle = getattr(app, "add_exception_handler", None)
+    if handle is not None and not getattr(app, "middleware_stack", None):
+        # Otherwise what a deployment below turns away would be an error of this one.
+        handle(BackPressureError, _turned_away)
+    return app
+
+
+async def _turned_away(_: Any, error: Any) -> Any:
+    from starlette.responses import PlainTextResponse
+
+    return PlainTextResponse(error.message, error.status_code, {"retry-after": str(retry_after(error))})
+
+
+def _give_self(cls: type, app: Any) -> None:
+    """Let FastAPI routes that are methods of the class be called with the replica's instance as `self`.
+
+    FastAPI takes `self` for a parameter of the request when it meets such a function. The routes are made anew, with a
+    signature that says where `self` comes from.
+    """
+    router = getattr(app, "router", app)
+    if type(router).__module__.startswith("fastapi"):
+        methods = {
+            id(each) for owner in cls.__mro__ for each in vars(owner).values() if inspect.isfunction(each)
+        }
+        _renew_routes(router, methods)
+
+
+def _renew_routes(router: Any, methods: set[int]) -> None:
+    for at, route in enumerate(router.routes):
+        included = getattr(route, "original_router", None)
+        if included is not None:
+            _renew_routes(included, methods)
+        elif id(inspect.unwrap(getattr(route, "endpoint", None) or _nothing)) in methods:
+            router.routes[at] = _with_instance(route)
+
+
+def _nothing() -> None:
+    """Stand for the endpoint of a route that has none."""
+
+
+def _with_instance(route: Any) -> Any:
+    """Return a route like this one, whose first parameter is the replica's instance."""
+    from fastapi import Depends
+
+    signature = inspect.signature(route.endpoint)
+    first, *others = signature.parameters.values()
+    if first.default is inspect.Parameter.empty:
+        itself = first.replace(default=Depends(_instance), kind=inspect.Parameter.KEYWORD_ONLY)
+        named = [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others]
+        route.endpoint.__signature__ = signature.replace(parameters=[itself, *named])
+    # Routes keep what they were made of under the names of the parameters.
+    wanted = inspect.signature(type(route).__init__).parameters
+    given = {name: getattr(route, name) for name in wanted if name != "self" and hasattr(route, name)}
+    return type(route)(**given)
+
+
+def _instance() -> Any:
+    """Return the instance of the replica that answers."""
+    from skate.serve.context import get_replica_context
+
+    return get_replica_context().servable_object

@@ -1,0 +1,113 @@
+"""A built application as a configuration file wants it.
+
+That is with other options, in its environment, and with versions that say when replicas have to be replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from skate.serve._build.elsewhere import Built
+from skate.serve._build.spec import ApplicationSpec
+from skate.serve._config.deployment import NEW_REPLICAS, DeploymentOptions
+from skate.serve._config.wording import closest
+
+if TYPE_CHECKING:
+    from skate.serve._schema.application import ServeApplicationSchema
+
+__all__ = ["digest_of", "merged_environment", "overridden"]
+
+
+def overridden(
+    built: Built,
+    app: ServeApplicationSchema,
+    code: str,
+    environment: Mapping[str, Any],
+    *,
+    import_folder: str | None = None,
+    logging_config: Any = None,
+    capacity: float | None = None,
+) -> ApplicationSpec:
+    """Return what to deploy of an application in a file.
+
+    Args:
+        built: The application as its program has it.
+        app: What the file says.
+        code: Stands for what the file says about the program: import path, arguments, environment.
+        environment: The application's runtime environment, packed.
+        import_folder: Where replicas find the program, if they would not otherwise.
+        logging_config: How the whole file wants it, where nobody says more.
+        capacity: Which part of the replicas is wanted, in percent.
+
+    Raises:
+        ValueError: If the file names a deployment that the application does not have, or options that cannot be.
+    """
+    spec = built.spec
+    names = [each.id.name for each in spec.deployments]
+    for name in app.deployment_names:
+        if name not in names:
+            raise ValueError(
+                f"Deployment '{name}' does not exist. Application '{app.name}' has: {', '.join(names)}. "
+                f"{closest(name, names)}"
+            )
+    given = {each.name: each.overrides() for each in app.deployments}
+    log = app.logging_config or logging_config
+    deployments = []
+    for each in spec.deployments:
+        options = each.options.merged(given.get(each.id.name, {}), f"deployment '{each.id.name}' of the file")
+        if log is not None and options.logging_config is None:
+            options = options.merged({"logging_config": log})
+        options = _in_environment(options, environment)
+        version = digest_of(code, built.digest, {name: getattr(options, name) for name in _HEAVY})
+        options = replace(options, version=version)
+        if import_folder is not None:
+            options = _in_environment(options, {}, import_folder)
+        deployments.append(replace(each, options=options, version=version, capacity=capacity))
+    return replace(
+        spec,
+        route_prefix=app.route_prefix,
+        deployments=tuple(deployments),
+        logging_config=log,
+        external_scaler_enabled=app.external_scaler_enabled,
+        is_declarative=True,
+        config=app.model_dump(exclude_unset=True),
+    )
+
+
+# What a version stands for besides the code.
+_HEAVY = NEW_REPLICAS - {"version"}
+
+
+def _in_environment(
+    options: DeploymentOptions, environment: Mapping[str, Any], import_folder: str | None = None
+) -> DeploymentOptions:
+    own = options.ray_actor_options.get("runtime_env") or {}
+    merged = merged_environment(environment, own, import_folder)
+    if merged == own:
+        return options
+    return replace(options, ray_actor_options={**options.ray_actor_options, "runtime_env": merged})
+
+
+def merged_environment(
+    outer: Mapping[str, Any], own: Mapping[str, Any], import_folder: str | None = None
+) -> dict[str, Any]:
+    """Return an environment inside of another one: variables are added, everything else replaces.
+
+    >>> merged_environment({"pip": ["a"], "env_vars": {"A": "1"}}, {"env_vars": {"B": "2"}})
+    {'pip': ['a'], 'env_vars': {'A': '1', 'B': '2'}}
+    """
+    variables = {**(outer.get("env_vars") or {}), **(own.get("env_vars") or {})}
+    if import_folder is not None:
+        variables["PYTHONPATH"] = ":".join(filter(None, [variables.get("PYTHONPATH"), import_folder]))
+    merged = {**outer, **own}
+    return {**merged, "env_vars": variables} if variables else merged
+
+
+def digest_of(*parts: Any) -> str:
+    """Return a short text that changes when one of the parts does."""
+    text = json.dumps(parts, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

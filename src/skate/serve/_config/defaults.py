@@ -1,0 +1,54 @@
+"""The defaults of Serve, each written once; and the word for an option that nobody gave."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class DEFAULT(Enum):
+    """Stands for an option that was not given, where None is a value of its own."""
+
+    VALUE = 1
+
+
+APP_NAME = "default"
+
+HTTP_HOST = "127.0.0.1"  # who wants to be reached from outside says so
+HTTP_PORT = 8000
+GRPC_PORT = 9000
+KEEP_ALIVE_TIMEOUT_S = 90
+
+NUM_REPLICAS = 1
+MAX_ONGOING_REQUESTS = 5
+MAX_QUEUED_REQUESTS = -1  # no limit
+GRACEFUL_SHUTDOWN_WAIT_LOOP_S = 2.0
+GRACEFUL_SHUTDOWN_TIMEOUT_S = 20.0
+HEALTH_CHECK_PERIOD_S = 10.0
+HEALTH_CHECK_TIMEOUT_S = 30.0
+MAX_CONSTRUCTOR_RETRY_COUNT = 20
+ROLLING_UPDATE_PERCENTAGE = 0.2
+MAX_SURGE_PERCENT = 0
+REPLICA_NUM_CPUS = 1
+MOST_REPLICAS_PER_NODE = 100
+
+BACKPRESSURE_STATUS_CODE: Final = 503
+
+TARGET_ONGOING_REQUESTS = 2.0
+AUTO_MAX_REPLICAS = 100  # of num_replicas="auto"
+METRICS_INTERVAL_S = 10.0
+LOOK_BACK_PERIOD_S = 30.0
+UPSCALE_DELAY_S = 30.0
+DOWNSCALE_DELAY_S = 600.0
+AUTOSCALING_POLICY = "skate.serve.autoscaling_policy:default_autoscaling_policy"
+
+REQUEST_ROUTER = "skate.serve.request_router:PowerOfTwoChoicesRequestRouter"
+ROUTING_STATS_PERIOD_S = 10.0
+ROUTING_STATS_TIMEOUT_S = 30.0
+ROUTER_INITIAL_BACKOFF_S = 0.025
+ROUTER_BACKOFF_MULTIPLIER = 2.0
+ROUTER_MAX_BACKOFF_S = 0.5
+
+CONSUMER_CONCURRENCY = 5
+TASK_PROCESSOR = "skate.serve.task_processor.CeleryTaskProcessorAdapter"
+TRACING_SAMPLING_RATIO = 0.01

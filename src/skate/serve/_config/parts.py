@@ -1,0 +1,174 @@
+"""Parts of a deployment's configuration that are models of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    PrivateAttr,
+    field_validator,
+)
+
+import skate
+from skate.actor import ActorClass
+from skate.serve._config import defaults, references, wording
+from skate.serve._config.choices import GangPlacementStrategy, GangRuntimeFailurePolicy
+from skate.serve._config.model import ServeModel
+
+_DEFAULT_ROUTERS = (
+    defaults.REQUEST_ROUTER,
+    "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter",
+    "ray.serve._private.request_router.PowerOfTwoChoicesRequestRouter",
+)
+
+
+class BackpressureConfig(ServeModel):
+    """What a client hears when a deployment's queue is full.
+
+    >>> from skate.serve.config import BackpressureConfig
+    >>> BackpressureConfig(retry_after_s=2).status_code
+    503
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    status_code: Literal[503, 429] = Field(
+        default=defaults.BACKPRESSURE_STATUS_CODE, description="503 or 429."
+    )
+    retry_after_s: Annotated[NonNegativeFloat, Field(allow_inf_nan=False)] | None = Field(
+        default=None, description="What the header `Retry-After` says, in seconds; no header if not given."
+    )
+
+
+class RequestRouterConfig(ServeModel):
+    """Who chooses the replica for a request, and how it waits where none has room."""
+
+    request_router_class: str | Callable[..., Any] = Field(
+        default=defaults.REQUEST_ROUTER,
+        description="A class derived from `RequestRouter`, or its import path.",
+    )
+    request_router_kwargs: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Arguments of the router's `initialize_state`; must be JSON-serializable.",
+    )
+    request_routing_stats_period_s: PositiveFloat = Field(
+        default=defaults.ROUTING_STATS_PERIOD_S, description="How often `record_routing_stats` is called."
+    )
+    request_routing_stats_timeout_s: PositiveFloat = Field(
+        default=defaults.ROUTING_STATS_TIMEOUT_S, description="How long it may take."
+    )
+    initial_backoff_s: PositiveFloat = Field(
+        default=defaults.ROUTER_INITIAL_BACKOFF_S, description="First wait when no replica has room."
+    )
+    backoff_multiplier: PositiveFloat = Field(
+        default=defaults.ROUTER_BACKOFF_MULTIPLIER, description="How much longer each next wait is."
+    )
+    max_backoff_s: PositiveFloat = Field(
+        default=defaults.ROUTER_MAX_BACKOFF_S, description="The longest wait."
+    )
+    _packed: bytes | None = PrivateAttr(default=None)
+
+    @field_validator("request_router_kwargs")
+    @classmethod
+    def _kwargs_are_json(cls, value: dict[str, Any]) -> dict[str, Any]:
+        wording.check_json("request_router_kwargs", value)
+        return value
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keep a class by its code, and see that a path leads somewhere."""
+        super().model_post_init(context)
+        given = self.request_router_class
+        if isinstance(given, str):
+            if given not in _DEFAULT_ROUTERS:
+                references.load(given)
+        else:
+            self.request_router_class = references.path_of(given)
+            self._packed = references.pack(given)
+
+    @property
+    def packed_class(self) -> bytes | None:
+        """The code of the class, where it was given as such and not by a path."""
+        return self._packed
+
+    def is_default_request_router(self) -> bool:
+        """Return whether nothing else was asked for than the better of two random replicas."""
+        return self._packed is None and self.request_router_class in _DEFAULT_ROUTERS
+
+    def get_request_router_class(self) -> Callable[..., Any]:
+        """Return the class of the router."""
+        if self._packed is not None:
+            router = references.unpack(self._packed)
+        elif self.is_default_request_router():
+            router = references.load(defaults.REQUEST_ROUTER)
+        else:
+            router = references.load(str(self.request_router_class))
+        return router  # type: ignore[no-any-return]  # what a path leads to has no type
+
+
+class GangSchedulingConfig(ServeModel):
+    """Replicas that start, are placed and are replaced together."""
+
+    gang_size: PositiveInt = Field(description="How many replicas make a gang.")
+    gang_placement_strategy: GangPlacementStrategy = Field(
+        default=GangPlacementStrategy.PACK, description="How a gang is spread over nodes."
+    )
+    runtime_failure_policy: GangRuntimeFailurePolicy = Field(
+        default=GangRuntimeFailurePolicy.RESTART_GANG, description="What happens when one of a gang fails."
+    )
+
+    @field_validator("runtime_failure_policy")
+    @classmethod
+    def _whole_gangs_only(cls, value: GangRuntimeFailurePolicy) -> GangRuntimeFailurePolicy:
+        if value is GangRuntimeFailurePolicy.RESTART_REPLICA:
+            raise NotImplementedError(
+                "RESTART_REPLICA does not exist yet, nor does it in Ray: use RESTART_GANG, the default."
+            )
+        return value
+
+
+class DeploymentActorConfig(ServeModel):
+    """An actor that all replicas of a deployment share, and that lives as long as the deployment."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    name: str = Field(min_length=1, description="What `serve.get_deployment_actor` asks for.")
+    actor_class: type | str | ActorClass[Any] = Field(
+        description="A class, an actor class, or its import path."
+    )
+    init_args: tuple[Any, ...] = Field(default_factory=tuple, description="Arguments of its constructor.")
+    init_kwargs: dict[str, Any] = Field(
+        default_factory=dict, description="Keyword arguments of its constructor."
+    )
+    actor_options: dict[str, Any] = Field(
+        default_factory=dict, description="Options of the actor: `num_cpus`, `runtime_env`, …"
+    )
+    _packed: bytes | None = PrivateAttr(default=None)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Keep a class by its code; a path is imported where the actor starts."""
+        super().model_post_init(context)
+        given = self.actor_class
+        if not isinstance(given, str):
+            self.actor_class = references.path_of(given)
+            self._packed = references.pack(given)
+
+    def get_actor_class(self) -> ActorClass[Any]:
+        """Return the actor class."""
+        found = (
+            references.load(str(self.actor_class))
+            if self._packed is None
+            else references.unpack(self._packed)
+        )
+        if isinstance(found, ActorClass):
+            return found
+        if not isinstance(found, type):
+            raise TypeError(
+                f"actor_class of deployment actor {self.name!r} is {found!r}: it must be a class."
+            )
+        return skate.remote(found)

@@ -1,0 +1,136 @@
+"""Where replicas may run: the checks of their actors' options, placement groups and limits for each node."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import skate
+from skate.actor import ActorClass
+from skate.serve._config import defaults
+from skate.serve._config.wording import closest
+from skate.util.placement_group import validate_placement_group
+
+ACTOR_OPTIONS = frozenset(
+    {
+        "accelerator_type",
+        "fallback_strategy",
+        "label_selector",
+        "memory",
+        "num_cpus",
+        "num_gpus",
+        "resources",
+        "runtime_env",
+    }
+)
+# Options of actors that exist, and who decides about them in Serve.
+_SERVES_OWN = {
+    "concurrency_groups": "max_ongoing_requests bounds what a replica does at a time",
+    "get_if_exists": "Serve names its replicas",
+    "lifetime": "replicas live as long as their deployment",
+    "max_concurrency": "use max_ongoing_requests of the deployment",
+    "max_pending_calls": "use max_queued_requests of the deployment",
+    "max_restarts": "Serve replaces replicas that die",
+    "max_task_retries": "Serve retries requests",
+    "name": "use the name of the deployment",
+    "namespace": "Serve names its replicas",
+    "placement_group": "use placement_group_bundles of the deployment",
+    "placement_group_bundle_index": "use placement_group_bundles of the deployment",
+    "placement_group_capture_child_tasks": "use placement_group_bundles of the deployment",
+    "scheduling_strategy": "use placement_group_bundles or max_replicas_per_node of the deployment",
+}
+
+
+@functools.cache
+def _any_replica() -> ActorClass[Any]:
+    """Return an actor class that stands for all replicas where their options are checked."""
+
+    class Replica:
+        pass
+
+    return skate.remote(Replica)
+
+
+def checked_actor_options(options: Any) -> dict[str, Any]:
+    """Return the options of a replica's actor; a replica has one CPU unless it says otherwise.
+
+    Raises:
+        TypeError: They are no dictionary, or a value has the wrong type.
+        ValueError: An option does not exist, is Serve's own business, or its value is wrong.
+    """
+    if options is None:
+        options = {}
+    if hasattr(options, "model_dump"):
+        options = options.model_dump(exclude_unset=True)
+    if not isinstance(options, Mapping):
+        raise TypeError(f"ray_actor_options must be a dictionary, got {type(options).__name__}: {options!r}.")
+    for name in options:
+        if name not in ACTOR_OPTIONS:
+            reason = f"{_SERVES_OWN[name]}." if name in _SERVES_OWN else closest(str(name), ACTOR_OPTIONS)
+            raise ValueError(
+                f"Specifying {name!r} in ray_actor_options is not allowed: {reason} Allowed options: "
+                f"{', '.join(sorted(ACTOR_OPTIONS))}."
+            )
+    checked = {name: value for name, value in options.items() if value is not None}
+    checked.setdefault("num_cpus", defaults.REPLICA_NUM_CPUS)
+    _any_replica().options(**checked)  # the API knows what each of them may be
+    return checked
+
+
+def check_placement(
+    actor_options: Mapping[str, Any],
+    bundles: Sequence[Mapping[str, float]] | None,
+    strategy: str | None,
+    selectors: list[dict[str, str]] | None,
+) -> list[dict[str, str]] | None:
+    """See that a placement group can be made and holds the replica; return a label selector for each bundle."""
+    if bundles is None:
+        if strategy is not None:
+            raise ValueError(
+                f"placement_group_strategy is {strategy!r}: if `placement_group_strategy` is provided, "
+                "`placement_group_bundles` must also be provided."
+            )
+        if selectors is not None:
+            raise ValueError(
+                "If `placement_group_bundle_label_selector` is provided, `placement_group_bundles` must also be "
+                "provided."
+            )
+        return None
+    if selectors is not None and len(selectors) == 1:
+        selectors = [dict(selectors[0]) for _ in bundles]
+    validate_placement_group(list(map(dict, bundles)), strategy or "PACK", bundle_label_selector=selectors)
+    _check_first_bundle(actor_options, bundles[0])
+    return selectors
+
+
+def _check_first_bundle(actor_options: Mapping[str, Any], bundle: Mapping[str, float]) -> None:
+    asked = {
+        ("num_cpus", "CPU"): actor_options.get("num_cpus", 0),
+        ("num_gpus", "GPU"): actor_options.get("num_gpus", 0),
+        **{(name, name): amount for name, amount in (actor_options.get("resources") or {}).items()},
+    }
+    for (option, resource), amount in asked.items():
+        held = bundle.get(resource, 0)
+        if amount > held:
+            raise ValueError(
+                "When using `placement_group_bundles`, the replica actor will be placed in the first bundle, so the "
+                "resource requirements for the actor must be a subset of the first bundle. "
+                f"`{option}` for the actor is {amount}, but the bundle only has {held} `{resource}` specified: "
+                f"raise it there, or lower ray_actor_options[{option!r}]."
+            )
+
+
+def check_per_node(limit: Any) -> None:
+    """Raise unless `limit` may be `max_replicas_per_node`."""
+    if limit is None:
+        return
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise TypeError(
+            f"Get invalid type {type(limit)} for max_replicas_per_node {limit!r}: give an integer or None."
+        )
+    if not 1 <= limit <= defaults.MOST_REPLICAS_PER_NODE:
+        raise ValueError(
+            f"Invalid max_replicas_per_node {limit}. Valid values are None or an integer in the range of "
+            f"[1, {defaults.MOST_REPLICAS_PER_NODE}]."
+        )

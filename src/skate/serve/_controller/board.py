@@ -1,0 +1,74 @@
+"""What the controller tells all processes of Serve: the newest value under each key, to everybody who asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+
+from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
+from skate.serve._wire.link import Link
+
+__all__ = ["Board"]
+
+
+class Board:
+    """Keeps values and sends each to its subscribers, now and whenever it changes."""
+
+    def __init__(self, heard: Callable[[Link, News], None], left: Callable[[Link], None]) -> None:
+        self._heard = heard
+        self._left = left
+        self._values: dict[str, bytes] = {}
+        self._subscribers: dict[str, set[Link]] = defaultdict(set)
+        self._seen: dict[tuple[str, Link], bytes] = {}
+        self._moved = asyncio.Event()  # set when somebody confirmed or left; then replaced
+
+    def post(self, key: str, value: bytes) -> None:
+        """Set a value, and tell those who want to know."""
+        if self._values.get(key) == value:
+            return
+        self._values[key] = value
+        for link in self._subscribers[key]:
+            link.send(News(key, value))
+
+    async def until_seen(self, key: str) -> None:
+        """Wait until everybody who is told of a key, which all have to confirm, acts on its newest value.
+
+        Before that, a proxy might not know of an application that a program believes to run.
+        """
+        seen = seen_key(key)
+        while any(self._seen.get((seen, link)) != self._values.get(key) for link in self._subscribers[key]):
+            await self._moved.wait()
+
+    def opened(self, link: Link) -> None:
+        """Serve a process that has just connected."""
+        forget = link.closed
+
+        def closed(link: Link) -> None:
+            if forget is not None:
+                forget(link)
+            for links in self._subscribers.values():
+                links.discard(link)
+            for key in [key for key in self._seen if key[1] is link]:
+                del self._seen[key]
+            self._tell_moved()
+            self._left(link)
+
+        link.receive, link.closed = self._receive, closed
+
+    def _receive(self, link: Link, frame: Frame) -> None:
+        if isinstance(frame, Subscribe):
+            self._subscribers[frame.key].add(link)
+            value = self._values.get(frame.key)
+            if value is not None:
+                link.send(News(frame.key, value))
+        elif isinstance(frame, News):
+            if frame.key.startswith(seen_key("")):
+                self._seen[frame.key, link] = frame.value
+                self._tell_moved()
+            else:
+                self._heard(link, frame)
+
+    def _tell_moved(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()

@@ -1,0 +1,230 @@
+"""Talking to the controller from a program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import skate
+from skate.exceptions import RayActorError
+from skate.serve._build.spec import ApplicationSpec
+from skate.serve._config import defaults
+from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
+from skate.serve._process import actor_class, surroundings
+from skate.serve._router import router
+from skate.serve._router.runtime import close_runtime
+from skate.serve._schema.statuses import ServeStatus
+from skate.serve._watch.options import WatchOptions
+
+if TYPE_CHECKING:
+    from skate.serve._schema.application import ServeDeploySchema
+    from skate.serve._schema.details import ServeInstanceDetails
+
+__all__ = ["Client", "connect", "connect_or_start", "forget"]
+
+_THREADS = 256  # calls of the controller that wait at the same time
+
+
+class Client:
+    """The controller's methods, as plain functions."""
+
+    def __init__(self, actor: Any) -> None:
+        self.actor = actor
+
+    def deploy(self, specs: list[ApplicationSpec], *, wait: bool) -> None:
+        """Deploy applications.
+
+        Raises:
+            RuntimeError: If one of them could not be deployed.
+        """
+        skate.get(self.actor.deploy.remote(specs))
+        if wait:
+            self._wait([spec.name for spec in specs])
+
+    def deploy_config(
+        self, file: ServeDeploySchema, *, folder: str | None = None, wait: bool = False
+    ) -> None:
+        """Have the applications of a configuration file in place of those of the file before it.
+
+        Applications that a program deployed are left alone. Those of the file are built by processes of their own: what
+        goes wrong is told by their status.
+
+        Args:
+            file: What it says.
+            folder: Where modules are looked for that are not installed.
+            wait: Whether to wait until all of them run.
+
+        Raises:
+            RuntimeError: If one of them could not be deployed, and that was waited for.
+        """
+        skate.get(self.actor.declare.remote(file.model_dump(exclude_unset=True), folder))
+        if wait:
+            self._wait([app.name for app in file.applications])
+
+    def wait(self, name: str) -> str | None:
+        """Wait until an application runs; return what went wrong, or None."""
+        problem: str | None = skate.get(self.actor.wait_until_running.remote(name))
+        return problem
+
+    def _wait(self, names: list[str]) -> None:
+        for name in names:
+            problem = self.wait(name)
+            if problem is not None:
+                raise RuntimeError(f"Deploying application {name} failed: {problem}")
+
+    def configs(self) -> dict[str, dict[str, Any]]:
+        """Return what files say about the applications that they declare."""
+        found: dict[str, dict[str, Any]] = skate.get(self.actor.configs.remote())
+        return found
+
+    def details(self) -> ServeInstanceDetails:
+        """Return how everything stands, in full."""
+        from skate.serve._schema.details import ServeInstanceDetails
+
+        return ServeInstanceDetails.model_validate(skate.get(self.actor.details.remote()))
+
+    def scale(self, app: str, deployment: str, replicas: int) -> None:
+        """Give a deployment a number of replicas.
+
+        Raises:
+            ExternalScalerDisabledError: The application does not allow it: see `serve.run(external_scaler_enabled=…)`.
+            ValueError: There is no such deployment, or it is no number of replicas.
+        """
+        skate.get(self.actor.scale.remote(app, deployment, replicas))
+
+    def delete(self, names: list[str], *, wait: bool) -> None:
+        """Stop applications."""
+        skate.get(self.actor.delete.remote(names, wait))
+
+    def status(self) -> ServeStatus:
+        """Return how everything stands."""
+        found: ServeStatus = skate.get(self.actor.status.remote())
+        return found
+
+    def ingress_of(self, app: str) -> str | None:
+        """Return the name of an application's ingress deployment."""
+        found: str | None = skate.get(self.actor.ingress_of.remote(app))
+        return found
+
+    def deployments_of(self, app: str) -> list[str] | None:
+        """Return the names of an application's deployments."""
+        found: list[str] | None = skate.get(self.actor.deployments_of.remote(app))
+        return found
+
+    def http_address(self) -> tuple[str, int] | None:
+        """Return host and port that HTTP is served on; None where it is not."""
+        found: dict[str, Any] | None = skate.get(self.actor.start_proxy.remote())
+        return None if found is None else tuple(found["http"])
+
+    def grpc_address(self) -> tuple[str, int] | None:
+        """Return host and port that gRPC is served on; None where it is not."""
+        found: dict[str, Any] = skate.get(self.actor.start_proxy.remote()) or {}
+        return tuple(found["grpc"]) if "grpc" in found else None
+
+    def wait_for_shutdown(self) -> None:
+        """Return when somebody has shut Serve down, or its controller has died."""
+        try:
+            skate.get(self.actor.until_shutdown.remote())
+        except RayActorError:
+            return
+
+    def shutdown(self) -> None:
+        """Stop all of Serve."""
+        skate.get(self.actor.shutdown.remote())
+        skate.kill(self.actor)
+
+
+def connect() -> Client | None:
+    """Return the client of Serve, or None if it does not run."""
+    if not skate.is_initialized():
+        return None
+    try:
+        return Client(skate.get_actor(CONTROLLER_NAME, NAMESPACE))
+    except ValueError:
+        return None
+
+
+def connect_or_start(
+    proxy_location: Any,
+    http_options: Any,
+    grpc_options: Any,
+    *,
+    logging_config: Any = None,
+    tracing_config: Any = None,
+    controller_options: Any = None,
+    **kwargs: Any,
+) -> Client:
+    """Return the client of Serve, which is started if it does not run."""
+    environment = _controller_environment(controller_options)
+    watch = WatchOptions.of(logging_config, tracing_config)
+    if watch.tracing is not None:
+        from skate.serve._watch.tracing import follow
+
+        follow()
+    if not skate.is_initialized():
+        skate.init()
+    client = connect()
+    if client is None:
+        from skate.serve._controller.actor import Controller
+
+        http = _http_options(proxy_location, http_options, kwargs)
+        made = actor_class(Controller, "ServeController").options(
+            name=CONTROLLER_NAME,
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            runtime_env=surroundings(environment),
+            max_concurrency=_THREADS,
+        )
+        client = Client(made.remote(http, _grpc_options(grpc_options), watch))
+        try:
+            skate.get(client.actor.start_proxy.remote())
+        except Exception:
+            client.shutdown()
+            raise
+    return client
+
+
+def forget() -> None:
+    """Close this process's connections to Serve."""
+    router.routing = None
+    close_runtime()
+
+
+def _http_options(location: Any, options: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
+    """Return where to listen; None for nowhere."""
+    if location is None and options is None and not kwargs:
+        return {
+            "host": defaults.HTTP_HOST,
+            "port": defaults.HTTP_PORT,
+            "keep_alive_timeout_s": defaults.KEEP_ALIVE_TIMEOUT_S,
+        }
+    from skate.serve.config import HTTPOptions, ProxyLocation
+
+    given = {} if options is None else options if isinstance(options, dict) else options.model_dump()
+    checked = HTTPOptions.model_validate({**given, **kwargs})
+    where = ProxyLocation(location) if location is not None else checked.location
+    if where is ProxyLocation.Disabled:
+        return None
+    found = checked.model_dump(exclude={"location", "middlewares"})
+    return {**found, "host": found["host"] or defaults.HTTP_HOST}
+
+
+def _controller_environment(options: Any) -> dict[str, Any] | None:
+    """Return the runtime environment that the controller is to have, besides its own."""
+    if options is None:
+        return None
+    from skate.serve.config import ControllerOptions
+
+    return ControllerOptions.model_validate(options).runtime_env
+
+
+def _grpc_options(options: Any) -> dict[str, Any] | None:
+    """Return how gRPC is taken; None where there is no service to take it for."""
+    if options is None:
+        return None
+    from skate.serve.config import gRPCOptions
+
+    given = options if isinstance(options, dict) else options.model_dump()
+    checked = gRPCOptions.model_validate(given)
+    return checked.model_dump() if checked.grpc_servicer_functions else None

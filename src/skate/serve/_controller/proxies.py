@@ -1,0 +1,103 @@
+"""The proxy as the controller keeps it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import skate
+from skate.serve._ids import NAMESPACE, new_id
+from skate.serve._process import actor_class, ask, ended, surroundings
+from skate.serve._proxy import Proxy
+from skate.serve._schema.statuses import ProxyStatus
+from skate.serve._watch.options import watch_options
+
+__all__ = ["ProxyKeeper"]
+
+logger = logging.getLogger("skate.serve")
+
+
+class ProxyKeeper:
+    """Starts the proxy when it is first wanted, and again if it dies. On the controller's loop."""
+
+    def __init__(self, http: dict[str, Any] | None, grpc: dict[str, Any] | None) -> None:
+        self._http = http
+        self._grpc = grpc
+        self._actor: Any = None
+        self._info: dict[str, Any] | None = None
+        self._starting: asyncio.Task[dict[str, Any]] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    @property
+    def options(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """How HTTP and gRPC are taken; None where they are not."""
+        return self._http, self._grpc
+
+    def statuses(self) -> dict[str, ProxyStatus]:
+        """Return how the proxy fares, by node."""
+        if self._http is None:
+            return {}
+        status = ProxyStatus.HEALTHY if self._info is not None else ProxyStatus.STARTING
+        return {skate.get_runtime_context().get_node_id(): status}
+
+    async def start(self) -> dict[str, Any] | None:
+        """See that it runs; returns where it listens."""
+        if self._http is None:
+            return None
+        if self._info is not None:
+            return self._info
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+        try:
+            return await asyncio.shield(self._starting)
+        finally:
+            if self._starting is not None and self._starting.done():
+                self._starting = None
+
+    async def _start(self) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        made = actor_class(Proxy, "ProxyActor").options(
+            name=f"SERVE_PROXY_ACTOR-{new_id()}",
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            runtime_env=surroundings(),
+            max_concurrency=8,
+        )
+        self._actor = await loop.run_in_executor(
+            None, lambda: made.remote(self._http, self._grpc, watch=watch_options())
+        )
+        try:
+            info: dict[str, Any] = await ask(self._actor.start)
+        except Exception:
+            await loop.run_in_executor(None, skate.kill, self._actor)
+            raise
+        self._info = info
+        assert self._http is not None
+        self._http = {**self._http, "port": info["http"][1]}  # the same one if it has to be started again
+        if self._grpc is not None:
+            self._grpc = {**self._grpc, "port": info["grpc"][1]}
+        self._watching = asyncio.ensure_future(self._watch())
+        return info
+
+    async def _watch(self) -> None:
+        try:
+            await ended(self._actor)
+        except Exception as error:
+            if not self._is_stopping:
+                logger.warning("The proxy ended: %s. It is started again.", error)
+                self._info = None
+                self._starting = asyncio.ensure_future(self._start())
+
+    async def stop(self) -> None:
+        """Stop it."""
+        self._is_stopping = True
+        if self._actor is not None:
+            try:
+                async with asyncio.timeout(5):
+                    await ask(self._actor.stop)
+            except Exception as error:
+                logger.debug("The proxy did not stop by itself: %s", error)
+            await asyncio.get_running_loop().run_in_executor(None, skate.kill, self._actor)

@@ -1,0 +1,201 @@
+"""Actors that all replicas of a deployment share: there before its replicas, and gone after them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import skate
+from skate.exceptions import ActorUnavailableError
+from skate.serve._build.overriding import merged_environment
+from skate.serve._build.spec import DeploymentSpec
+from skate.serve._ids import NAMESPACE, DeploymentID
+from skate.serve._process import ask
+from skate.serve._shared_actor import create
+from skate.serve.context import DeploymentActorContext, _deployment_actor_name
+
+if TYPE_CHECKING:
+    from skate.serve.config import DeploymentActorConfig
+
+__all__ = ["SharedActor", "SharedActors"]
+
+logger = logging.getLogger("skate.serve")
+
+
+class SharedActors:
+    """The shared actors of one deployment: a set for each version that has replicas. On the controller's loop.
+
+    Args:
+        id: The deployment.
+        changed: Called whenever one of them has started, or is gone.
+        failed: Called with an actor that did not start, or ended by itself, and the error.
+    """
+
+    def __init__(
+        self,
+        id: DeploymentID,
+        changed: Callable[[], None],
+        failed: Callable[[SharedActor, BaseException], None],
+    ) -> None:
+        self._id = id
+        self._changed = changed
+        self._failed = failed
+        self._actors: dict[tuple[str, str], SharedActor] = {}  # by version and name
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def are_gone(self) -> bool:
+        """Whether none is left."""
+        return not self._actors and not self._ending
+
+    def bring(self, spec: DeploymentSpec) -> bool:
+        """See that the actors of a version run; returns whether all of them do."""
+        wanted = spec.options.deployment_actors or ()
+        for config in wanted:
+            key = spec.version, config.name
+            if key not in self._actors:
+                actor = self._actors[key] = SharedActor(spec, config, self._changed, self._lost)
+                actor.start()
+        return self.are_running(spec)
+
+    def are_running(self, spec: DeploymentSpec) -> bool:
+        """Tell whether all actors of a version run."""
+        actors = [
+            self._actors.get((spec.version, each.name)) for each in spec.options.deployment_actors or ()
+        ]
+        return all(actor is not None and actor.is_running for actor in actors)
+
+    def keep(self, versions: Collection[str]) -> None:
+        """End those of all other versions."""
+        for key, actor in list(self._actors.items()):
+            if key[0] not in versions:
+                del self._actors[key]
+                self._end(actor)
+
+    def kill(self) -> None:
+        """End all of them at once."""
+        for actor in self._actors.values():
+            actor.kill()
+
+    def _lost(self, actor: SharedActor, error: BaseException) -> None:
+        key = actor.spec.version, actor.name
+        if self._actors.get(key) is actor:
+            del self._actors[key]
+            self._failed(actor, error)
+
+    def _end(self, actor: SharedActor) -> None:
+        task = asyncio.ensure_future(actor.end())
+        self._ending.add(task)
+
+        def over(task: asyncio.Task[None]) -> None:
+            self._ending.discard(task)
+            self._changed()
+
+        task.add_done_callback(over)
+
+
+class SharedActor:
+    """Starts one actor and follows its life.
+
+    One whose process ends is started again by the engine, under the same name and for the same handles. The controller
+    only sees to one that is gone for good, because somebody killed it or it failed too often.
+    """
+
+    def __init__(
+        self,
+        spec: DeploymentSpec,
+        config: DeploymentActorConfig,
+        changed: Callable[[], None],
+        lost: Callable[[SharedActor, BaseException], None],
+    ) -> None:
+        self.spec = spec
+        self.is_running = False
+        self.was_running = False
+        self._config = config
+        self._changed = changed
+        self._lost = lost
+        self._actor: Any = None
+        self._life: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """What replicas ask for."""
+        return self._config.name
+
+    def start(self) -> None:
+        """Start it."""
+        self._life = asyncio.ensure_future(self._live())
+
+    async def _live(self) -> None:
+        try:
+            await self._create()
+            await ask(self._actor.__ray_ready__)
+            self.is_running = self.was_running = True
+            self._changed()
+            await self._watch()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self.is_running = False
+            await self._clean_up()
+            self._lost(self, error)
+
+    async def _create(self) -> None:
+        options = self.spec.options
+        outer = options.ray_actor_options.get("runtime_env") or {}
+        own = self._config.actor_options.get("runtime_env") or {}
+        environment = merged_environment(outer, own)
+        settings = {
+            "max_restarts": options.max_constructor_retry_count,
+            **self._config.actor_options,
+            "runtime_env": environment,
+        }
+        context = DeploymentActorContext(self.spec.id, self.name, self.spec.version)
+        # Elsewhere: its class is the user's code, which the controller does not run.
+        task = skate.remote(num_cpus=0)(create).options(
+            name=f"ServeDeploymentActor:{self.spec.id.name}:{self.name}", runtime_env=environment or None
+        )
+        loop = asyncio.get_running_loop()
+        await (await loop.run_in_executor(None, task.remote, self._config, context, settings))
+        name = _deployment_actor_name(self.spec.id, self.name, self.spec.version)
+        self._actor = await loop.run_in_executor(None, skate.get_actor, name, NAMESPACE)
+
+    async def _watch(self) -> None:
+        """Return never; raises once the actor is gone for good."""
+        while True:
+            await asyncio.sleep(self.spec.options.health_check_period_s)
+            try:
+                await ask(
+                    self._actor.__ray_ready__
+                )  # which waits for its turn, however long calls before it take
+            except ActorUnavailableError:
+                logger.warning("Deployment actor '%s' of %s is being restarted.", self.name, self.spec.id)
+
+    async def end(self) -> None:
+        """End it."""
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.wait([self._life])
+        await self._clean_up()
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._life is not None:
+            self._life.cancel()
+        if self._actor is not None:
+            skate.kill(self._actor)
+
+    async def _clean_up(self) -> None:
+        name = _deployment_actor_name(self.spec.id, self.name, self.spec.version)
+        await asyncio.get_running_loop().run_in_executor(None, _kill_named, name)
+
+
+def _kill_named(name: str) -> None:
+    # By its name: it may have been created just when whoever waits for that was told to stop.
+    try:
+        actor = skate.get_actor(name, NAMESPACE)
+    except ValueError:
+        return
+    skate.kill(actor)

@@ -1,0 +1,87 @@
+"""How deployments and replicas are called, and the names of Serve's actors."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import uuid
+from dataclasses import dataclass, field
+
+__all__ = ["CONTROLLER_NAME", "NAMESPACE", "DeploymentID", "ReplicaID", "new_id", "new_request_id"]
+
+NAMESPACE = "serve"
+CONTROLLER_NAME = "SERVE_CONTROLLER_ACTOR"
+_REPLICA_PREFIX = "SERVE_REPLICA::"
+DEFAULT_APP_NAME = "default"
+
+
+def new_id(size: int = 8) -> str:
+    """Return a short random name."""
+    alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+    return "".join(secrets.choice(alphabet) for _ in range(size))
+
+
+class _RequestIds:
+    """Makes ids that look like random UUIDs: one random start for each process, and a count."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._start = ""
+        self._count = itertools.count().__next__
+
+    def __call__(self) -> str:
+        if self._pid != os.getpid():  # a forked process must not go on with its parent's
+            self._pid = os.getpid()
+            self._start = str(uuid.uuid4())[:24]
+            self._count = itertools.count(secrets.randbits(40)).__next__
+        return f"{self._start}{self._count() & 0xFFFFFFFFFFFF:012x}"
+
+
+new_request_id = _RequestIds()
+"""Return an id for a request that has none."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class DeploymentID:
+    """A deployment within its application."""
+
+    name: str
+    app_name: str = DEFAULT_APP_NAME
+
+    @property
+    def key(self) -> str:
+        """The deployment as one word."""
+        return f"{self.app_name}#{self.name}" if self.app_name else self.name
+
+    def to_replica_actor_class_name(self) -> str:
+        """Return the name that replicas' actors have in listings."""
+        return f"ServeReplica:{self.app_name}:{self.name}" if self.app_name else f"ServeReplica:{self.name}"
+
+    def __str__(self) -> str:
+        return f"Deployment(name='{self.name}', app='{self.app_name}')"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class ReplicaID:
+    """One replica of a deployment."""
+
+    unique_id: str
+    deployment_id: DeploymentID = field(default_factory=lambda: DeploymentID(""))
+
+    @property
+    def actor_name(self) -> str:
+        """The name of the replica's actor."""
+        return f"{_REPLICA_PREFIX}{self.deployment_id.key}#{self.unique_id}"
+
+    def to_full_id_str(self) -> str:
+        """Return the name of the replica's actor."""
+        return self.actor_name
+
+    def __str__(self) -> str:
+        deployment = self.deployment_id
+        return f"Replica(id='{self.unique_id}', deployment='{deployment.name}', app='{deployment.app_name}')"
+
+    __repr__ = __str__

@@ -1,0 +1,69 @@
+"""Which models each replica of this process holds, for the replica to tell its routers."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from skate.serve._multiplex.cache import ModelCache
+from skate.serve.context import _get_replica
+
+Callback = Callable[[frozenset[str]], None]
+
+
+class Registry:
+    """The caches and the listeners of one replica, or of a process that is none."""
+
+    def __init__(self) -> None:
+        self._caches: weakref.WeakSet[ModelCache] = weakref.WeakSet()
+        self._callbacks: list[Callback] = []
+        self._told: frozenset[str] = frozenset()
+
+    def ids(self) -> frozenset[str]:
+        """Return the models that are loaded or being loaded."""
+        return frozenset(model_id for cache in self._caches for model_id in cache.ids)
+
+    def add(self, cache: ModelCache) -> None:
+        """Count a cache in."""
+        self._caches.add(cache)
+
+    def on_change(self, callback: Callback) -> Callable[[], None]:
+        """Call a function with the ids whenever they change; the result is a function that ends it."""
+        self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def tell(self) -> None:
+        """Call those who want to know, if anything has changed."""
+        ids = self.ids()
+        if ids == self._told:
+            return
+        self._told = ids
+        for callback in list(self._callbacks):
+            callback(ids)
+
+    async def clear(self) -> None:
+        """Let go of all models."""
+        for cache in list(self._caches):
+            await cache.clear()
+
+
+_registries: dict[Any, Registry] = {}
+
+
+def registry() -> Registry:
+    """Return the registry of the replica that the caller is in. On the inline engine a process has several."""
+    replica = _get_replica()
+    key = None if replica is None else replica.replica_id
+    if key not in _registries:
+        _registries[key] = Registry()
+    return _registries[key]
+
+
+async def close_registry() -> None:
+    """Let go of all models of the replica that the caller is in, and of what is known of it."""
+    replica = _get_replica()
+    key = None if replica is None else replica.replica_id
+    if key in _registries:
+        await _registries[key].clear()
+        del _registries[key]

@@ -1,0 +1,62 @@
+"""What differs where actors have no processes of their own: on the inline engine, all of Serve is in this one."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+import skate
+import skate.util
+from skate.serve._loop import ServeLoop
+from skate.util._session import engine_name, on_shutdown
+
+__all__ = ["actor_class", "adopt", "ask", "ended", "is_shared", "reachable_host", "surroundings"]
+
+_PRELOADED = ("skate.serve._preloaded",)
+
+
+def is_shared() -> bool:
+    """Tell whether actors live in the process of the program."""
+    return engine_name() == "inline"
+
+
+def adopt(loop: ServeLoop) -> None:
+    """See that an actor's loop ends with the session: there is no process that would end it."""
+    if is_shared():
+        on_shutdown(loop.stop)
+
+
+def reachable_host() -> str | None:
+    """Return the address at which other machines reach this one, where there may be others."""
+    return skate.util.get_node_ip_address() if engine_name() == "ray" else None
+
+
+@functools.cache
+def actor_class(kind: type, title: str) -> Any:
+    """Return an actor class that listings of actors show under a title, as Ray's do.
+
+    Kept, since each one that is made is a class of its own to the engine.
+    """
+    return skate.remote(type(title, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__}))
+
+
+def surroundings(given: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return the runtime environment of Serve's actors: they are forked from a process that has imported all of it."""
+    given = given or {}
+    return {**given, "preload": [*_PRELOADED, *(given.get("preload") or ())]}
+
+
+async def ask(method: Any, *args: Any) -> Any:
+    """Call an actor's method and wait for the answer, without blocking the running loop."""
+    if is_shared():  # where the call itself does the work
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, lambda: skate.get(method.remote(*args)))
+    return await method.remote(*args)
+
+
+async def ended(actor: Any) -> None:
+    """Wait until an actor has stopped; raises if its process died."""
+    if is_shared():
+        await asyncio.Event().wait()  # it ends when it is told to, and cannot die alone
+    await actor.until_stopped.remote()

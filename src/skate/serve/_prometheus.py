@@ -1,0 +1,233 @@
+"""Numbers from a Prometheus server, kept fresh beside who needs them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+ADDRESS_VARIABLE = "PROMETHEUS_HOST"
+HEADERS_VARIABLE = "PROMETHEUS_HEADERS"
+FETCH_INTERVAL_S = 5.0
+CACHE_TTL_S = 15.0
+QUERY_TIMEOUT_S = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PrometheusSample:
+    """One number of a vector, with what it is the number of."""
+
+    labels: Mapping[str, str]
+    value: float
+    timestamp: float
+
+
+@dataclass(frozen=True)
+class PrometheusScalar:
+    """The answer to a query that asks for one number."""
+
+    value: float
+    timestamp: float
+
+
+@dataclass(frozen=True)
+class PrometheusVector:
+    """The answer to a query that asks for a number of each of several things; there may be none."""
+
+    samples: tuple[PrometheusSample, ...]
+
+
+PrometheusQueryResult = PrometheusScalar | PrometheusVector
+
+
+class PrometheusQueryMixin:
+    """A base for autoscaling policies that decide by what a Prometheus server knows.
+
+    `prometheus_results` and `prometheus_metrics` never wait for the network: a thread of their own asks, from the
+    first read until the policy is gone. They are None while there is no fresh answer; `prometheus_error` says why.
+
+    Args:
+        prometheus_address: The server, such as `http://localhost:9090`; the variable `SKATE_PROMETHEUS_HOST`
+            (or `RAY_…`) if not given. Headers come from `SKATE_PROMETHEUS_HEADERS`, as JSON.
+        prometheus_queries: Expressions of PromQL.
+        fetch_interval_s: How long to wait between answers and the next questions, in seconds.
+        cache_ttl_s: How old an answer may be, in seconds.
+        **kwargs: For the next class in line.
+
+    Example:
+        >>> from skate.serve.autoscaling_policy import PrometheusQueryMixin
+        >>> class ByBacklog(PrometheusQueryMixin):
+        ...     def __init__(self, **kwargs):
+        ...         super().__init__(prometheus_queries=["sum(backlog)"], **kwargs)
+        ...     def __call__(self, ctx):
+        ...         backlog = (self.prometheus_metrics or {}).get("sum(backlog)")
+        ...         return (ctx.target_num_replicas if backlog is None else backlog / 10), {}
+    """
+
+    def __init__(
+        self,
+        *,
+        prometheus_address: str | None = None,
+        prometheus_queries: Sequence[str] | None = None,
+        fetch_interval_s: float = FETCH_INTERVAL_S,
+        cache_ttl_s: float = CACHE_TTL_S,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        address = prometheus_address or _variable(ADDRESS_VARIABLE)
+        self._answers = _Answers(
+            None if not address else _query_url(address),
+            tuple(prometheus_queries or ()),
+            _headers(_variable(HEADERS_VARIABLE)),
+            fetch_interval_s,
+        )
+        self._cache_ttl_s = cache_ttl_s
+
+    @property
+    def prometheus_results(self) -> dict[str, PrometheusQueryResult] | None:
+        """The latest answers by query, or None."""
+        if not self._answers.is_asking:
+            self._answers.ask()
+            # The thread knows the answers, not the policy: it ends when nobody can read them any more.
+            weakref.finalize(self, self._answers.stop)
+        return self._answers.fresh(self._cache_ttl_s)
+
+    @property
+    def prometheus_metrics(self) -> dict[str, float] | None:
+        """The latest answers that are one number, by query, or None without any."""
+        single = {query: _only_value(result) for query, result in (self.prometheus_results or {}).items()}
+        return {query: value for query, value in single.items() if value is not None} or None
+
+    @property
+    def prometheus_error(self) -> str | None:
+        """Why the latest attempt to ask failed, or None."""
+        return self._answers.error
+
+
+class _Answers:
+    """What the server said last, and the thread that asks it."""
+
+    def __init__(
+        self, url: str | None, queries: tuple[str, ...], headers: dict[str, str], interval: float
+    ) -> None:
+        self._url = url
+        self._queries = queries
+        self._headers = headers
+        self._interval = interval
+        self._results: dict[str, PrometheusQueryResult] = {}
+        self._at: float | None = None
+        self._stopped = threading.Event()
+        self.is_asking = False
+        self.error: str | None = None
+
+    def ask(self) -> None:
+        """Begin to ask, in a thread."""
+        self.is_asking = True
+        if self._url is None or not self._queries:
+            self.error = f"Nobody to ask: give queries, and prometheus_address or SKATE_{ADDRESS_VARIABLE}."
+            return
+        threading.Thread(target=self._keep_asking, name="serve-prometheus", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self._stopped.set()
+
+    def fresh(self, most_seconds: float) -> dict[str, PrometheusQueryResult] | None:
+        """Return the answers unless they are too old."""
+        if self._at is None or time.monotonic() - self._at > most_seconds:
+            return None
+        return dict(self._results)
+
+    def _keep_asking(self) -> None:
+        while True:
+            self._refresh()
+            if self._stopped.wait(self._interval):
+                return
+
+    def _refresh(self) -> None:
+        results, failed = {}, None
+        for query in self._queries:
+            try:
+                results[query] = self._answer(query)
+            except (OSError, ValueError) as error:
+                failed = f"{query!r}: {error}"
+        if failed is not None and self.error is None:
+            logger.warning("Prometheus does not answer %s", failed)
+        self.error = failed
+        if results:
+            self._results, self._at = results, time.monotonic()
+
+    def _answer(self, query: str) -> PrometheusQueryResult:
+        url = f"{self._url}?{urllib.parse.urlencode({'query': query})}"
+        request = urllib.request.Request(url, headers=self._headers)
+        try:
+            with urllib.request.urlopen(request, timeout=QUERY_TIMEOUT_S) as response:
+                return parsed(json.load(response))
+        except urllib.error.HTTPError as error:
+            with error:  # it holds the connection
+                said = error.read(500).decode(errors="replace")
+            raise ValueError(f"status {error.code}: {said}") from None
+
+
+def parsed(answer: Any) -> PrometheusQueryResult:
+    """Return the result in what the server answered.
+
+    Raises:
+        ValueError: It is no answer to an instant query for numbers.
+    """
+    match answer:
+        case {"status": "success", "data": {"resultType": "scalar", "result": [at, value]}}:
+            return PrometheusScalar(value=float(value), timestamp=float(at))
+        case {"status": "success", "data": {"resultType": "vector", "result": [*samples]}}:
+            return PrometheusVector(tuple(_sample(each) for each in samples))
+        case {"status": "error"}:
+            raise ValueError(str(answer.get("error")))
+    raise ValueError(f"expected a scalar or a vector, got {str(answer)[:200]}")
+
+
+def _sample(sample: Any) -> PrometheusSample:
+    match sample:
+        case {"metric": dict() as labels, "value": [at, value]}:
+            return PrometheusSample(labels=labels, value=float(value), timestamp=float(at))
+    raise ValueError(f"expected a sample with labels and a value, got {str(sample)[:200]}")
+
+
+def _only_value(result: PrometheusQueryResult) -> float | None:
+    match result:
+        case PrometheusScalar(value=value) | PrometheusVector(samples=(PrometheusSample(value=value),)):
+            return value
+    return None
+
+
+def _variable(name: str) -> str | None:
+    return os.environ.get(f"SKATE_{name}") or os.environ.get(f"RAY_{name}")
+
+
+def _query_url(address: str) -> str:
+    if not address.startswith(("http://", "https://")):
+        raise ValueError(f"prometheus_address must start with http:// or https://, got {address!r}.")
+    return f"{address.rstrip('/').removesuffix('/api/v1/query')}/api/v1/query"
+
+
+def _headers(text: str | None) -> dict[str, str]:
+    if not text:
+        return {}
+    try:
+        given = json.loads(text)
+        pairs = given.items() if isinstance(given, dict) else given
+        return {str(name): str(value) for name, value in pairs}
+    except (TypeError, ValueError):
+        raise ValueError(
+            f'SKATE_{HEADERS_VARIABLE} must be JSON such as {{"Authorization": "Bearer ..."}}, or a list of pairs.'
+        ) from None

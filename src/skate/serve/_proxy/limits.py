@@ -1,0 +1,92 @@
+"""What the edge takes from a client, and no more."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from skate.serve._wire.frames import Headers
+
+__all__ = ["BodyTooLargeError", "Limits"]
+
+# Descriptors that are left for everything but clients: links to replicas, files, the event loop.
+_OWN_DESCRIPTORS = 128
+_SHORT_BODY = 64 * 1024
+
+
+class BodyTooLargeError(Exception):
+    """A request's body turned out to be larger than is taken, after its head had been passed on."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on requests from outside.
+
+    >>> Limits.of({"max_body_bytes": 1000}, {"SKATE_SERVE_HEADER_TIMEOUT_S": "2.5"}).header_timeout_s
+    2.5
+    """
+
+    timeout_s: float | None = None  # for the whole of a request
+    body_bytes: int = 1 << 30
+    header_bytes: int = 64 * 1024
+    header_timeout_s: float = 30.0  # from the first byte of a request to the end of its headers
+    body_timeout_s: float = 60.0  # between two parts of a body
+    connections: int = 10_000
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Limits:
+        """Return the limits that options of HTTP and the environment ask for; options win."""
+        found: dict[str, Any] = {}
+        for field, option in _OPTIONS.items():
+            default = getattr(cls, field)
+            value = options.get(option)
+            if value is None and (word := environ.get(f"SKATE_SERVE_{option.upper()}")):
+                value = _number(option, word, type(default))
+            if value is not None:
+                found[field] = value
+        if "connections" not in found:
+            # More than the process may have open could never be accepted, and would keep links from being made.
+            allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if allowed != resource.RLIM_INFINITY:
+                found["connections"] = max(1, min(cls.connections, allowed - _OWN_DESCRIPTORS))
+        return cls(timeout_s=options.get("request_timeout_s"), **found)
+
+    def is_too_long(self, headers: Headers) -> bool:
+        """Tell whether a request announces a body that is not taken."""
+        length = _announced(headers)
+        return length is not None and length > self.body_bytes
+
+    def is_short(self, headers: Headers) -> bool:
+        """Tell whether a request announces a body that may as well be read before anything is done with it."""
+        length = _announced(headers)
+        return length is not None and length <= _SHORT_BODY
+
+
+def _announced(headers: Headers) -> int | None:
+    for name, value in headers:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return None
+
+
+_OPTIONS = {
+    "body_bytes": "max_body_bytes",
+    "header_bytes": "max_header_bytes",
+    "header_timeout_s": "header_timeout_s",
+    "body_timeout_s": "body_timeout_s",
+    "connections": "max_connections",
+}
+
+
+def _number(option: str, word: str, kind: type) -> int | float:
+    try:
+        value: int | float = kind(word)
+    except ValueError:
+        value = 0
+    if not value > 0:
+        what = "a whole number" if kind is int else "a number of seconds"
+        raise ValueError(f"SKATE_SERVE_{option.upper()} is {word!r}: it must be {what} above 0.")
+    return value

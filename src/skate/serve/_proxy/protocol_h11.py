@@ -1,0 +1,51 @@
+"""Connections whose requests are read by h11, where httptools is not installed."""
+
+from __future__ import annotations
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from skate.serve._proxy.protocol import Guard
+
+__all__ = ["H11"]
+
+
+class H11(Guard, H11Protocol):  # type: ignore[misc]  # both say what a connection has
+    """uvicorn's protocol on h11, which bounds only heads that do not end."""
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sent."""
+        if self._is_refused:
+            return
+        self._has_sent = True
+        before = self.cycle
+        unread = 0 if before is None else len(before.body)
+        H11Protocol.data_received(self, data)
+        cycle = self.cycle
+        if cycle is not None:
+            self._body_bytes += len(cycle.body) - (unread if cycle is before else 0)
+            if self._body_bytes > self.limits.body_bytes:
+                self.refuse(413, self._too_large())
+        self._is_in_head = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        self._see_to_rest(len(data))
+
+    def handle_events(self) -> None:
+        """Act on what has been parsed."""
+        before = self.cycle
+        H11Protocol.handle_events(self)
+        if self.cycle is before:
+            return
+        self._stop_timer()
+        self._body_bytes = self._fed_bytes = 0
+        names = {name for name, _ in self.headers}
+        if b"content-length" in names and b"transfer-encoding" in names:
+            self.refuse(400, "A body has either a length or chunks.")
+        elif self._head_size(self.scope["raw_path"], self.headers) > self.limits.header_bytes:
+            self.refuse(431, self._head_too_large())
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that could not be parsed."""
+        if len(self.conn.trailing_data[0]) > self.limits.header_bytes:
+            self.refuse(431, self._head_too_large())
+        else:
+            self.refuse(400, msg)

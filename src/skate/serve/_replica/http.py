@@ -1,0 +1,180 @@
+"""HTTP requests and websockets inside of a replica: what came over the link as an ASGI conversation, and back."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from skate.serve._replica.responses import ready_response, to_response
+from skate.serve._replica.user_code import UserCode
+from skate.serve._wire.frames import Headers, Http, Respond, Scope
+
+if TYPE_CHECKING:
+    from skate.serve._replica.server import _Running
+
+__all__ = ["HttpHandler"]
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+ASGIApp = Callable[[MutableMapping[str, Any], Receive, Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+_ASGI = {"version": "3.0", "spec_version": "2.3"}
+
+
+class HttpHandler:
+    """Answers HTTP requests with an ASGI application, or with the deployment's `__call__(request)`."""
+
+    def __init__(self, code: UserCode, app: ASGIApp | None = None) -> None:
+        self._code = code
+        self.app = app
+        self._wants_request: bool | None = None
+
+    async def answer(self, running: _Running, frame: Http, load: Callable[[], int]) -> None:
+        """Answer one request, or hold one conversation over a websocket."""
+        running.context.is_http_request = True
+        scope = _asgi_scope(frame.scope)
+        receive = _receiver(running, frame)
+        send = _Sender(running, load)
+        if self.app is not None:
+            await self.app(scope, receive, send)
+            send.end()
+            _note_route(running, scope)
+            return
+        if frame.scope.type == "websocket":
+            # Only ASGI applications speak it: what is not one says no to the handshake.
+            await send({"type": "websocket.close", "code": 1000})
+            send.end()
+            return
+        from starlette.requests import Request
+
+        result = await self._call(Request(scope, receive))
+        ready = ready_response(result)
+        if ready is not None:
+            running.is_answered = True
+            running.status = ready[0]
+            spent = time.perf_counter() - running.began
+            running.link.send(Respond(frame.id, load(), *ready, False, spent=spent))
+            background = getattr(result, "background", None)
+            if background is not None:
+                await background()
+            return
+        await to_response(result, self._code)(scope, receive, send)
+        send.end()
+
+    async def _call(self, request: Any) -> Any:
+        function, _ = self._code.method("__call__")
+        if self._wants_request is None:
+            self._wants_request = _takes_an_argument(function)
+        return await self._code.call("__call__", (request,) if self._wants_request else (), {})
+
+
+def _note_route(running: _Running, scope: dict[str, Any]) -> None:
+    """Note which route of an application answered, for logs and metrics: FastAPI and others tell it in the scope."""
+    path = getattr(scope.get("route"), "path", None)
+    if path:
+        prefix = running.context.route
+        running.context.route = path if prefix in ("", "/") else prefix + path
+
+
+def _takes_an_argument(function: Callable[..., Any]) -> bool:
+    try:
+        return bool(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return True
+
+
+def _asgi_scope(scope: Scope) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "type": scope.type,
+        "asgi": _ASGI,
+        "http_version": scope.http_version,
+        "path": scope.path,
+        "raw_path": scope.raw_path,
+        "query_string": scope.query,
+        "headers": scope.headers,
+        "root_path": scope.root_path,
+        "scheme": scope.scheme,
+        "client": scope.client,
+        "server": scope.server,
+    }
+    if scope.type == "http":
+        made["method"] = scope.method
+    else:
+        made["subprotocols"] = scope.subprotocols
+    return made
+
+
+def _receiver(running: _Running, frame: Http) -> Receive:
+    is_socket = frame.scope.type == "websocket"
+    state = "connect" if is_socket else "body"
+
+    async def receive() -> Message:
+        nonlocal state
+        if state == "connect":
+            state = "open"
+            return {"type": "websocket.connect"}
+        if state == "body":
+            state = "more" if frame.more else "done"
+            return {"type": "http.request", "body": frame.body, "more_body": frame.more}
+        # When the body is complete, all that can still come is word that the client has gone.
+        chunk = await running.next_chunk()
+        if chunk.event is not None:
+            return chunk.event
+        return {"type": "http.request", "body": chunk.data, "more_body": chunk.more}
+
+    return receive
+
+
+class _Sender:
+    """Sends what an application answers; the head of a response leaves with the first part of its body."""
+
+    __slots__ = ("_headers", "_is_over", "_load", "_running", "_status")
+
+    def __init__(self, running: _Running, load: Callable[[], int]) -> None:
+        self._running = running
+        self._load = load
+        self._status = 0
+        self._headers: Headers = []
+        self._is_over = False
+
+    async def __call__(self, message: Message) -> None:
+        kind = message["type"]
+        running = self._running
+        if kind == "http.response.start":
+            self._status = running.status = message["status"]
+            self._headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+        elif kind == "http.response.body":
+            more = message.get("more_body", False)
+            if more or not self._status:
+                await running.window.take()  # the only part of a short answer needs no leave
+            self._part(bytes(message.get("body", b"")), more)
+            if running.link.is_congested:
+                await running.link.room()
+        elif kind.startswith("websocket."):
+            await running.window.take()
+            running.is_answered = True
+            over = kind in ("websocket.close", "websocket.http.response.body")
+            running.link.send(Respond(running.id, self._load(), 0, [], b"", not over, dict(message)))
+            self._is_over = self._is_over or over
+
+    def _part(self, body: bytes, more: bool) -> None:
+        running = self._running
+        if self._is_over:
+            return
+        running.is_answered = True
+        spent = time.perf_counter() - running.began if self._status and not more else 0.0
+        running.link.send(
+            Respond(running.id, self._load(), self._status, self._headers, body, more, spent=spent)
+        )
+        self._status, self._headers = 0, []
+        self._is_over = not more
+
+    def end(self) -> None:
+        """See that the answer ends, also when the application forgot to end it."""
+        if self._is_over:
+            return
+        if not self._running.is_answered and not self._status:
+            raise RuntimeError("The application returned without sending a response.")
+        self._part(b"", False)

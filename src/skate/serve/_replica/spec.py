@@ -1,0 +1,27 @@
+"""What a replica has to know to start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skate.serve._config.deployment import DeploymentOptions
+from skate.serve._ids import ReplicaID
+from skate.serve._watch.options import WatchOptions
+
+__all__ = ["ReplicaSpec"]
+
+
+@dataclass(frozen=True)
+class ReplicaSpec:
+    """A replica that is to be started. The user's code stays packed until it is where it runs."""
+
+    id: ReplicaID
+    code: bytes  # the class or function
+    init: bytes  # its positional and named arguments
+    options: DeploymentOptions
+    version: str
+    rank: int = 0
+    world_size: int = 1
+    is_ingress: bool = False
+    route_prefix: str | None = None
+    watch: WatchOptions = WatchOptions()  # noqa: RUF009 - it is frozen

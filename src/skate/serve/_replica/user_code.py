@@ -1,0 +1,193 @@
+"""The user's class or function inside of a replica: made, called, reconfigured, asked for its health, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from skate.serve.exceptions import RayServeException
+
+__all__ = ["UserCode"]
+
+logger = logging.getLogger("skate.serve")
+
+_END = object()
+
+
+def _runs_sync_in_threads() -> bool:
+    return os.environ.get("SKATE_SERVE_RUN_SYNC_IN_THREADPOOL", "1") != "0"
+
+
+class UserCode:
+    """One instance of what the user deployed.
+
+    Coroutines run on the replica's event loop. Functions that are not run in threads, as many as requests are taken at
+    a time, so that one that blocks does not keep others from being answered.
+    """
+
+    def __init__(self, target: Callable[..., Any], concurrency: int) -> None:
+        self.target = target
+        self.is_function = not inspect.isclass(target)
+        self.instance: Any = target if self.is_function else None
+        self._methods: dict[str, tuple[Callable[..., Any], bool]] = {}
+        self._threads = ThreadPoolExecutor(max(1, min(concurrency, 1024)), "skate-serve-sync")
+        self._in_threads = _runs_sync_in_threads()
+
+    async def create(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Make the instance; `__init__` may be a coroutine function."""
+        if self.is_function:
+            return
+        kind: Any = self.target
+        instance = (
+            kind.__new__(kind, *args, **kwargs) if kind.__new__ is not object.__new__ else kind.__new__(kind)
+        )
+        made: Any = instance.__init__(*args, **kwargs)
+        if inspect.isawaitable(made):
+            await made
+        self.instance = instance
+
+    def method(self, name: str) -> tuple[Callable[..., Any], bool]:
+        """Return a method, and whether it may be called on the event loop."""
+        found = self._methods.get(name)
+        if found is None:
+            function = self._find(name)
+            direct = _is_asynchronous(function) or not self._in_threads
+            found = self._methods[name] = function, direct
+        return found
+
+    def _find(self, name: str) -> Callable[..., Any]:
+        if self.is_function:
+            if name == "__call__":
+                return self.target
+            raise RayServeException(
+                f"Tried to call the method '{name}' of a deployment that is a function: call the handle itself, "
+                "handle.remote(...)."
+            )
+        function = getattr(self.instance, name, None)
+        if not callable(function):
+            known = sorted(
+                each
+                for each in dir(self.instance)
+                if (not each.startswith("_") or each == "__call__")
+                and callable(getattr(self.instance, each, None))
+            )
+            raise RayServeException(
+                f"Tried to call a method '{name}' that does not exist. Available methods: {known}."
+            )
+        return function  # type: ignore[no-any-return]
+
+    async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a method and return what it gives: a value, or a generator of either kind."""
+        function, direct = self.method(name)
+        if direct:
+            result = function(*args, **kwargs)
+            return await result if inspect.iscoroutine(result) else result
+        return await self.in_thread(function, *args, **kwargs)
+
+    async def in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function in a thread, with the context of the request."""
+        context = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(self._threads, lambda: context.run(function, *args, **kwargs))
+        return await result if inspect.iscoroutine(result) else result
+
+    async def items(self, produced: Iterator[Any] | AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Iterate over a generator of either kind; a sync one is advanced in a thread."""
+        if hasattr(produced, "__aiter__"):
+            async for item in produced:
+                yield item
+            return
+        iterator = iter(produced)
+        try:
+            while True:
+                item = (
+                    await self.in_thread(next, iterator, _END) if self._in_threads else next(iterator, _END)
+                )
+                if item is _END:
+                    return
+                yield item
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
+    async def reconfigure(self, user_config: Any) -> None:
+        """Give the instance its `user_config`."""
+        if user_config is None:
+            return
+        function = None if self.is_function else getattr(self.instance, "reconfigure", None)
+        if function is None:
+            what = "a function" if self.is_function else f"the class {type(self.instance).__name__}"
+            raise RayServeException(
+                f"user_config was given, but the deployment is {what} without a method `reconfigure(self, user_config)`"
+                " to receive it."
+            )
+        result = function(user_config)
+        if inspect.isawaitable(result):
+            await result
+
+    async def check_health(self) -> None:
+        """Raise if the instance says that it is not healthy."""
+        function = None if self.is_function else getattr(self.instance, "check_health", None)
+        if function is not None:
+            result = function() if _is_asynchronous(function) else await self.in_thread(function)
+            if inspect.isawaitable(result):
+                await result
+
+    async def autoscaling_stats(self) -> dict[str, float] | None:
+        """Return what the instance measured for autoscaling, if it does."""
+        function = None if self.is_function else getattr(self.instance, "record_autoscaling_stats", None)
+        if function is None:
+            return None
+        result = function()
+        return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
+
+    @property
+    def has_routing_stats(self) -> bool:
+        """Whether the instance measures something for request routers."""
+        return not self.is_function and hasattr(self.instance, "record_routing_stats")
+
+    async def routing_stats(self) -> dict[str, Any]:
+        """Return what the instance measured for request routers."""
+        result = self.instance.record_routing_stats()
+        found: dict[str, Any] = await result if inspect.isawaitable(result) else result
+        if not isinstance(found, dict):
+            raise TypeError(f"record_routing_stats must return a dictionary, got {found!r}")
+        return found
+
+    async def destroy(self) -> None:
+        """Let the instance clean up: `__del__`, which may be a coroutine function, is called once."""
+        instance, self.instance = self.instance, None
+        function = None if self.is_function else getattr(type(instance), "__del__", None)
+        if function is not None and instance is not None:
+            try:
+                result = function(instance)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("The __del__ of %s failed.", type(instance).__name__)
+            # Python would call it again when the object goes.
+            type(instance).__del__ = lambda _: None
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_asynchronous(function: Callable[..., Any]) -> bool:
+    if not (inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function)):
+        # An object with `__call__`, a partial, a function that a decorator wrapped.
+        wrapped = getattr(function, "func", None) or type(function).__call__
+        if wrapped is not None and wrapped is not function and inspect.isfunction(wrapped):
+            return _is_asynchronous(wrapped)
+    return (
+        inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+        # A generator function returns at once; what it does is done while it is read.
+        or inspect.isgeneratorfunction(function)
+        # One that streams from batches: it joins a batch when it is called, not when it is read.
+        or getattr(function, "_runs_on_loop", False)
+    )

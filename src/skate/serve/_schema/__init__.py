@@ -1,0 +1,1 @@
+"""What is read from a configuration file, and what is told of applications that run."""

@@ -1,0 +1,229 @@
+"""One deployment in a configuration file: what it overrides of what the program says."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    StrictInt,
+    model_validator,
+)
+
+from skate.serve._config import defaults
+from skate.serve._config.autoscaling import AutoscalingConfig, auto_fields
+from skate.serve._config.deployment import OPTION_NAMES, DeploymentOptions
+from skate.serve._config.model import ServeModel
+from skate.serve._config.parts import (
+    BackpressureConfig,
+    DeploymentActorConfig,
+    GangSchedulingConfig,
+    RequestRouterConfig,
+)
+from skate.serve._config.placement import checked_actor_options
+from skate.serve._config.wording import check_gang_multiple
+from skate.serve._schema.options import LoggingConfig
+
+
+def _unset(value: Any) -> bool:
+    return value is defaults.DEFAULT.VALUE
+
+
+def _option(description: str, **limits: Any) -> Any:
+    """Declare an option that counts only where it is given, and is written only then."""
+    return Field(default=defaults.DEFAULT.VALUE, description=description, exclude_if=_unset, **limits)
+
+
+class RayActorOptionsSchema(ServeModel):
+    """What a replica's actor needs."""
+
+    runtime_env: dict[str, Any] = Field(default={}, description="The environment it runs in.")
+    num_cpus: NonNegativeFloat | None = Field(
+        default=None, description="CPUs that it reserves; 1 if not given."
+    )
+    num_gpus: NonNegativeFloat | None = Field(default=None, description="GPUs, or a part of one.")
+    memory: NonNegativeFloat | None = Field(default=None, description="Memory that it reserves, in bytes.")
+    resources: dict[str, float] = Field(default={}, description="Other resources by name.")
+    accelerator_type: str | None = Field(default=None, description="Which accelerator the node must have.")
+    label_selector: dict[str, str] | None = Field(default=None, description="Labels that the node must have.")
+    fallback_strategy: list[dict[str, Any]] | None = Field(
+        default=None, description="Other label selectors, in the order in which they are tried."
+    )
+
+    @model_validator(mode="after")
+    def _the_engine_takes_them(self) -> RayActorOptionsSchema:
+        checked_actor_options(self)
+        return self
+
+
+class DeploymentSchema(ServeModel):
+    """Options of a deployment by its name; what is not given stays as the program says.
+
+    >>> from skate.serve.schema import DeploymentSchema
+    >>> DeploymentSchema(name="Model", num_replicas="auto").model_dump()
+    {'name': 'Model', 'num_replicas': 'auto'}
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: str = Field(description="The deployment's name in the program.")
+    num_replicas: PositiveInt | str | None = _option('How many replicas; "auto" lets it follow the load.')
+    max_ongoing_requests: PositiveInt = _option("Requests that one replica works on at a time.")
+    max_queued_requests: StrictInt = _option(
+        "Requests that wait at each caller before more are refused; -1: all."
+    )
+    backpressure_config: BackpressureConfig = _option("What refused requests are answered.")
+    user_config: dict[str, Any] | None = _option("Argument of the deployment's method `reconfigure`.")
+    autoscaling_config: dict[str, Any] | AutoscalingConfig | None = _option(
+        "How it follows the load.", union_mode="left_to_right"
+    )
+    graceful_shutdown_wait_loop_s: NonNegativeFloat = _option(
+        "How often a stopping replica looks for open requests."
+    )
+    graceful_shutdown_timeout_s: NonNegativeFloat = _option("When a stopping replica is killed.")
+    health_check_period_s: PositiveFloat = _option("How often replicas are asked for their health.")
+    health_check_timeout_s: PositiveFloat = _option("When no answer is a bad answer.")
+    ray_actor_options: RayActorOptionsSchema = _option("What a replica's actor needs.")
+    placement_group_bundles: list[dict[str, float]] = _option("Resources that a replica reserves together.")
+    placement_group_strategy: str = _option("How the bundles are spread over nodes.")
+    placement_group_bundle_label_selector: list[dict[str, str]] = _option(
+        "Labels that each bundle's node must have."
+    )
+    max_replicas_per_node: int = _option("Most replicas on one node.")
+    logging_config: LoggingConfig = _option("How its replicas log.")
+    request_router_config: dict[str, Any] | RequestRouterConfig = _option(
+        "Who chooses the replica for a request.", union_mode="left_to_right"
+    )
+    gang_scheduling_config: GangSchedulingConfig | None = _option("Replicas that start and stop together.")
+    deployment_actors: list[dict[str, Any] | DeploymentActorConfig] | None = _option(
+        "Actors that replicas share."
+    )
+    rolling_update_percentage: Annotated[float, Field(gt=0.0, le=1.0)] = _option(
+        "Which part of replicas an update replaces at a time."
+    )
+    max_surge_percent: Annotated[int, Field(ge=0, le=100)] = _option(
+        "Replicas that an update adds, in percent."
+    )
+
+    @model_validator(mode="after")
+    def _replicas(self) -> DeploymentSchema:
+        number, scaling = self.num_replicas, self.autoscaling_config
+        if isinstance(number, str) and number != "auto":
+            raise ValueError(f'`num_replicas` must be an int or "auto", but got: {number}')
+        if isinstance(number, int) and self._given("autoscaling_config"):
+            raise ValueError(
+                "Manually setting num_replicas is not allowed when autoscaling_config is provided. Leave out "
+                "num_replicas to follow the load, or autoscaling_config for a fixed number."
+            )
+        if isinstance(scaling, dict):
+            _check_scaling(scaling, auto=number == "auto")
+        return self
+
+    @model_validator(mode="after")
+    def _queue(self) -> DeploymentSchema:
+        waiting = self.max_queued_requests
+        if not _unset(waiting) and waiting != -1 and waiting < 1:
+            raise ValueError(
+                f"max_queued_requests must be -1 (no limit) or a positive integer, got {waiting}."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _placement(self) -> DeploymentSchema:
+        has_bundles = self._given("placement_group_bundles")
+        if has_bundles and self._given("max_replicas_per_node"):
+            raise ValueError(
+                "Setting max_replicas_per_node is not allowed when placement_group_bundles is provided. Leave out one "
+                "of them."
+            )
+        if self._given("placement_group_bundle_label_selector"):
+            selectors = self.placement_group_bundle_label_selector
+            if not has_bundles:
+                raise ValueError(
+                    "Setting bundle_label_selector is not allowed when placement_group_bundles is not provided. Give "
+                    "placement_group_bundles too."
+                )
+            if len(selectors) not in (1, len(self.placement_group_bundles)):
+                raise ValueError(
+                    "The `placement_group_bundle_label_selector` list must contain either a single selector (to apply "
+                    "to all bundles) or match the number of `placement_group_bundles`: it has "
+                    f"{len(selectors)}, and there are {len(self.placement_group_bundles)} bundles."
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _gangs(self) -> DeploymentSchema:
+        if not self._given("gang_scheduling_config"):
+            return self
+        assert self.gang_scheduling_config is not None
+        for name, instead in (
+            ("max_replicas_per_node", "Leave it out."),
+            ("placement_group_strategy", "Use gang_scheduling_config.gang_placement_strategy instead."),
+        ):
+            if self._given(name):
+                raise ValueError(
+                    f"Setting {name} is not allowed when gang_scheduling_config is provided. {instead}"
+                )
+        size = self.gang_scheduling_config.gang_size
+        if isinstance(self.num_replicas, int):
+            check_gang_multiple("num_replicas", self.num_replicas, size)
+        scaling = self.autoscaling_config
+        if isinstance(scaling, AutoscalingConfig):
+            scaling = scaling.model_dump(exclude_unset=True)
+        if isinstance(scaling, dict):
+            for bound in ("min_replicas", "max_replicas", "initial_replicas"):
+                check_gang_multiple(f"autoscaling_config.{bound}", scaling.get(bound), size)
+        return self
+
+    def _given(self, name: str) -> bool:
+        return getattr(self, name) not in (defaults.DEFAULT.VALUE, None)
+
+    def is_autoscaling_configured(self) -> bool:
+        """Return whether the number of replicas is left to Serve here."""
+        return self.num_replicas == "auto" or self._given("autoscaling_config")
+
+    def overrides(self) -> dict[str, Any]:
+        """Return the options that are given, for `DeploymentOptions.merged`."""
+        return {name: getattr(self, name) for name in self._get_user_configured_option_names() - {"name"}}
+
+    def _get_user_configured_option_names(self) -> set[str]:
+        return {
+            name
+            for name in self.model_fields_set
+            if name in type(self).model_fields and not _unset(getattr(self, name))
+        }
+
+
+def _check_scaling(config: dict[str, Any], *, auto: bool) -> None:
+    """See that an autoscaling configuration agrees with itself; where its policy is, can be seen only at work."""
+    numbers = {name: value for name, value in config.items() if name != "policy"}
+    if config.get("policy") is not None and numbers.get("target_ongoing_requests", 0) is None:
+        del numbers["target_ongoing_requests"]
+    AutoscalingConfig.model_validate({**(auto_fields() if auto else {}), **numbers})
+
+
+def schema_of(options: DeploymentOptions, *, given_only: bool = False) -> DeploymentSchema:
+    """Return options as a section of a configuration file.
+
+    Args:
+        options: The deployment's.
+        given_only: Leave out what its author did not write.
+    """
+    written: dict[str, Any] = {"name": options.name}
+    for name in OPTION_NAMES:
+        value = getattr(options, name)
+        is_wanted = name in options.given if given_only else value is not None
+        if name in DeploymentSchema.model_fields and name != "name" and is_wanted:
+            written[name] = list(value) if name == "deployment_actors" and value is not None else value
+    if options.is_autoscaled:
+        written.pop("num_replicas", None)
+        written["autoscaling_config"] = options.autoscaling_config
+    if not isinstance(written.get("user_config", {}), dict):
+        del written["user_config"]  # a file can hold dictionaries only
+    return DeploymentSchema.model_validate(
+        {name: value for name, value in written.items() if value is not None}
+    )

@@ -1,0 +1,282 @@
+"""What is told of applications that run: `serve status --verbose` and the dashboard."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
+
+from skate.serve._config.choices import ProxyLocation
+from skate.serve._schema.application import ServeApplicationSchema, TargetCapacity, checked_route_prefix
+from skate.serve._schema.deployment import DeploymentSchema
+from skate.serve._schema.health import ControllerHealthMetrics
+from skate.serve._schema.options import HTTPOptionsSchema, gRPCOptionsSchema
+from skate.serve._schema.statuses import (
+    APIType,
+    ApplicationStatus,
+    ApplicationStatusOverview,
+    AutoscalingMetricsHealth,
+    AutoscalingStatus,
+    DeploymentStatus,
+    DeploymentStatusOverview,
+    DeploymentStatusTrigger,
+    ProxyStatus,
+    ReplicaState,
+    RequestProtocol,
+    ServeStatus,
+)
+
+if TYPE_CHECKING:
+    from skate.serve._autoscaling.deployment import DeploymentAutoscaler
+
+
+class ServeActorDetails(BaseModel):
+    """Where an actor of Serve runs."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node_id: str | None = None
+    node_ip: str | None = None
+    node_instance_id: str | None = None
+    actor_id: str | None = None
+    actor_name: str | None = None
+    worker_id: str | None = None
+    log_file_path: str | None = Field(default=None, description="Its log, below the folder of logs.")
+
+
+class ReplicaDetails(ServeActorDetails):
+    """One replica."""
+
+    replica_id: str
+    state: ReplicaState
+    pid: int | None = None
+    start_time_s: float
+
+
+class ReplicaRank(BaseModel):
+    """The place of a replica among those of its deployment, of its node, and the place of the node."""
+
+    rank: int
+    node_rank: int
+    local_rank: int
+
+
+class ProxyDetails(ServeActorDetails):
+    """One proxy."""
+
+    status: ProxyStatus
+
+
+class ScalingDecision(BaseModel):
+    """A change of the number of replicas, and why."""
+
+    timestamp_s: float
+    reason: str
+    prev_num_replicas: NonNegativeInt
+    curr_num_replicas: NonNegativeInt
+    policy: str | None = None
+
+
+class DeploymentAutoscalingDetail(BaseModel):
+    """What autoscaling does for a deployment."""
+
+    scaling_status: AutoscalingStatus
+    decisions: list[ScalingDecision] = Field(default_factory=list, description="The latest ones.")
+    metrics: dict[str, Any] | None = None
+    metrics_health: AutoscalingMetricsHealth = AutoscalingMetricsHealth.HEALTHY
+    errors: list[str] = Field(default_factory=list)
+
+
+class DeploymentDetails(BaseModel):
+    """One deployment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    status: DeploymentStatus
+    status_trigger: DeploymentStatusTrigger
+    message: str
+    deployment_config: DeploymentSchema
+    target_num_replicas: NonNegativeInt
+    required_resources: dict[str, Any]
+    replicas: list[ReplicaDetails]
+    recent_dead_replicas: list[ReplicaDetails] = Field(default_factory=list)
+    autoscaling_detail: DeploymentAutoscalingDetail | None = None
+
+
+class DeploymentNode(BaseModel):
+    """A deployment and whom it calls."""
+
+    name: str
+    app_name: str
+    outbound_deployments: list[dict[str, Any]] = Field(
+        default_factory=list, description="`name` and `app_name` of each deployment that it calls."
+    )
+    is_ingress: bool = False
+
+
+class DeploymentTopology(BaseModel):
+    """Who calls whom in an application."""
+
+    app_name: str
+    nodes: dict[str, DeploymentNode]
+    ingress_deployment: str | None = None
+
+
+class ApplicationDetails(BaseModel):
+    """One application."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    route_prefix: str | None
+    docs_path: str | None = Field(description="Where its API documentation is, below the address of Serve.")
+    status: ApplicationStatus
+    message: str
+    last_deployed_time_s: float
+    deployed_app_config: ServeApplicationSchema | None = None
+    source: APIType
+    deployments: dict[str, DeploymentDetails]
+    external_scaler_enabled: bool
+    deployment_topology: DeploymentTopology | None = None
+
+    @field_validator("route_prefix")
+    @classmethod
+    def _is_a_route(cls, value: str | None) -> str | None:
+        return checked_route_prefix(value)
+
+
+class Target(BaseModel):
+    """An address that takes requests."""
+
+    model_config = ConfigDict(frozen=True)
+
+    ip: str
+    port: int
+    instance_id: str
+    name: str
+
+
+class TargetGroup(BaseModel):
+    """Addresses that take the same requests."""
+
+    model_config = ConfigDict(frozen=True)
+
+    targets: list[Target]
+    route_prefix: str
+    protocol: RequestProtocol
+    app_name: str = ""
+    ingress_request_router_targets: list[Target] = Field(default_factory=list)
+    ingress_deployment_name: str = ""
+
+
+class ScaleDeploymentRequest(BaseModel):
+    """How many replicas somebody outside wants a deployment to have."""
+
+    target_num_replicas: NonNegativeInt
+
+
+class ServeInstanceDetails(BaseModel):
+    """All of Serve: its controller, its proxies, its applications."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    controller_info: ServeActorDetails = Field(default_factory=ServeActorDetails)
+    proxy_location: ProxyLocation | None = None
+    http_options: HTTPOptionsSchema | None = None
+    grpc_options: gRPCOptionsSchema | None = None
+    proxies: dict[str, ProxyDetails]
+    applications: dict[str, ApplicationDetails]
+    target_capacity: TargetCapacity = None
+    target_groups: list[TargetGroup] = Field(default_factory=list)
+    controller_health_metrics: ControllerHealthMetrics = Field(default_factory=ControllerHealthMetrics)
+    restores_unset_config_options: bool = False
+
+    @staticmethod
+    def get_empty_schema_dict() -> dict[str, Any]:
+        """Return what is told where Serve does not run."""
+        return {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
+
+    def _get_status(self) -> ServeStatus:
+        """Return the short form, as `serve.status` shows it."""
+        return ServeStatus(
+            proxies={node: proxy.status for node, proxy in self.proxies.items()},
+            applications={name: _overview(details) for name, details in self.applications.items()},
+            target_capacity=self.target_capacity,
+        )
+
+    def _get_user_facing_json_serializable_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return all of it as JSON would have it, without what only Serve itself can read."""
+        told = _without_bytes(self.model_dump(*args, **kwargs))
+        plain: dict[str, Any] = json.loads(json.dumps(told, default=str))
+        return plain
+
+
+def autoscaling_detail(
+    scaler: DeploymentAutoscaler, current: int, target: int, now: float, epoch: float = 0.0
+) -> DeploymentAutoscalingDetail:
+    """Return what is told of a deployment's autoscaling.
+
+    Args:
+        scaler: Who decides.
+        current: Replicas that run.
+        target: Replicas that there should be.
+        now: The time, on the scaler's clock.
+        epoch: What makes it a time since 1970, if that clock counts otherwise.
+    """
+    context = scaler.context(current, target, now)
+    direction = (target > current) - (target < current) or scaler.direction
+    return DeploymentAutoscalingDetail(
+        scaling_status=_DIRECTIONS[direction],
+        decisions=[
+            ScalingDecision(
+                timestamp_s=decision.time + epoch,
+                reason=decision.reason,
+                prev_num_replicas=decision.before,
+                curr_num_replicas=decision.after,
+                policy=str(scaler.config.policy.policy_function),
+            )
+            for decision in scaler.decisions
+        ],
+        metrics={
+            "total_num_requests": context.total_num_requests,
+            "total_queued_requests": context.total_queued_requests,
+            **{
+                name: {str(replica): value for replica, value in replicas.items()}
+                for name, replicas in (context.aggregated_metrics or {}).items()
+            },
+        },
+        errors=[scaler.error] if scaler.error else [],
+    )
+
+
+_DIRECTIONS = {
+    1: AutoscalingStatus.UPSCALING,
+    0: AutoscalingStatus.STABLE,
+    -1: AutoscalingStatus.DOWNSCALING,
+}
+
+
+def _without_bytes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_bytes(each) for key, each in value.items() if not isinstance(each, bytes)}
+    return [_without_bytes(each) for each in value] if isinstance(value, list) else value
+
+
+def _overview(details: ApplicationDetails) -> ApplicationStatusOverview:
+    return ApplicationStatusOverview(
+        status=details.status,
+        message=details.message,
+        last_deployed_time_s=details.last_deployed_time_s,
+        deployments={
+            name: DeploymentStatusOverview(
+                status=deployment.status,
+                status_trigger=deployment.status_trigger,
+                replica_states=dict(Counter(replica.state for replica in deployment.replicas)),
+                message=deployment.message,
+            )
+            for name, deployment in details.deployments.items()
+        },
+    )

@@ -1,0 +1,127 @@
+"""Sections of a configuration file that are not about one application: HTTP, gRPC, logs, traces."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from zlib import crc32
+
+from pydantic import ConfigDict, Field, field_validator
+
+from skate.serve._config import defaults
+from skate.serve._config.edge import EdgeLimits, GrpcFields, Port
+from skate.serve._config.model import ServeModel
+from skate.serve._config.wording import closest
+
+_LEVELS = ("CRITICAL", "FATAL", "ERROR", "WARN", "WARNING", "INFO", "DEBUG", "NOTSET")
+# `asctime` and `message` appear when a record is formatted.
+_RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"asctime", "message", "taskName"}
+
+
+class HTTPOptionsSchema(EdgeLimits):
+    """How requests over HTTP are taken. Unlike in Ray, the network stays outside unless `host` lets it in."""
+
+    host: str = Field(
+        default=defaults.HTTP_HOST, description="Address to listen on; '0.0.0.0' is open to the network."
+    )
+    port: Port = Field(default=defaults.HTTP_PORT, description="Port to listen on.")
+    root_path: str = Field(default="", description="The path under which a proxy in front mounts Serve.")
+    request_timeout_s: float | None = Field(
+        default=None, description="When a request is given up, in seconds."
+    )
+    keep_alive_timeout_s: int = Field(
+        default=defaults.KEEP_ALIVE_TIMEOUT_S,
+        description="How long an idle connection stays open, in seconds.",
+    )
+
+
+class gRPCOptionsSchema(GrpcFields):  # noqa: N801 - the name is Ray's
+    """How requests over gRPC are taken."""
+
+
+class EncodingType(StrEnum):
+    """How a line of a log is written."""
+
+    TEXT = "TEXT"
+    JSON = "JSON"
+
+
+class LoggingConfig(ServeModel):
+    """How Serve logs.
+
+    >>> from skate.serve.schema import LoggingConfig
+    >>> LoggingConfig(log_level=10, encoding="JSON").log_level
+    'DEBUG'
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    encoding: str | EncodingType = Field(default="TEXT", description="TEXT or JSON.")
+    log_level: int | str = Field(default="INFO", description="The lowest level that is written.")
+    logs_dir: str | None = Field(
+        default=None, description="Where logs go; the session's folder if not given."
+    )
+    enable_access_log: bool = Field(default=True, description="Whether each request is a line in the log.")
+    additional_log_standard_attrs: list[str] = Field(
+        default_factory=list,
+        description="Attributes of Python's log records that JSON lines should have too.",
+    )
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str) -> str:
+        if value not in list(EncodingType):
+            raise ValueError(f"Got {value!r} for encoding. Encoding must be one of TEXT, JSON.")
+        return EncodingType(value).value
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: int | str) -> str:
+        if isinstance(value, int):
+            name = logging.getLevelName(value)
+            if name not in _LEVELS:
+                raise ValueError(
+                    f'Got "{value}" for log_level. log_level must be one of [50, 40, 30, 20, 10, 0].'
+                )
+            return str(name)
+        if value not in _LEVELS:
+            raise ValueError(f'Got "{value}" for log_level. log_level must be one of {list(_LEVELS)}.')
+        return value
+
+    @field_validator("additional_log_standard_attrs")
+    @classmethod
+    def _known_attributes(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if name not in _RECORD_ATTRIBUTES:
+                raise ValueError(
+                    f"Unknown attribute {name!r} in additional_log_standard_attrs. "
+                    f"{closest(name, _RECORD_ATTRIBUTES)}"
+                )
+        return list(dict.fromkeys(value))
+
+    def _compute_hash(self) -> int:
+        """Return a number that changes when the configuration does, and is the same in every process."""
+        return crc32(self.model_dump_json().encode())
+
+
+class TracingConfig(ServeModel):
+    """Spans of OpenTelemetry for requests."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: bool = Field(default=False, description="Whether spans are made.")
+    exporter_import_path: str = Field(
+        default="",
+        description="Import path of a function that returns span processors; empty for OpenTelemetry's own.",
+    )
+    sampling_ratio: float = Field(
+        default=defaults.TRACING_SAMPLING_RATIO,
+        description="Which part of requests is traced, from 0.0 to 1.0.",
+    )
+
+    @field_validator("sampling_ratio")
+    @classmethod
+    def _is_a_part(cls, value: float) -> float:
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"sampling_ratio must be between 0.0 and 1.0, got {value}.")
+        return value

@@ -1,0 +1,175 @@
+"""What a replica tells of its requests: metrics, and the access log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from skate.serve._ids import ReplicaID
+from skate.serve._process import is_shared
+from skate.serve._watch.access import AccessLog
+from skate.serve._watch.logs import Component, ServeLogs, setting
+from skate.serve._watch.options import WatchOptions
+from skate.serve._watch.tally import Spread, Tallies, counter, gauge, histogram
+from skate.serve._wire.frames import Call, Http, Rpc
+
+if TYPE_CHECKING:
+    from skate.serve._replica.server import _Running
+    from skate.serve._watch.tracing import Tracer
+
+__all__ = ["CANCELLED", "ReplicaWatch"]
+
+_REQUESTS = counter("deployment_request_counter", "Requests that replicas have answered.")
+_ERRORS = counter("deployment_error_counter", "Requests whose code raised an error.")
+_LATENCY = histogram("deployment_processing_latency_ms", "How long a replica worked on a request.")
+_STARTS = counter("deployment_replica_starts", "Replicas that have been started.")
+_HEALTHY = gauge("deployment_replica_healthy", "1 while the replica says that it is well, 0 otherwise.")
+_RUNNING = gauge("replica_processing_queries", "Requests that a replica works on.")
+_STARTING = histogram("replica_initialization_latency_ms", "How long replicas took to start.")
+_CHECKING = histogram("health_check_latency_ms", "How long health checks took.")
+_UNWELL = counter("health_check_failures", "Health checks that failed.")
+
+CANCELLED = 499
+"""The status of a request that nobody wanted to hear the answer to."""
+
+
+class ReplicaWatch:
+    """Watches the requests of one replica, under the names that Ray Serve gives its metrics. On the replica's loop.
+
+    Args:
+        id: The replica.
+        options: How Serve is watched.
+        logging: The deployment's own `LoggingConfig` as a dictionary, if it has one.
+        load: Says how many requests run.
+    """
+
+    def __init__(
+        self, id: ReplicaID, options: WatchOptions, logging: dict[str, Any] | None, load: Callable[[], int]
+    ) -> None:
+        deployment = id.deployment_id
+        self._labels = {
+            "deployment": deployment.name,
+            "replica": id.unique_id,
+            "application": deployment.app_name,
+        }
+        self._load = load
+        self._options = options
+        self._ended: dict[str, Spread] = {}
+        self._errors: dict[tuple[str, str], int] = {}
+        self._checks = Spread()
+        self._failed_checks = 0
+        self._tallies = Tallies(self._fold)
+        self._logs: ServeLogs | None = None
+        self._access: AccessLog | None = None
+        self.tracer: Tracer | None = None
+        self._shows_clients = setting("SERVE_LOG_CLIENT_ADDRESS") == "1"
+        if is_shared():
+            return  # the logger is the program's own, and so are its traces
+        component = Component("replica", id)
+        self._logs = ServeLogs(component)
+        self._access = AccessLog(self._logs)
+        self.configure(logging)
+        if options.tracing is not None:
+            from skate.serve._watch.tracing import set_up
+
+            self.tracer = set_up(component, options)
+
+    def configure(self, logging: dict[str, Any] | None) -> None:
+        """Log in another way."""
+        if self._logs is not None and self._access is not None:
+            self._access.forget()
+            self._logs.configure(logging or self._options.logging)
+
+    def started(self, seconds: float) -> None:
+        """Note that the replica is ready, after so long."""
+        spread = Spread()
+        spread.add(seconds)
+        self._tallies.count(_STARTS, self._labels, 1)
+        self._tallies.spread(_STARTING, self._labels, spread.take()[1])
+        self._tallies.set(_HEALTHY, self._labels, 1)
+        self._tallies.set(_RUNNING, self._labels, 0)
+        if self._logs is not None:
+            self._logs.tell(f"Started after {seconds * 1000:.1f}ms.")
+
+    def checked(self, seconds: float, is_well: bool) -> None:
+        """Note what a health check said."""
+        self._checks.add(seconds)
+        self._failed_checks += not is_well
+        self._tallies.set(_HEALTHY, self._labels, float(is_well))
+        self._tallies.touch()
+
+    def began(self) -> None:
+        """Note that a request runs."""
+        if not self._tallies.is_due:
+            self._tallies.touch()
+
+    def ended(self, running: _Running, frame: Call | Http | Rpc) -> None:
+        """Note that a request is over."""
+        seconds = time.perf_counter() - running.began
+        context = running.context
+        spread = self._ended.get(context.route)
+        if spread is None:
+            spread = self._ended[context.route] = Spread()
+        spread.add(seconds)
+        if running.error is not None:
+            key = (context.route, _type_name(running.error))
+            self._errors[key] = self._errors.get(key, 0) + 1
+        if not self._tallies.is_due:
+            self._tallies.touch()
+        if self._logs is not None and self._logs.access_is_on:
+            self._log(self._logs, running, frame, seconds)
+
+    def _log(self, logs: ServeLogs, running: _Running, frame: Call | Http | Rpc, seconds: float) -> None:
+        """Write the line of a request in the access log."""
+        context, access = running.context, self._access
+        assert access is not None, "there is one where there are logs"
+        is_cancelled = running.status == CANCELLED
+        if isinstance(frame, Http):
+            if not logs.logs_access:
+                return
+            method = frame.scope.method if frame.scope.type == "http" else "WS"
+            status = str(running.status or (500 if running.error is not None else 200))
+            client = frame.scope.client if self._shows_clients else None
+            address = "" if client is None else f" {client[0]}:{client[1]}"
+            access.add(context.request_id, context.route, method, context.route, status, seconds, address)
+        elif running.error is not None and not is_cancelled:
+            logs.failed(f"CALL {frame.method} ERROR {seconds * 1000:.1f}ms", running.error)
+        elif logs.logs_access:
+            status = "CANCELLED" if is_cancelled else "OK"
+            access.add(context.request_id, context.route, "CALL", frame.method, status, seconds)
+
+    def close(self) -> None:
+        """Write what was recorded last."""
+        self._tallies.fold()
+        if self._access is not None and self._logs is not None:
+            self._access.write()
+            self._logs.close()
+        if self.tracer is not None:
+            self.tracer.close()
+
+    def _fold(self) -> None:
+        tallies, labels = self._tallies, self._labels
+        for route, spread in self._ended.items():
+            number, cells = spread.take()
+            if number:
+                named = {**labels, "route": route}
+                tallies.count(_REQUESTS, named, number)
+                tallies.spread(_LATENCY, named, cells)
+        errors, self._errors = self._errors, {}
+        for (route, kind), number in errors.items():
+            tallies.count(_ERRORS, {**labels, "route": route, "exception_type": kind}, number)
+        checks, cells = self._checks.take()
+        if checks:
+            tallies.spread(_CHECKING, labels, cells)
+            tallies.count(_UNWELL, labels, self._failed_checks)
+            self._failed_checks = 0
+        running = self._load()
+        tallies.set(_RUNNING, labels, running)
+        if running:
+            tallies.touch()  # nothing else tells that they take long
+
+
+def _type_name(error: BaseException) -> str:
+    """Return the name of what the user's code raised, which may have been wrapped on the way."""
+    return type(getattr(error, "cause", None) or error).__name__

@@ -1,0 +1,213 @@
+"""One connection between two processes of Serve: frames in, frames out, several of them in one write."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from skate.serve._wire.address import Address
+from skate.serve._wire.frames import Frame, Hello, Nonce, Welcome, decode, encode
+
+__all__ = ["Link", "LinkClosed", "connect", "proof_of"]
+
+logger = logging.getLogger("skate.serve")
+
+_SIZE = struct.Struct("<I")
+LARGEST_FRAME = 1 << 30
+_CONNECT_TIMEOUT_S = 10.0
+
+
+class LinkClosed(ConnectionError):
+    """The other side is gone, or did not let us in."""
+
+
+def proof_of(secret: bytes, nonce: bytes) -> bytes:
+    """Return what only somebody who knows the secret can say about the nonce."""
+    return hmac.digest(secret, nonce, hashlib.sha256)
+
+
+class Link(asyncio.Protocol):
+    """Sends and receives frames.
+
+    Frames that are sent in one turn of the event loop leave in one write. `receive` is called for each frame that comes
+    in, and `closed` once, when the connection ends, for whatever reason. All of it happens on one event loop.
+    """
+
+    def __init__(
+        self,
+        receive: Callable[[Link, Frame], None],
+        closed: Callable[[Link], None] | None = None,
+        name: str = "",
+    ) -> None:
+        self.receive = receive
+        self.closed = closed
+        self.name = name
+        self.about: dict[str, Any] = {}
+        self.is_open = False
+        self._gathers = False
+        self._outgoing: list[bytes] = []
+        self._incoming = bytearray()
+        self._room: asyncio.Future[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame at the end of this turn of the loop; nothing happens if the link is closed."""
+        if not self.is_open:
+            return
+        data = encode(frame)
+        if self._gathers:
+            self._transport.write(_SIZE.pack(len(data)) + data)  # type: ignore[union-attr]  # set when the link opened
+            return
+        outgoing = self._outgoing
+        if not outgoing:
+            self._loop.call_soon(self._flush)  # type: ignore[union-attr]
+        outgoing.append(_SIZE.pack(len(data)))
+        outgoing.append(data)
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the other side reads more slowly than we write."""
+        return self._room is not None
+
+    async def room(self) -> None:
+        """Wait until the other side has read most of what was sent."""
+        while self._room is not None:
+            await asyncio.shield(self._room)
+
+    def close(self) -> None:
+        """Send what waits, and close."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: called by the event loop."""
+        self._transport = transport  # type: ignore[assignment]  # a stream has a writing side
+        self._loop = asyncio.get_running_loop()
+        # uvloop gathers what is written in one turn by itself; a turn later would be a turn lost.
+        self._gathers = type(self._loop).__module__.startswith("uvloop")
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes apart into frames: called by the event loop."""
+        kept = self._incoming
+        if kept:
+            kept += data
+            if len(kept) < _SIZE.size or len(kept) < _SIZE.size + _SIZE.unpack_from(kept)[0]:
+                return  # a large frame arrives in many parts: it is not looked at again for each
+            data = bytes(kept)
+            kept.clear()
+        view = memoryview(data)
+        position, end = 0, len(data)
+        try:
+            while end - position >= 4:
+                (size,) = _SIZE.unpack_from(data, position)
+                if size > LARGEST_FRAME:
+                    raise ValueError(f"a frame of {size} bytes")
+                if end - position - 4 < size:
+                    break
+                position += 4
+                frame = decode(view[position : position + size])
+                position += size
+                self.receive(self, frame)
+        except Exception:
+            logger.exception("The link %s sent what cannot be understood; it is closed.", self.name)
+            self.abort()
+            return
+        if position < end:
+            kept += view[position:]
+
+    def pause_writing(self) -> None:
+        """Note that the other side is slow: called by the event loop."""
+        if self._room is None and self._loop is not None:
+            self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Note that there is room again: called by the event loop."""
+        room, self._room = self._room, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End: called by the event loop."""
+        self.is_open = False
+        self._outgoing.clear()
+        self.resume_writing()
+        if self.closed is not None:
+            self.closed(self)
+
+    def _flush(self) -> None:
+        if self._outgoing and self._transport is not None:
+            self._transport.write(b"".join(self._outgoing))
+            self._outgoing.clear()
+
+
+async def connect(
+    address: Address,
+    receive: Callable[[Link, Frame], None],
+    closed: Callable[[Link], None] | None = None,
+    name: str = "",
+) -> Link:
+    """Connect to a listener and be let in.
+
+    Raises:
+        LinkClosed: If nobody listens there any more.
+    """
+    loop = asyncio.get_running_loop()
+    welcome: asyncio.Future[dict[str, Any]] = loop.create_future()
+
+    def introduce(link: Link, frame: Frame) -> None:
+        if isinstance(frame, Nonce):
+            link.send(Hello(proof_of(address.secret, frame.nonce), name))
+        elif isinstance(frame, Welcome):
+            link.about = frame.about
+            link.receive, link.closed = receive, closed
+            if not welcome.done():
+                welcome.set_result(frame.about)
+
+    def refused(_: Link) -> None:
+        if not welcome.done():
+            welcome.set_exception(LinkClosed("the process closed the connection"))
+
+    def protocol() -> Link:
+        return Link(introduce, refused, name)
+
+    link: Link
+    try:
+        async with asyncio.timeout(_CONNECT_TIMEOUT_S):
+            if address.is_here:
+                here = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                here.setblocking(False)
+                try:
+                    # uvloop's own way to a unix socket wants a path in a folder.
+                    await loop.sock_connect(here, address.path)
+                    _, link = await loop.create_unix_connection(protocol, sock=here)
+                except BaseException:
+                    here.close()
+                    raise
+            elif address.host is not None:
+                _, link = await loop.create_connection(protocol, address.host, address.port)
+            else:
+                raise LinkClosed("the process listens on its own machine only")
+            try:
+                await welcome
+            except BaseException:
+                link.abort()
+                raise
+    except TimeoutError:
+        raise LinkClosed(f"no answer within {_CONNECT_TIMEOUT_S:g} s") from None
+    except OSError as error:
+        raise LinkClosed(str(error)) from error
+    return link

@@ -1,0 +1,103 @@
+"""Takes connections from other processes of Serve, and lets those in that know the secret."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import os
+import secrets
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from skate.serve._wire.address import Address, machine_id, new_secret
+from skate.serve._wire.frames import Frame, Hello, Nonce, Welcome
+from skate.serve._wire.link import Link, proof_of
+
+__all__ = ["Listener"]
+
+_HELLO_TIMEOUT_S = 10.0
+
+
+class Listener:
+    """A unix socket, and on request a TCP socket for other machines, whose callers prove themselves first.
+
+    Args:
+        opened: Called with each link that was let in; it sets what the link does with frames.
+        about: What callers are told of this process when they are let in.
+        host: An address of this machine to listen on for callers on other machines.
+    """
+
+    def __init__(
+        self,
+        opened: Callable[[Link], None],
+        about: Callable[[], dict[str, Any]] = dict,
+        host: str | None = None,
+    ) -> None:
+        self._opened = opened
+        self._about = about
+        self._host = host
+        self._secret = new_secret()
+        self._servers: list[asyncio.AbstractServer] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.links: set[Link] = set()
+
+    async def open(self) -> Address:
+        """Listen, and return where."""
+        loop = asyncio.get_running_loop()
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if sys.platform == "linux":
+            path = f"\0skate-serve-{secrets.token_hex(16)}"
+        else:
+            self._folder = tempfile.TemporaryDirectory(prefix="skate-serve-")
+            path = os.path.join(self._folder.name, "socket")
+        unix.bind(path)
+        self._servers.append(await loop.create_unix_server(self._admit, sock=unix, backlog=1024))
+        port = 0
+        if self._host is not None:
+            server = await loop.create_server(self._admit, self._host, 0, backlog=1024)
+            self._servers.append(server)
+            port = server.sockets[0].getsockname()[1]
+        return Address(machine_id(), path, self._secret, self._host, port)
+
+    async def close(self) -> None:
+        """Listen no more, and close every link."""
+        for server in self._servers:
+            server.close()
+        for link in list(self.links):
+            link.close()
+        self._servers.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _admit(self) -> Link:
+        """Make the link of a new connection, which has to prove itself before anything else is read."""
+        nonce = secrets.token_bytes(32)
+
+        class Admission(Link):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                self.late = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT_S, self.abort)
+                self.send(Nonce(nonce))
+
+            def connection_lost(self, error: Exception | None) -> None:
+                self.late.cancel()
+                super().connection_lost(error)
+
+        def judge(link: Link, frame: Frame) -> None:
+            assert isinstance(link, Admission)
+            if not isinstance(frame, Hello) or not hmac.compare_digest(
+                frame.proof, proof_of(self._secret, nonce)
+            ):
+                link.abort()
+                return
+            link.late.cancel()
+            link.name = frame.name
+            link.closed = self.links.discard
+            self.links.add(link)
+            self._opened(link)
+            link.send(Welcome(self._about()))
+
+        return Admission(judge)

@@ -1,0 +1,429 @@
+"""The functions of `skate.serve`: deploy, run, look, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import skate
+from skate.serve._build import build, check_code
+from skate.serve._build.ingress import make_ingress
+from skate.serve._config.defaults import DEFAULT
+from skate.serve._config.deployment import DeploymentOptions
+from skate.serve._controller.client import Client, connect, connect_or_start, forget
+from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID
+from skate.serve._router.runtime import prepare
+from skate.serve._schema.statuses import ServeStatus
+from skate.serve.context import _get_replica, get_replica_context
+from skate.serve.deployment import Application, Deployment
+from skate.serve.exceptions import RayServeException
+from skate.serve.handle import DeploymentHandle, _note_held
+
+__all__ = [
+    "RunTarget",
+    "address",
+    "delete",
+    "deployment",
+    "get_app_handle",
+    "get_deployment_handle",
+    "get_replica_context",
+    "ingress",
+    "run",
+    "run_many",
+    "shutdown",
+    "shutdown_async",
+    "start",
+    "status",
+]
+
+logger = logging.getLogger("skate.serve")
+
+_UNSET: Any = DEFAULT.VALUE
+
+
+def deployment(
+    _func_or_class: Callable[..., Any] | None = None,
+    name: str | DEFAULT = _UNSET,
+    version: str | DEFAULT = _UNSET,
+    num_replicas: int | str | DEFAULT | None = _UNSET,
+    ray_actor_options: dict[str, Any] | DEFAULT = _UNSET,
+    placement_group_bundles: list[dict[str, float]] | DEFAULT = _UNSET,
+    placement_group_strategy: str | DEFAULT = _UNSET,
+    placement_group_bundle_label_selector: list[dict[str, str]] | DEFAULT = _UNSET,
+    max_replicas_per_node: int | DEFAULT = _UNSET,
+    user_config: Any | DEFAULT | None = _UNSET,
+    max_ongoing_requests: int | DEFAULT = _UNSET,
+    max_queued_requests: int | DEFAULT = _UNSET,
+    backpressure_config: Any | DEFAULT | None = _UNSET,
+    autoscaling_config: Any | DEFAULT | None = _UNSET,
+    graceful_shutdown_wait_loop_s: float | DEFAULT = _UNSET,
+    graceful_shutdown_timeout_s: float | DEFAULT = _UNSET,
+    health_check_period_s: float | DEFAULT = _UNSET,
+    health_check_timeout_s: float | DEFAULT = _UNSET,
+    logging_config: Any | DEFAULT | None = _UNSET,
+    request_router_config: Any | DEFAULT | None = _UNSET,
+    max_constructor_retry_count: int | DEFAULT = _UNSET,
+    gang_scheduling_config: Any | DEFAULT | None = _UNSET,
+    deployment_actors: list[Any] | DEFAULT | None = _UNSET,
+    rolling_update_percentage: float | DEFAULT = _UNSET,
+    max_surge_percent: int | DEFAULT = _UNSET,
+) -> Any:
+    """Make a deployment of a class or a function: what it takes to serve it with several replicas.
+
+    Args:
+        name: What it is called within its application; the name of the class or function if left out.
+        version: Replicas are kept when it is deployed again under the same version, and replaced otherwise.
+        num_replicas: How many copies run; "auto" lets the number follow the load.
+        ray_actor_options: Resources and surroundings of each replica: `num_cpus`, `num_gpus`, `runtime_env`, …
+        placement_group_bundles: Resources of each replica as a group, for replicas that start actors themselves.
+        placement_group_strategy: How the group is placed.
+        placement_group_bundle_label_selector: Labels that nodes of the bundles must have.
+        max_replicas_per_node: How many replicas one node may have.
+        user_config: What `reconfigure` is called with, at the start and whenever it changes; changing it starts no new
+            replicas.
+        max_ongoing_requests: How many requests a replica works on at a time; others wait at their callers.
+        max_queued_requests: How many may wait at each caller; more are turned away. -1 for no limit.
+        backpressure_config: What clients hear that are turned away.
+        autoscaling_config: How the number of replicas follows the load.
+        graceful_shutdown_wait_loop_s: Has no effect: a replica stops as soon as its requests are answered.
+        graceful_shutdown_timeout_s: How long a replica that is stopped may take for the requests it has.
+        health_check_period_s: How often `check_health` is called.
+        health_check_timeout_s: How long it may take.
+        logging_config: How replicas log.
+        request_router_config: How callers choose replicas.
+        max_constructor_retry_count: How often starting is tried before the deployment counts as failed.
+        gang_scheduling_config: Replicas that start and stop together.
+        deployment_actors: Actors that all replicas share.
+        rolling_update_percentage: The part of the replicas that is replaced at a time.
+        max_surge_percent: Has no effect: there are more replicas during an update as far as there are resources.
+
+    Returns:
+        A `Deployment`, or a decorator that makes one.
+
+    Example:
+        >>> from skate import serve
+        >>> @serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0.1})
+        ... class Doubler:
+        ...     def __call__(self, number: int) -> int:
+        ...         return 2 * number
+        >>> serve.run(Doubler.bind()).remote(21).result()
+        42
+        >>> serve.shutdown()
+    """
+    options = {key: value for key, value in locals().items() if key not in ("_func_or_class", "name")}
+
+    def decorate(target: Callable[..., Any]) -> Deployment[Any]:
+        if not callable(target):
+            raise TypeError(f"@serve.deployment must be used on a class or a function, not on {target!r}.")
+        called = name if isinstance(name, str) else getattr(target, "__name__", type(target).__name__)
+        check_code(target, called)
+        return Deployment(target, DeploymentOptions(name=called).merged(options, "@serve.deployment"))
+
+    return decorate(_func_or_class) if callable(_func_or_class) else decorate
+
+
+def ingress(app: Any = None) -> Callable[[type], type]:
+    """Let an ASGI application answer the HTTP requests of a deployment's class.
+
+    With FastAPI, routes may be methods of the class: `self` is the replica's instance.
+
+    Args:
+        app: A FastAPI, Starlette or other ASGI application, a router of FastAPI, or a function without parameters that
+            makes an application where the replica runs.
+
+    Example:
+        >>> from fastapi import FastAPI
+        >>> from skate import serve
+        >>> app = FastAPI()
+        >>> @serve.deployment
+        ... @serve.ingress(app)
+        ... class Greeter:
+        ...     @app.get("/greet")
+        ...     def greet(self, name: str) -> str:
+        ...         return f"Hello, {name}!"
+    """
+
+    def decorate(cls: type) -> type:
+        return make_ingress(cls, app)
+
+    return decorate
+
+
+def start(
+    proxy_location: Any = None,
+    http_options: Any = None,
+    grpc_options: Any = None,
+    logging_config: Any = None,
+    tracing_config: Any = None,
+    controller_options: Any = None,
+    **kwargs: Any,
+) -> None:
+    """Start Serve, if it does not run yet; `serve.run` does it by itself with these options left out.
+
+    Args:
+        proxy_location: Where requests are taken from outside: `ProxyLocation.Disabled` for nowhere.
+        http_options: `HTTPOptions`, or a dict of them: `{"host": "0.0.0.0", "port": 8080}`.
+        grpc_options: `gRPCOptions`, or a dict of them.
+        logging_config: How Serve logs.
+        tracing_config: Where spans of OpenTelemetry are sent.
+        controller_options: `ControllerOptions`, or a dict of them: `{"runtime_env": {"env_vars": {…}}}`.
+    """
+    connect_or_start(
+        proxy_location,
+        http_options,
+        grpc_options,
+        logging_config=logging_config,
+        tracing_config=tracing_config,
+        controller_options=controller_options,
+        **kwargs,
+    )
+
+
+@dataclass(frozen=True)
+class RunTarget:
+    """One application of `run_many`, with the arguments that `run` takes for it."""
+
+    target: Application
+    name: str = DEFAULT_APP_NAME
+    route_prefix: str | None = "/"
+    logging_config: Any = None
+    external_scaler_enabled: bool = False
+
+
+def run(
+    target: Application,
+    blocking: bool = False,
+    name: str = DEFAULT_APP_NAME,
+    route_prefix: str | None = "/",
+    logging_config: Any = None,
+    _local_testing_mode: bool = False,
+    external_scaler_enabled: bool = False,
+    controller_options: Any = None,
+    host: str | None = None,
+    port: int | None = None,
+) -> DeploymentHandle[Any]:
+    """Deploy an application, wait until it runs, and return a handle to its ingress deployment.
+
+    An application of the same name is replaced: the old version serves until the new one does.
+
+    Args:
+        target: What `bind` returned.
+        blocking: Whether to wait until Ctrl-C afterwards.
+        name: What the application is called.
+        route_prefix: Where it is reached over HTTP; None for nowhere.
+        logging_config: How it logs.
+        external_scaler_enabled: Whether replicas may be scaled from outside.
+        controller_options: `ControllerOptions`, or a dict of them: `{"runtime_env": {"env_vars": {…}}}`.
+        host: Where to listen, if Serve does not run yet: for scripts of the time when this was an argument here.
+        port: As `host`.
+
+    Raises:
+        RuntimeError: If it could not be deployed; says why. A version that was running before goes on.
+    """
+    wanted = RunTarget(target, name, route_prefix, logging_config, external_scaler_enabled)
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    (handle,) = _deploy(
+        [wanted],
+        http_options=given or None,
+        controller_options=controller_options,
+        local=_local_testing_mode,
+    )
+    if blocking:
+        _block()
+    return handle
+
+
+def run_many(
+    targets: Sequence[RunTarget],
+    blocking: bool = False,
+    wait_for_ingress_deployment_creation: bool = True,
+    wait_for_applications_running: bool = True,
+    _local_testing_mode: bool = False,
+    controller_options: Any = None,
+) -> list[DeploymentHandle[Any]]:
+    """Deploy several applications at once, and return a handle to each.
+
+    Args:
+        targets: The applications.
+        blocking: Whether to wait until Ctrl-C afterwards.
+        wait_for_ingress_deployment_creation: Has no effect: handles can be used at once.
+        wait_for_applications_running: Whether to wait until all of them run.
+        controller_options: `ControllerOptions`, or a dict of them: `{"runtime_env": {"env_vars": {…}}}`.
+    """
+    handles = _deploy(
+        targets,
+        wait=wait_for_applications_running,
+        controller_options=controller_options,
+        local=_local_testing_mode,
+    )
+    if blocking:
+        _block()
+    return handles
+
+
+def _run(
+    target: Application,
+    *,
+    _blocking: bool = True,
+    name: str = DEFAULT_APP_NAME,
+    route_prefix: str | None = "/",
+    logging_config: Any = None,
+    _local_testing_mode: bool = False,
+    external_scaler_enabled: bool = False,
+) -> DeploymentHandle[Any]:
+    """Do what `run` does; with `_blocking=False`, return before the application runs."""
+    wanted = RunTarget(target, name, route_prefix, logging_config, external_scaler_enabled)
+    return _deploy([wanted], wait=_blocking, local=_local_testing_mode)[0]
+
+
+def _run_many(
+    targets: Sequence[RunTarget],
+    *,
+    wait_for_ingress_deployment_creation: bool = True,
+    wait_for_applications_running: bool = True,
+    _local_testing_mode: bool = False,
+) -> list[DeploymentHandle[Any]]:
+    """Do what `run_many` does."""
+    return _deploy(targets, wait=wait_for_applications_running, local=_local_testing_mode)
+
+
+def _deploy(
+    targets: Sequence[RunTarget],
+    *,
+    wait: bool = True,
+    http_options: Any = None,
+    controller_options: Any = None,
+    local: bool = False,
+) -> list[DeploymentHandle[Any]]:
+    if not targets:
+        raise ValueError("No applications provided.")
+    for each in targets:
+        if not isinstance(each.target, Application):
+            raise TypeError(_not_an_application(each.target))
+    specs = [
+        build(
+            each.target,
+            each.name,
+            each.route_prefix,
+            logging_config=each.logging_config,
+            external_scaler_enabled=each.external_scaler_enabled,
+        )
+        for each in targets
+    ]
+    if local and not skate.is_initialized():
+        skate.init("inline")
+    client = connect_or_start(None, http_options, None, controller_options=controller_options)
+    for spec in specs:
+        prepare(DeploymentID(spec.ingress, spec.name))
+    client.deploy(specs, wait=wait)
+    return [DeploymentHandle(spec.ingress, spec.name) for spec in specs]
+
+
+def _not_an_application(target: Any) -> str:
+    if isinstance(target, Deployment):
+        return f"`serve.run` expects an `Application` returned by `Deployment.bind()`: call {target.name}.bind() first."
+    return f"`serve.run` expects an `Application` returned by `Deployment.bind()`, not {target!r}."
+
+
+def _block() -> None:
+    try:
+        while True:
+            time.sleep(3600)
+    except KeyboardInterrupt:
+        logger.warning("Got KeyboardInterrupt, shutting down...")
+        shutdown()
+
+
+def delete(name: str, _blocking: bool = True) -> None:
+    """Stop an application, and all its deployments.
+
+    Args:
+        name: Which one; one that does not exist is ignored.
+    """
+    _need().delete([name], wait=_blocking)
+
+
+def status() -> ServeStatus:
+    """Return how the applications and their deployments fare."""
+    client = connect()
+    return ServeStatus() if client is None else client.status()
+
+
+def shutdown() -> None:
+    """Stop every application and Serve itself; nothing happens if it does not run."""
+    client = connect()
+    if client is not None:
+        client.shutdown()
+    forget()
+
+
+async def shutdown_async() -> None:
+    """Do what `shutdown` does, without blocking the event loop."""
+    await asyncio.get_running_loop().run_in_executor(None, shutdown)
+
+
+def address() -> tuple[str, int]:
+    """Return host and port that HTTP is served on: what to connect to when the port was left to choose.
+
+    Raises:
+        RayServeException: If Serve does not run, or not over HTTP.
+    """
+    found = _need().http_address()
+    if found is None:
+        raise RayServeException(
+            "Serve was started with ProxyLocation.Disabled: there is no HTTP to connect to."
+        )
+    return found
+
+
+def get_app_handle(name: str) -> DeploymentHandle[Any]:
+    """Return a handle to the ingress deployment of an application.
+
+    Raises:
+        RayServeException: If there is no such application.
+    """
+    found = _need().ingress_of(name)
+    if found is None:
+        raise RayServeException(f"Application '{name}' does not exist.")
+    _note_held(DeploymentID(found, name))
+    return DeploymentHandle(found, name)
+
+
+def get_deployment_handle(
+    deployment_name: str,
+    app_name: str | None = None,
+    _check_exists: bool = True,
+    _record_telemetry: bool = True,
+) -> DeploymentHandle[Any]:
+    """Return a handle to a deployment.
+
+    Args:
+        deployment_name: The name of the deployment.
+        app_name: The application; the one that the code runs in if left out, or "default".
+
+    Raises:
+        RayServeException: If there is no such deployment.
+    """
+    client = _need()
+    if app_name is None:
+        here = _get_replica()
+        if here is None:
+            raise RayServeException(
+                "Please specify an application name when getting a deployment handle outside of a Serve application."
+            )
+        app_name = here.app_name
+    if _check_exists and deployment_name not in (client.deployments_of(app_name) or ()):
+        raise RayServeException(f"Deployment(name='{deployment_name}', app='{app_name}') does not exist.")
+    _note_held(DeploymentID(deployment_name, app_name))
+    return DeploymentHandle(deployment_name, app_name)
+
+
+def _need() -> Client:
+    client = connect()
+    if client is None:
+        raise RayServeException("There is no Serve instance running: call serve.run or serve.start first.")
+    return client

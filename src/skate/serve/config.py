@@ -1,0 +1,36 @@
+"""How deployments scale, and how requests are taken: the models behind `@serve.deployment` and `serve.start`."""
+
+from __future__ import annotations
+
+from skate.serve._autoscaling.context import AutoscalingContext
+from skate.serve._config.autoscaling import AutoscalingConfig, AutoscalingPolicy
+from skate.serve._config.choices import (
+    AggregationFunction,
+    GangPlacementStrategy,
+    GangRuntimeFailurePolicy,
+    ProxyLocation,
+)
+from skate.serve._config.edge import ControllerOptions, HTTPOptions, gRPCOptions
+from skate.serve._config.parts import (
+    BackpressureConfig,
+    DeploymentActorConfig,
+    GangSchedulingConfig,
+    RequestRouterConfig,
+)
+
+__all__ = [
+    "AggregationFunction",
+    "AutoscalingConfig",
+    "AutoscalingContext",
+    "AutoscalingPolicy",
+    "BackpressureConfig",
+    "ControllerOptions",
+    "DeploymentActorConfig",
+    "GangPlacementStrategy",
+    "GangRuntimeFailurePolicy",
+    "GangSchedulingConfig",
+    "HTTPOptions",
+    "ProxyLocation",
+    "RequestRouterConfig",
+    "gRPCOptions",
+]

@@ -1,0 +1,237 @@
+"""One place that knows how much room all replicas have, for callers in many processes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+import skate
+from skate.serve._router.router import DeploymentNews
+from skate.serve._router.runtime import current_runtime
+from skate.serve.context import get_deployment_actor_context
+
+__all__ = ["CapacityQueue", "CapacityQueueStats", "ReplicaCapacityInfo"]
+
+
+@dataclass
+class ReplicaCapacityInfo:
+    """What a queue knows of a replica.
+
+    Args:
+        replica_id: The replica.
+        max_capacity: How many requests it takes at a time.
+        in_flight: How many tokens for it have been given out.
+    """
+
+    replica_id: str
+    max_capacity: int
+    in_flight: int = 0
+
+
+@dataclass
+class CapacityQueueStats:
+    """How a queue stands.
+
+    Args:
+        queue_size: Tokens that can be had now.
+        num_waiters: Callers that wait for one.
+        num_replicas: Replicas that are known.
+        total_capacity: Tokens that there are.
+        total_in_flight: Tokens that have been given out.
+        total_acquires: How often one was asked for.
+        total_releases: How often one was given back.
+        total_timeouts: How often nobody got one in time.
+        max_waiters_seen: The most callers that have waited at a time.
+    """
+
+    queue_size: int
+    num_waiters: int
+    num_replicas: int
+    total_capacity: int
+    total_in_flight: int
+    total_acquires: int
+    total_releases: int
+    total_timeouts: int
+    max_waiters_seen: int
+
+
+@skate.remote
+class CapacityQueue:
+    """Gives out tokens, each of which stands for room at a replica. Meant as a deployment actor.
+
+    Use it with `CapacityQueueRouter`. It follows the deployment's replicas by itself.
+
+    Args:
+        acquire_timeout_s: How long a caller waits for a token.
+        token_ttl_s: After how long a token that was not given back counts as lost; None for never.
+    """
+
+    def __init__(
+        self, acquire_timeout_s: float, token_ttl_s: float | None, _enable_long_poll: bool = True
+    ) -> None:
+        self._acquire_timeout_s = acquire_timeout_s
+        self._token_ttl_s = token_ttl_s
+        self._replicas: dict[str, ReplicaCapacityInfo] = {}
+        self._waiters: deque[asyncio.Future[str]] = deque()
+        self._given_out: deque[tuple[float, str]] = deque()  # when, and for which replica; oldest first
+        self._reaping: asyncio.TimerHandle | None = None
+        self._total_acquires = self._total_releases = self._total_timeouts = 0
+        self._total_ttl_reclaims = self._max_waiters_seen = 0
+        self._told: dict[str, int] | None = None  # what the controller said last, until it is taken over
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if _enable_long_poll:
+            self._listen()
+
+    def _listen(self) -> None:
+        key = get_deployment_actor_context().deployment_id.key
+        runtime = current_runtime()
+        runtime.serve_loop.call(runtime.listen, f"deployment:{key}", self._hear)
+
+    def _hear(self, data: bytes) -> None:
+        # On the loop of Serve, which is not that of the actor.
+        news = msgspec.msgpack.decode(data, type=DeploymentNews)
+        self._told = {info.id: info.capacity for info in news.replicas}
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._catch_up)
+
+    def _catch_up(self) -> None:
+        told, self._told = self._told, None
+        if told is not None:
+            self._follow(told)
+
+    def _update_deployment_targets(self, deployment_target_info: Any) -> None:
+        self._follow(
+            {
+                each.replica_id.unique_id: each.max_ongoing_requests
+                for each in deployment_target_info.running_replicas
+            }
+        )
+
+    def _follow(self, replicas: dict[str, int]) -> None:
+        for id in set(self._replicas) - set(replicas):
+            self.unregister_replica(id)
+        for id, capacity in replicas.items():
+            self.register_replica(id, capacity)
+
+    def register_replica(self, replica_id: str, capacity: int) -> None:
+        """Take note of a replica; one that is known stays as it is."""
+        if replica_id not in self._replicas:
+            self._replicas[replica_id] = ReplicaCapacityInfo(replica_id, capacity)
+            self._serve_waiters()
+
+    def unregister_replica(self, replica_id: str) -> None:
+        """Forget a replica, and the tokens for it."""
+        self._replicas.pop(replica_id, None)
+        self._given_out = deque(each for each in self._given_out if each[1] != replica_id)
+
+    async def acquire(self, timeout_s: float | None = None) -> str | None:
+        """Return the replica with the most room, and take a token for it; None if there is none in time."""
+        self._loop = asyncio.get_running_loop()
+        self._catch_up()
+        self._total_acquires += 1
+        found = None if self._waiters else self._take()
+        if found is not None:
+            return found
+        waiter: asyncio.Future[str] = self._loop.create_future()
+        self._waiters.append(waiter)
+        self._max_waiters_seen = max(self._max_waiters_seen, len(self._waiters))
+        try:
+            async with asyncio.timeout(self._acquire_timeout_s if timeout_s is None else timeout_s):
+                return await waiter
+        except TimeoutError:
+            self._total_timeouts += 1
+            return None
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.release(waiter.result())  # it came when nobody wanted it any more
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def release(self, replica_id: str) -> None:
+        """Give a token back; those for replicas that are gone, or that were lost, change nothing."""
+        self._total_releases += 1
+        known = next((each for each in self._given_out if each[1] == replica_id), None)
+        if known is not None:
+            self._given_out.remove(known)
+        self._give_back(replica_id)
+
+    def get_stats(self) -> CapacityQueueStats:
+        """Return how the queue stands."""
+        self._catch_up()
+        return CapacityQueueStats(
+            queue_size=self.get_queue_length(),
+            num_waiters=len(self._waiters),
+            num_replicas=len(self._replicas),
+            total_capacity=sum(each.max_capacity for each in self._replicas.values()),
+            total_in_flight=sum(each.in_flight for each in self._replicas.values()),
+            total_acquires=self._total_acquires,
+            total_releases=self._total_releases,
+            total_timeouts=self._total_timeouts,
+            max_waiters_seen=self._max_waiters_seen,
+        )
+
+    def get_queue_length(self) -> int:
+        """Return how many tokens can be had now."""
+        return sum(max(0, each.max_capacity - each.in_flight) for each in self._replicas.values())
+
+    def get_num_waiters(self) -> int:
+        """Return how many callers wait."""
+        return len(self._waiters)
+
+    def get_registered_replicas(self) -> list[str]:
+        """Return the replicas that are known."""
+        self._catch_up()
+        return list(self._replicas)
+
+    def get_replica_in_flight(self) -> dict[str, tuple[int, int]]:
+        """Return, for each replica, how many tokens have been given out, and how many there are."""
+        return {id: (each.in_flight, each.max_capacity) for id, each in self._replicas.items()}
+
+    def _take(self) -> str | None:
+        free = [each for each in self._replicas.values() if each.in_flight < each.max_capacity]
+        if not free:
+            return None
+        chosen = min(free, key=lambda each: each.in_flight)
+        chosen.in_flight += 1
+        self._given_out.append((time.monotonic(), chosen.replica_id))
+        if self._token_ttl_s is not None and self._reaping is None:
+            self._reaping = asyncio.get_running_loop().call_later(self._token_ttl_s, self._reap)
+        return chosen.replica_id
+
+    def _give_back(self, replica_id: str) -> None:
+        replica = self._replicas.get(replica_id)
+        if replica is not None and replica.in_flight > 0:
+            replica.in_flight -= 1
+            self._serve_waiters()
+
+    def _serve_waiters(self) -> None:
+        while self._waiters:
+            if self._waiters[0].done():
+                self._waiters.popleft()
+                continue
+            found = self._take()
+            if found is None:
+                return
+            self._waiters.popleft().set_result(found)
+
+    def _reap(self) -> None:
+        """Take back tokens that are too old, and come again when the next one will be."""
+        assert self._token_ttl_s is not None
+        self._reaping = None
+        oldest_good = time.monotonic() - self._token_ttl_s
+        lost = []
+        while self._given_out and self._given_out[0][0] <= oldest_good:
+            lost.append(self._given_out.popleft()[1])
+        self._total_ttl_reclaims += len(lost)
+        for replica_id in lost:
+            self._give_back(replica_id)
+        if self._given_out and self._reaping is None:
+            due = self._given_out[0][0] - oldest_good
+            self._reaping = asyncio.get_running_loop().call_later(due, self._reap)

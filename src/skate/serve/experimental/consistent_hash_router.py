@@ -1,0 +1,119 @@
+"""Sessions that stay at their replica."""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from skate.serve._ids import ReplicaID
+from skate.serve._routing.base import RequestRouter
+from skate.serve._routing.replicas import RunningReplica
+from skate.serve._routing.requests import PendingRequest
+
+__all__ = ["ConsistentHashRouter"]
+
+DEFAULT_NUM_VIRTUAL_NODES = 100
+DEFAULT_NUM_FALLBACK_REPLICAS = 2
+
+
+class ConsistentHashRouter(RequestRouter):
+    """Sends all requests of a session to one replica, which is the same for every caller.
+
+    A session is what `handle.options(session_id=…)` or the header `x-session-id` says. Replicas have many places each
+    on a ring of hashes; a session belongs to the one that comes next. So when replicas come or go, only the sessions
+    next to them move. Requests without a session are spread over all replicas.
+
+    `request_router_kwargs` may have `num_virtual_nodes`, the places of each replica (100), and
+    `num_fallback_replicas`: how many further replicas may take a request when the first has no room (2; with 0 it
+    waits).
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Make a router; Serve does it.
+
+        Args:
+            *args: For `RequestRouter`.
+            **kwargs: For `RequestRouter`.
+        """
+        super().__init__(*args, **kwargs)
+        self._num_virtual_nodes = DEFAULT_NUM_VIRTUAL_NODES
+        self._num_fallback_replicas = DEFAULT_NUM_FALLBACK_REPLICAS
+        self._places: list[int] = []
+        self._owners: list[ReplicaID] = []
+        self._on_ring: frozenset[ReplicaID] = frozenset()
+
+    def initialize_state(self, **kwargs: Any) -> None:
+        """Take on `num_virtual_nodes` and `num_fallback_replicas`.
+
+        Raises:
+            ValueError: One of them is no whole number, or too small.
+        """
+        self._num_virtual_nodes = _whole(
+            "num_virtual_nodes", kwargs.get("num_virtual_nodes", DEFAULT_NUM_VIRTUAL_NODES), 1
+        )
+        self._num_fallback_replicas = _whole(
+            "num_fallback_replicas", kwargs.get("num_fallback_replicas", DEFAULT_NUM_FALLBACK_REPLICAS), 0
+        )
+        self._on_ring = frozenset()
+        self._renew_ring()
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Hear which replicas there are, and lay out the ring anew if they are others."""
+        super().update_replicas(replicas)
+        self._renew_ring()
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """Hear that a replica is gone: its sessions move on."""
+        super().on_replica_actor_died(replica_id)
+        self._renew_ring()
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> Sequence[Sequence[RunningReplica]]:
+        """Return the replica of the session, and those that may stand in for it."""
+        if pending_request is None:
+            return [candidate_replicas]
+        metadata = pending_request.metadata
+        reachable = {each.replica_id: each for each in candidate_replicas}
+        ranked = self._lookup_ranked_replicas(metadata.session_id or metadata.internal_request_id)
+        return [[reachable[id]] for id in ranked if id in reachable]
+
+    def _renew_ring(self) -> None:
+        ids = frozenset(self._replicas)
+        if ids == self._on_ring:
+            return
+        self._on_ring = ids
+        ring = sorted(
+            (_hash_bytes(f"{id.unique_id}:{number}".encode()), id)
+            for id in ids
+            for number in range(self._num_virtual_nodes)
+        )
+        self._places = [place for place, _ in ring]
+        self._owners = [owner for _, owner in ring]
+
+    def _lookup_ranked_replicas(self, routing_key: str) -> list[ReplicaID]:
+        """Return the owner of a key and those after it on the ring, each once."""
+        wanted = min(1 + self._num_fallback_replicas, len(self._on_ring))
+        found: list[ReplicaID] = []
+        at = bisect.bisect_left(self._places, _hash_bytes(routing_key.encode()))
+        while len(found) < wanted:
+            owner = self._owners[at % len(self._owners)]
+            if owner not in found:
+                found.append(owner)
+            at += 1
+        return found
+
+
+def _hash_bytes(data: bytes) -> int:
+    """Return a number of 64 bits that is the same in every process."""
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
+
+
+def _whole(name: str, value: Any, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ValueError(
+            f"{name} of ConsistentHashRouter must be a whole number of at least {low}, got {value!r}."
+        )
+    return value

@@ -1,0 +1,209 @@
+"""Calling a deployment from Python: handles, and the responses they give."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from skate.serve._config.defaults import DEFAULT
+from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID, ReplicaID, new_request_id
+from skate.serve._responses import (
+    DeploymentBroadcastResponse,
+    DeploymentResponse,
+    DeploymentResponseGenerator,
+)
+from skate.serve._router.runtime import current_runtime
+from skate.serve._wire.frames import Context
+from skate.serve.context import _get_replica, _get_request
+
+__all__ = [
+    "DeploymentBroadcastResponse",
+    "DeploymentHandle",
+    "DeploymentResponse",
+    "DeploymentResponseGenerator",
+]
+
+T = TypeVar("T")
+
+
+class _Options(msgspec.Struct, frozen=True):
+    """What `handle.options()` sets."""
+
+    method_name: str = "__call__"
+    multiplexed_model_id: str = ""
+    session_id: str = ""
+    stream: bool = False
+
+
+class DeploymentHandle(Generic[T]):
+    """Calls a deployment: `handle.remote(...)`, or `handle.method.remote(...)`.
+
+    Handles come from `serve.run`, `serve.get_app_handle`, `serve.get_deployment_handle`, or from `bind`, inside of the
+    deployment that was given another one. They can be pickled.
+
+    Example:
+        >>> from skate import serve
+        >>> @serve.deployment
+        ... class Greeter:
+        ...     def greet(self, name: str) -> str:
+        ...         return f"Hello, {name}!"
+        >>> handle = serve.run(Greeter.bind())
+        >>> handle.greet.remote("you").result()
+        'Hello, you!'
+        >>> serve.shutdown()
+    """
+
+    def __init__(
+        self, deployment_name: str, app_name: str = DEFAULT_APP_NAME, *, _options: _Options | None = None
+    ) -> None:
+        self.deployment_id = DeploymentID(deployment_name, app_name)
+        self._handle_options = _options or _Options()
+        self._methods: dict[str, DeploymentHandle[Any]] = {}
+
+    @property
+    def deployment_name(self) -> str:
+        """The name of the deployment."""
+        return self.deployment_id.name
+
+    @property
+    def app_name(self) -> str:
+        """The application that the deployment is part of."""
+        return self.deployment_id.app_name
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether the handle has been used, or prepared, in this process."""
+        from skate.serve._router import runtime
+
+        return runtime.is_known(self.deployment_id)
+
+    def running_replicas_populated(self) -> bool:
+        """Tell whether a replica is known to send requests to."""
+        return current_runtime().has_replicas(self.deployment_id)
+
+    def options(
+        self,
+        *,
+        method_name: str | DEFAULT = DEFAULT.VALUE,
+        multiplexed_model_id: str | DEFAULT = DEFAULT.VALUE,
+        session_id: str | DEFAULT = DEFAULT.VALUE,
+        stream: bool | DEFAULT = DEFAULT.VALUE,
+        _prefer_local_routing: bool | DEFAULT = DEFAULT.VALUE,
+        _by_reference: bool | DEFAULT = DEFAULT.VALUE,
+        request_serialization: str | DEFAULT = DEFAULT.VALUE,
+        response_serialization: str | DEFAULT = DEFAULT.VALUE,
+    ) -> DeploymentHandle[T]:
+        """Return a handle that calls in another way.
+
+        Args:
+            method_name: The method to call instead of `__call__`.
+            multiplexed_model_id: The model that the request wants; it goes to a replica that has it loaded.
+            session_id: What the request belongs to, for routers that keep a session at one replica.
+            stream: Whether the method is a generator, whose values are wanted one after the other.
+            request_serialization: Has no effect: values are always pickled.
+            response_serialization: Has no effect: values are always pickled.
+        """
+        given = {
+            "method_name": method_name,
+            "multiplexed_model_id": multiplexed_model_id,
+            "session_id": session_id,
+            "stream": stream,
+        }
+        changed = {name: value for name, value in given.items() if value is not DEFAULT.VALUE}
+        options = msgspec.structs.replace(self._handle_options, **changed)
+        return DeploymentHandle(self.deployment_name, self.app_name, _options=options)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the deployment, and return a response at once.
+
+        Returns:
+            A `DeploymentResponse`, or a `DeploymentResponseGenerator` with `options(stream=True)`.
+        """
+        options = self._handle_options
+        kind = DeploymentResponseGenerator if options.stream else DeploymentResponse
+        context = _context_of(self.deployment_id, options)
+        return kind(current_runtime(), self.deployment_id, context, options.method_name, (args, kwargs))
+
+    def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
+        """Call a method of every replica that runs now, however busy it is, and return their answers.
+
+        Meant for what all replicas have to hear, now and then: to empty a cache, to read a setting again.
+
+        Args:
+            method_name: The method to call.
+            *args: What to call it with.
+            **kwargs: What to call it with, by name.
+        """
+        context = _context_of(self.deployment_id, self._handle_options)
+        return DeploymentBroadcastResponse(
+            current_runtime(), self.deployment_id, context, method_name, (args, kwargs)
+        )
+
+    def shutdown(self) -> None:
+        """Do nothing but for Ray's sake: handles of a process share their connections, which end with the session."""
+
+    async def shutdown_async(self) -> None:
+        """Do the same as `shutdown`."""
+
+    def __getattr__(self, name: str) -> DeploymentHandle[Any]:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(
+                name
+            )  # pickle, copy and others ask for much that is no method of a deployment
+        method = self._methods.get(name)
+        if method is None:
+            method = self._methods[name] = self.options(method_name=name)
+        return method
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.deployment_name, self.app_name, msgspec.structs.astuple(self._handle_options))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, DeploymentHandle)
+            and self.deployment_id == other.deployment_id
+            and self._handle_options == other._handle_options
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.deployment_id, self._handle_options.method_name))
+
+    def __repr__(self) -> str:
+        return f"DeploymentHandle(deployment='{self.deployment_name}', app='{self.app_name}')"
+
+
+_held: dict[ReplicaID, set[DeploymentID]] = {}
+
+
+def _note_held(id: DeploymentID) -> None:
+    """Note that the replica that runs here was given a handle, or has asked for one."""
+    replica = _get_replica()
+    if replica is not None:
+        _held.setdefault(replica.replica_id, set()).add(id)
+
+
+def _held_by(replica: ReplicaID) -> list[DeploymentID]:
+    """Return the deployments that a replica in this process has handles to."""
+    return sorted(_held.get(replica, ()))
+
+
+def _rebuild(name: str, app: str, options: tuple[Any, ...]) -> DeploymentHandle[Any]:
+    _note_held(DeploymentID(name, app))
+    return DeploymentHandle(name, app, _options=_Options(*options))
+
+
+def _context_of(id: DeploymentID, options: _Options) -> Context:
+    """Return what follows the request: its own, and what it inherits from the request that makes it."""
+    parent = _get_request()
+    if parent is None:
+        return Context(new_request_id(), id.app_name, "", options.multiplexed_model_id, options.session_id)
+    return Context(
+        parent.request_id or new_request_id(),
+        id.app_name,
+        parent.route,
+        options.multiplexed_model_id,
+        options.session_id or parent.session_id,
+        parent.retry,
+        parent.trace,
+    )

@@ -1,0 +1,25 @@
+"""The command line of Serve under Ray's name for it; the `serve` command of Ray imports it from here.
+
+`skate serve` is the same. Where `import ray` means Skate, an installed `serve` command does, too.
+"""
+
+from __future__ import annotations
+
+from skate.cli.serve.commands import build, config, deploy, shutdown, start, status
+from skate.cli.serve.commands import serve as cli
+from skate.cli.serve.files import pairs as convert_args_to_dict
+from skate.cli.serve.files import without_colours as remove_ansi_escape_sequences
+from skate.cli.serve.run import run
+
+__all__ = [
+    "build",
+    "cli",
+    "config",
+    "convert_args_to_dict",
+    "deploy",
+    "remove_ansi_escape_sequences",
+    "run",
+    "shutdown",
+    "start",
+    "status",
+]

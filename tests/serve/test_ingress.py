@@ -1,0 +1,155 @@
+"""FastAPI, Starlette and websockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocket, WebSocketDisconnect
+from pydantic import BaseModel
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from websockets.asyncio.client import connect
+
+from skate import serve
+from tests.serve.conftest import light
+from tests.serve.test_http import fetch
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+class Item(BaseModel):
+    name: str
+    price: float = 1.0
+
+
+def shop() -> Any:
+    app = FastAPI()
+    router = APIRouter(prefix="/admin")
+
+    def limit(most: int = 10) -> int:
+        return most
+
+    @light
+    @serve.ingress(app)
+    class Shop:
+        def __init__(self, stock: int) -> None:
+            self.stock = stock
+
+        @app.get("/stock")
+        def get_stock(self, least: int = 0) -> dict[str, int]:
+            return {"stock": max(self.stock, least)}
+
+        @app.post("/items", status_code=201)
+        async def add(self, item: Item, most: int = Depends(limit)) -> Item:
+            if item.price > most:
+                raise HTTPException(422, "too dear")
+            self.stock += 1
+            return item
+
+        @app.websocket("/chat")
+        async def chat(self, socket: WebSocket) -> None:
+            await socket.accept()
+            try:
+                while True:
+                    text = await socket.receive_text()
+                    await socket.send_text(f"{text} ({self.stock})")
+            except WebSocketDisconnect:
+                self.stock = -1
+
+        def plain(self) -> int:
+            return self.stock
+
+    app.include_router(router)
+    return Shop
+
+
+def test_routes_may_be_methods(run: Callable[..., Any], url: str) -> None:
+    handle = run(shop().bind(3))
+    assert fetch(url, "/stock").json() == {"stock": 3}
+    assert fetch(url, "/stock?least=5").json() == {"stock": 5}
+    answer = fetch(url, "/items", "POST", '{"name": "tea"}', {"content-type": "application/json"})
+    assert (answer.status, answer.json()) == (201, {"name": "tea", "price": 1.0})
+    assert fetch(url, "/stock").json() == {"stock": 4}
+    assert handle.plain.remote().result() == 4
+
+
+def test_what_fastapi_refuses_is_refused(run: Callable[..., Any], url: str) -> None:
+    run(shop().bind(0))
+    assert fetch(url, "/stock?least=x").status == 422
+    assert fetch(url, "/nowhere").status == 404
+    dear = fetch(url, "/items", "POST", '{"name": "tea", "price": 50}', {"content-type": "application/json"})
+    assert dear.json() == {"detail": "too dear"}
+
+
+def test_documentation_is_found_below_the_prefix(run: Callable[..., Any], url: str) -> None:
+    run(shop().bind(0), route_prefix="/shop")
+    assert fetch(url, "/shop/stock").json() == {"stock": 0}
+    schema = fetch(url, "/shop/openapi.json").json()
+    assert set(schema["paths"]) == {"/stock", "/items"}
+    assert "/shop/openapi.json" in fetch(url, "/shop/docs").text
+
+
+def test_a_websocket_holds_a_conversation(run: Callable[..., Any], url: str) -> None:
+    handle = run(shop().bind(7))
+
+    async def talk() -> list[str]:
+        async with connect(url.replace("http", "ws") + "/chat") as socket:
+            heard = []
+            for text in ("a", "b"):
+                await socket.send(text)
+                heard.append(await socket.recv())
+            return heard
+
+    assert asyncio.run(talk()) == ["a (7)", "b (7)"]
+    while handle.plain.remote().result() != -1:
+        pass  # the replica hears that the client has left
+
+
+def test_a_builder_makes_the_application_where_it_runs(run: Callable[..., Any], url: str) -> None:
+    def build() -> Starlette:
+        return Starlette(routes=[Route("/", lambda request: PlainTextResponse("built"))])
+
+    @light
+    @serve.ingress(build)
+    class Built:
+        pass
+
+    run(Built.bind())
+    assert fetch(url).text == "built"
+
+
+def test_the_lifespan_of_an_application_is_that_of_the_replica(run: Callable[..., Any], url: str) -> None:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.word = "awake"
+        yield
+
+    app = FastAPI(lifespan=lifespan)
+
+    @app.get("/")
+    def word() -> str:
+        return str(app.state.word)
+
+    @light
+    @serve.ingress(app)
+    class Lives:
+        pass
+
+    run(Lives.bind())
+    assert fetch(url).json() == "awake"
+
+
+def test_an_ingress_is_a_class_without_call(run: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="class"):
+        serve.ingress(FastAPI())(lambda: None)  # type: ignore[arg-type]
+
+    class Calls:
+        def __call__(self) -> None: ...
+
+    with pytest.raises(ValueError, match="__call__"):
+        serve.ingress(FastAPI())(Calls)
