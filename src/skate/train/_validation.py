@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import skate
@@ -13,12 +13,14 @@ from skate.train import _loop
 from skate.train._journal import Journal
 from skate.train._ledger import Kept, Status
 from skate.train._validation_config import ValidationConfig
-from skate.util import state
 
 log = logging.getLogger(__name__)
 
-_LOOK = 1.0  # seconds that a task may take to begin before it is asked about
-_OTHERS = ("num_gpus", "resources", "memory", "scheduling_strategy", "label_selector")  # that cannot be lent
+_LOOK = 1.0  # seconds that a task may take to begin before something must be in its way
+_START = 10.0  # seconds within which a worker for it has started, where there is room
+_BEGUN = None  # what the task gives before its metrics
+_RESOURCES = ("num_cpus", "num_gpus", "memory", "resources")
+_NOT_LENT = ("num_gpus", "resources", "memory", "scheduling_strategy", "label_selector")
 
 
 class Validations:
@@ -40,6 +42,8 @@ class Validations:
         self._journal = journal
         self._cpus = cpus
         self._running: tuple[Any, Kept] | None = None
+        self._has_begun = False
+        self._submitted = 0.0  # when the task was, on the monotonic clock
         self._deadline: float | None = None
         self._waiting: list[int] = []
         self._said: int | None = None  # of which checkpoint it was said that its validation waits
@@ -58,17 +62,21 @@ class Validations:
         return min((each for each in (self._deadline, self._next_look) if each is not None), default=None)
 
     def came(self, ref: Any) -> None:
-        """The task has ended."""
+        """The task has begun, or has ended."""
         assert self._running is not None
         _, checkpoint = self._running
-        self._over()
         try:
-            metrics = skate.get(ref)
+            metrics = skate.get(next(ref))
         except RayError as error:
+            self._over()
             log.warning("the validation of %s failed, and training goes on: %s", checkpoint.name, error)
             self._journal.validated(checkpoint.index, Status.VALIDATION_FAILED)
-        else:
-            self._journal.validated(checkpoint.index, Status.VALIDATED, metrics)
+            return
+        if metrics is _BEGUN:
+            self._has_begun, self._next_look = True, None
+            return
+        self._over()
+        self._journal.validated(checkpoint.index, Status.VALIDATED, metrics)
 
     def look(self) -> None:
         """Give up what takes too long, and begin with the next."""
@@ -91,9 +99,9 @@ class Validations:
         ref = task.options(**{**config.ray_remote_kwargs, **lent}).remote(
             config.fn, self._journal.checkpoint(checkpoint), arguments
         )
-        self._running = ref, checkpoint
-        self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._next_look = time.monotonic() + _LOOK if self._waiting and not lent else None
+        self._running, self._has_begun, self._submitted = (ref, checkpoint), False, time.monotonic()
+        self._deadline = None if timeout is None else self._submitted + timeout
+        self._next_look = self._submitted + _LOOK if self._waiting and not lent else None
 
     def _over(self) -> None:
         self._running = self._deadline = self._next_look = None
@@ -106,7 +114,7 @@ class Validations:
         Args:
             ranks: All who wait now.
         """
-        if ranks and not self._waiting and self._running is not None:
+        if ranks and not self._waiting and self._running is not None and not self._has_begun:
             self._next_look = time.monotonic() + _LOOK
         self._waiting = ranks
 
@@ -116,18 +124,19 @@ class Validations:
         if self._running is None or self._config is None or not self._waiting:
             return
         ref, checkpoint = self._running
-        try:
-            has_room, reason = _has_room(ref)
-        except Exception:
-            log.warning(
-                "it cannot be told whether the validation of %s has begun", checkpoint.name, exc_info=True
-            )
+        if skate.wait([ref], timeout=0)[0]:
+            return  # it has begun just now
+        asked = {"num_cpus": 1, **self._config.ray_remote_kwargs}
+        free = skate.available_resources().get("CPU", 0.0)
+        now = time.monotonic()
+        if free >= asked["num_cpus"] and now < self._submitted + _START:
+            self._next_look = now + _LOOK  # its worker starts, it seems
             return
-        if has_room:
-            return
-        said = f"ranks {self._waiting} wait for the validation of {checkpoint.name}, which has not begun: {reason}"
-        asked = self._config.ray_remote_kwargs
-        if asked.get("num_cpus", 1) <= self._cpus * len(self._waiting) and not any(map(asked.get, _OTHERS)):
+        said = (
+            f"ranks {self._waiting} wait for the validation of {checkpoint.name}, which has not begun: it asks for "
+            f"{ {each: asked[each] for each in _RESOURCES if each in asked} }, and {free:g} CPUs are free"
+        )
+        if asked["num_cpus"] <= self._cpus * len(self._waiting) and not any(map(asked.get, _NOT_LENT)):
             log.info("%s. It runs on their processors", said)
             self._over()
             skate.cancel(ref, force=True)
@@ -136,7 +145,7 @@ class Validations:
         if self._said != checkpoint.index:
             log.warning(said)
             self._said = checkpoint.index
-        self._next_look = time.monotonic() + _LOOK  # others may come to wait, and have processors too
+        self._next_look = now + _LOOK  # others may come to wait, and have processors too
 
     # ------------------------------------------------------------ the end
 
@@ -157,21 +166,12 @@ class Validations:
             skate.cancel(ref, force=True)
 
 
-def _has_room(ref: Any) -> tuple[bool, str]:
-    """Tell whether a task has what it asks for, and if not, what it waits for."""
-    found = state.get_task(ref)
-    attempts = found if isinstance(found, list) else [found]
-    last = attempts[-1] if attempts else None
-    if last is None or last.state != "PENDING_NODE_ASSIGNMENT":
-        return True, ""
-    return False, state.why(ref)
-
-
 def _validate(
     function: Callable[..., dict[str, Any]], checkpoint: Any, arguments: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Run in a task: return a checkpoint's metrics."""
+) -> Iterator[dict[str, Any] | None]:
+    """Run in a task: say that it has begun, then give a checkpoint's metrics."""
+    yield _BEGUN
     metrics = function(checkpoint, **arguments)
     if not isinstance(metrics, dict):
         raise TypeError(f"a validation function returns a dict of metrics, not {type(metrics).__name__}")
-    return metrics
+    yield metrics
