@@ -100,5 +100,6 @@ chaos: setup ## kill drivers, nodes and workers at random points, and look for w
 	$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
 
 clean: ## remove everything these targets made
-	rm -rf $(VENV) $(OUT) bench/.venv-ray bench/out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(OUT) bench/.venv-ray bench/.venv-serving bench/out build dist
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,11 +17,11 @@ from harness.environment import say
 from harness.figures import Results
 from harness.memory_picture import draw_memory
 from harness.picture import draw
-from harness.rows import ROWS, choose
+from harness.rows import IN_SERVING_VENV, ROWS, choose
 from harness.runner import Runner, Settings
 from harness.table import print_table
 
-PEER_PACKAGES = ("joblib", "distributed", "polars", "duckdb", "daft", "datasets")
+PEER_PACKAGES = ("joblib", "distributed", "polars", "duckdb", "daft", "datasets", "uvicorn")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,14 +69,18 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--cpus", type=int, default=2, help="num_cpus for every system (2)")
     parser.add_argument("--engine", default="local", help="Skate's engine (local)")
     parser.add_argument("--systems", nargs="+", choices=("skate", "ray"), default=["skate", "ray"])
-    parser.add_argument("--no-peers", action="store_true", help="leave out multiprocessing, loky and Dask")
+    parser.add_argument("--no-peers", action="store_true", help="leave out everyone but Skate and Ray")
     parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
     parser.add_argument(
         "--out", type=Path, default=environment.BENCH / "out", help="folder for JSON and picture"
     )
     parser.add_argument("--skate-python", default=sys.executable, help="interpreter that has Skate")
     parser.add_argument("--ray-python", help="interpreter that has Ray (bench/.venv-ray, built when missing)")
-    parser.add_argument("--peer-python", help="interpreter that has joblib and distributed (as for Ray)")
+    parser.add_argument("--peer-python", help="interpreter that has the peers (as for Ray)")
+    parser.add_argument(
+        "--serving-python",
+        help="interpreter that has LitServe and BentoML (bench/.venv-serving, built when missing)",
+    )
     options = parser.parse_args(arguments)
     try:
         options.rows = choose(options.only)
@@ -89,17 +93,22 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def prepare(options: argparse.Namespace) -> Settings:
-    """Turn options into settings; build the venv for Ray and the peers if it is needed and none is named."""
+    """Turn options into settings; build the venvs of Ray and the peers that are needed and not named."""
     ray_python = options.ray_python
     peer_python = options.peer_python or ray_python
     wants_ray = "ray" in options.systems
     if (wants_ray and not ray_python) or (not options.no_peers and not peer_python):
-        built = environment.ray_python()
+        built = environment.venv_python("ray")
         ray_python, peer_python = ray_python or built, peer_python or built
+    serving_python = options.serving_python
+    serves = any(set(IN_SERVING_VENV) & set(row.peers) for row in options.rows)
+    if serves and not options.no_peers and not serving_python:
+        serving_python = environment.venv_python("serving")
     return Settings(
         skate_python=options.skate_python if "skate" in options.systems else None,
         ray_python=ray_python if wants_ray else None,
         peer_python=None if options.no_peers else peer_python,
+        serving_python=None if options.no_peers else serving_python,
         engine=options.engine,
         cpus=options.cpus,
         rounds=options.rounds or (1 if options.quick else 3),
@@ -113,12 +122,16 @@ def describe(settings: Settings) -> dict[str, object]:
     found: dict[str, object] = dict(environment.versions(sys.executable, ("skate", "numpy")))
     if settings.ray_python:
         found["ray"] = environment.versions(settings.ray_python, ("ray",))["ray"]
-    if settings.peer_python:
-        found |= {
-            name: version
-            for name, version in environment.versions(settings.peer_python, PEER_PACKAGES).items()
-            if name != "python"
-        }
+    for python, packages in (
+        (settings.peer_python, PEER_PACKAGES),
+        (settings.serving_python, IN_SERVING_VENV),
+    ):
+        if python:
+            found |= {
+                name: version
+                for name, version in environment.versions(python, packages).items()
+                if name != "python"
+            }
     return found | {
         "engine": settings.engine,
         "num_cpus": settings.cpus,

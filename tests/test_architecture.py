@@ -23,7 +23,21 @@ LONGEST_MODULE = 500
 # public API only, which is why a library runs on every engine.
 BASE = {"skate._base", "skate.exceptions"}
 CORE = {"skate", "skate.exceptions", "skate.util"}
-LIBRARIES = {"skate.air", "skate.data", "skate.train", "skate.tune", "skate.serve"}
+# The parts of training, from the bottom to the top: each may import those before it.
+TRAIN = (
+    "skate.train._failures",
+    "skate.train._reports",
+    "skate.train._storage",
+    "skate.train._config",
+    "skate.train._views",
+    "skate.train._workers",
+    "skate.train.backend",
+    "skate.train._run",
+    "skate.train.data_parallel_trainer",
+    "skate.train._frameworks",
+)
+TRAINING = {"skate.train", *(part for part in TRAIN if "._" not in part)}  # what is public of it
+LIBRARIES = {"skate.air", "skate.data", "skate.tune", "skate.serve"} | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
     "skate._base": set(),
     # Errors are words that everybody uses, from the engines up.
@@ -39,11 +53,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.air": CORE,
     # Older names of training, and callbacks for it, that Ray keeps here.
     "skate.air.session": {"skate.train"},
-    "skate.air.integrations": CORE | {"skate.air", "skate.train"},
+    "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._reports", "skate.train._run"},
     "skate.data": CORE | {"skate.air"},
-    "skate.train": CORE | {"skate.air", "skate.data"},
-    "skate.tune": CORE | {"skate.air", "skate.data", "skate.train"},
-    "skate.serve": CORE | {"skate.air", "skate.data", "skate.train"},
+    **{part: CORE | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},
+    "skate.train": CORE | {"skate.air", "skate.data"} | set(TRAIN),
+    "skate.tune": CORE | TRAINING | {"skate.air", "skate.data"},
+    "skate.serve": CORE | TRAINING | {"skate.air", "skate.data"},
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
     "skate.serve.llm": CORE | LIBRARIES,
@@ -72,6 +87,8 @@ PURE = (
     "skate.data._exec.passing",
     "skate.data._exec.pool",
     "skate.serve._autoscaling",
+    "skate.train._reports.ledger",
+    "skate.train._workers.watch",
 )
 IMPURE = {
     "asyncio",

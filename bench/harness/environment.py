@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 BENCH = Path(__file__).resolve().parent.parent
-VENV = BENCH / ".venv-ray"
-REQUIREMENTS = BENCH / "requirements.txt"
+
+# What goes into the environments of the others, `bench/.venv-<name>`.
+_REQUIREMENTS = {"ray": "requirements.txt", "serving": "requirements-serving.txt"}
 
 
 def say(text: str) -> None:
@@ -22,29 +23,34 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def ray_python() -> str:
-    """Return the interpreter of the venv with Ray and the peers; build the venv if missing or outdated.
+def venv_python(name: str) -> str:
+    """Return the interpreter of `bench/.venv-<name>`; build that venv if it is missing or outdated.
+
+    Args:
+        name: `ray` for Ray and most peers, `serving` for those that serve models.
 
     Raises:
         SystemExit: pip failed; its own message stands above.
     """
-    python = VENV / "bin" / "python"
+    venv = BENCH / f".venv-{name}"
+    requirements = BENCH / _REQUIREMENTS[name]
+    python = venv / "bin" / "python"
     numpy = f"numpy=={importlib.metadata.version('numpy')}"
-    wanted = hashlib.sha256(f"{sys.version}\n{numpy}\n{REQUIREMENTS.read_text()}".encode()).hexdigest()
-    stamp = VENV / "complete"
+    wanted = hashlib.sha256(f"{sys.version}\n{numpy}\n{requirements.read_text()}".encode()).hexdigest()
+    stamp = venv / "complete"
     if stamp.exists() and stamp.read_text() == wanted:
         return str(python)
-    say(f"building {VENV.relative_to(BENCH.parent)} (Ray and the peers; a minute or two, once)")
+    say(f"building bench/{venv.name} from bench/{requirements.name} (a minute or two, once)")
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
-        [sys.executable, "-m", "venv", "--clear", str(VENV)],
-        [*pip, "-r", str(REQUIREMENTS), numpy],
+        [sys.executable, "-m", "venv", "--clear", str(venv)],
+        [*pip, "-r", str(requirements), numpy],
     ):
         status = subprocess.run(command, check=False).returncode
         if status != 0:
             raise SystemExit(
                 f"{' '.join(command)} failed with status {status}; fix that, or name a ready\n"
-                "interpreter with --ray-python (and --peer-python), or pass --systems skate --no-peers"
+                "interpreter (--ray-python, --peer-python, --serving-python), or pass --systems skate --no-peers"
             )
     # Written last: an interrupted build is done again.
     stamp.write_text(wanted)

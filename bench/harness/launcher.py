@@ -60,7 +60,7 @@ class Command:
 
     def variables(self) -> dict[str, str]:
         """Return the environment: ours, without what would tune a system or lead it to another session."""
-        dropped = ("RAY_", "DASK_", "SKATE_ADDRESS", "SKATE_ENGINE")
+        dropped = ("RAY_", "DASK_", "BENTOML_", "LIT_", "SKATE_ADDRESS", "SKATE_ENGINE")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         if not self.keep_path:
             kept.pop("PYTHONPATH", None)

@@ -108,12 +108,17 @@ PEERS = {
     "daft": "Daft",
     "datasets": "HF datasets",
     "uvicorn": "uvicorn + Starlette",
+    "litserve": "LitServe",
+    "bentoml": "BentoML",
 }
+# Those of them that have an environment of their own, `bench/.venv-serving`, as PyPI calls them, too.
+IN_SERVING_VENV = ("litserve", "bentoml")
+
 _ALL = ("mp", "loky", "dask")
 _RELATIONAL = ("polars", "duckdb", "daft")
 _FUNCTIONS = ("daft", "datasets")  # they call functions of the user's in Python
 
-_SERVERS = ("uvicorn",)
+_SERVERS = ("uvicorn", *IN_SERVING_VENV)
 
 _SOCKET = Limit(row="ping_pong", label="socket ping-pong")
 _STREAM = Limit(row="stream", label="socket stream")
@@ -407,7 +412,7 @@ ROWS: tuple[Row, ...] = (
         program="serve",
         unit="s",
         bar=Bar(need=0.010, dream=0.005, absolute=True),
-        peers=("uvicorn",),
+        peers=_SERVERS,
     ),
     Row(
         name="serve_handle_sync",
@@ -426,7 +431,7 @@ ROWS: tuple[Row, ...] = (
         title="serve: 1,000 parts to 16 clients",
         program="serve",
         unit="s",
-        peers=("uvicorn",),
+        peers=_SERVERS,
     ),
     Row(name="fan_in", title="fan-in tree of 1,000 tasks", program="tasks", peers=("dask",)),
 )

@@ -12,7 +12,7 @@ from harness.environment import say
 from harness.figures import RowResult, Samples, show
 from harness.footprint import Footprint
 from harness.launcher import Command, ProgramError
-from harness.rows import PEERS, Limit, Row
+from harness.rows import IN_SERVING_VENV, PEERS, Limit, Row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +22,7 @@ class Settings:
     skate_python: str | None
     ray_python: str | None
     peer_python: str | None
+    serving_python: str | None = None
     engine: str = "local"
     cpus: int = 2
     rounds: int = 3
@@ -32,9 +33,13 @@ class Settings:
         """Return who runs a row, in the order of the table."""
         if row.paired:
             return ["skate", "ray"] if self.skate_python else []
-        peers = row.peers if self.peer_python else ()
+        peers = [name for name in row.peers if self.python_of(name)]
         ray = ["ray"] if self.ray_python and not row.alone else []
         return [*(["skate"] if self.skate_python else []), *ray, *peers]
+
+    def python_of(self, peer: str) -> str | None:
+        """Return the interpreter that has a peer, if there is one."""
+        return self.serving_python if peer in IN_SERVING_VENV else self.peer_python
 
 
 class Runner:
@@ -130,8 +135,9 @@ class Runner:
                 arguments=("ray", *arguments),
                 environment={"RAY_USAGE_STATS_ENABLED": "0"},
             )
-        assert settings.peer_python is not None
-        return Command(python=settings.peer_python, program=f"peer_{system}", arguments=(system, *arguments))
+        python = settings.python_of(system)
+        assert python is not None
+        return Command(python=python, program=f"peer_{system}", arguments=(system, *arguments))
 
     def _limit(self, limit: Limit) -> Samples:
         if limit.row not in self._limits:

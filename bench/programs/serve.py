@@ -15,8 +15,7 @@ ray: Any = job.load()
 serve: Any = importlib.import_module(f"{job.system}.serve")
 
 URL = "http://127.0.0.1:8000/"
-CHUNKS = 1000
-CLIENTS = 16
+CHUNKS = http_load.CHUNKS
 
 
 class Nothing:
@@ -91,7 +90,7 @@ def serve_handle_async() -> float:
 
 def serve_stream() -> float:
     up(Stream)
-    return http_load.stream_seconds(URL, CLIENTS, CHUNKS)
+    return http_load.stream_seconds(URL)
 
 
 def serve_up() -> float:

@@ -13,13 +13,18 @@ from pathlib import Path
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-# The harness is no part of the package: `bench/run.py` finds it because scripts see their own folder.
+# Harness and programs are no part of the package: scripts find them because they see their own folder.
 sys.path.insert(0, str(BENCH))
+sys.path.append(str(BENCH / "programs"))
 
-from harness import footprint, launcher, picture, table  # noqa: E402
+import http_load  # noqa: E402
+import server_rows  # noqa: E402
+
+import run  # noqa: E402
+from harness import environment, footprint, launcher, picture, table  # noqa: E402
 from harness.figures import Results, RowResult, Samples, show, show_ratio  # noqa: E402
 from harness.memory_picture import draw_memory  # noqa: E402
-from harness.rows import PEERS, ROWS, Row, choose  # noqa: E402
+from harness.rows import IN_SERVING_VENV, PEERS, ROWS, Row, choose  # noqa: E402
 from harness.runner import Settings  # noqa: E402
 
 
@@ -183,8 +188,11 @@ def test_the_picture_is_drawn_when_there_is_a_ratio(results: Results, tmp_path: 
 
 def test_every_row_names_a_function_of_its_program_and_of_each_peer() -> None:
     def functions(program: str) -> set[str]:
-        tree = ast.parse((BENCH / "programs" / f"{program}.py").read_text())
-        return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        """Return the functions of a program, and those of `server_rows` if it runs them."""
+        tree = list(ast.walk(ast.parse((BENCH / "programs" / f"{program}.py").read_text())))
+        found = {node.name for node in tree if isinstance(node, ast.FunctionDef)}
+        imported = {alias.name for node in tree if isinstance(node, ast.Import) for alias in node.names}
+        return found | (functions("server_rows") if "server_rows" in imported else set())
 
     for row in ROWS:
         for program in [row.program, *(f"peer_{peer}" for peer in row.peers)]:
@@ -199,6 +207,104 @@ def test_peers_run_only_where_an_interpreter_has_them() -> None:
     assert alone.systems(row_named("tasks_sync")) == ["skate"]
     everyone = Settings(skate_python="python", ray_python="python", peer_python="python")
     assert everyone.systems(row_named("wait_1k")) == ["skate", "ray", "loky", "dask"]
+    assert everyone.systems(row_named("serve_http_16")) == ["skate", "ray", "uvicorn"]
+    serving = Settings(skate_python="python", ray_python=None, peer_python=None, serving_python="other")
+    assert serving.systems(row_named("serve_http_16")) == ["skate", "litserve", "bentoml"]
+    assert {peer: serving.python_of(peer) for peer in ("litserve", "uvicorn")} == {
+        "litserve": "other",
+        "uvicorn": None,
+    }
+
+
+def test_the_venv_for_serving_is_built_only_for_rows_that_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+
+    def build(name: str) -> str:
+        built.append(name)
+        return f"python of {name}"
+
+    monkeypatch.setattr(environment, "venv_python", build)
+    skate = ["--systems", "skate", "--peer-python", "python"]
+    run.prepare(run.parse(["--only", "tasks_sync", *skate]))
+    run.prepare(run.parse(["--only", "serve_http_16", "--no-peers", *skate]))
+    run.prepare(run.parse(["--only", "serve_http_16", "--serving-python", "other", *skate]))
+    assert built == []
+    settings = run.prepare(run.parse(["--only", "serve_http_16", *skate]))
+    assert built == ["serving"]
+    assert settings.python_of("bentoml") == "python of serving"
+    assert settings.python_of("uvicorn") == "python"
+
+
+def test_every_peer_that_serves_is_pinned_in_its_requirements() -> None:
+    pinned = (BENCH / "requirements-serving.txt").read_text()
+    for name in IN_SERVING_VENV:
+        assert f"\n{name}==" in pinned
+
+
+def report(statuses: str, errors: str = "") -> str:
+    """Return what hey prints, with numbers in brackets in the histogram too."""
+    return (
+        "Summary:\n  Requests/sec:\t1590.3809\n\nResponse time histogram:\n  0.002 [500]\t|■■■\n\n"
+        "Latency distribution:\n  95% in 0.0064 secs\n  99% in 0.0117 secs\n\n"
+        f"Status code distribution:\n  {statuses} responses\n\n{errors}"
+    )
+
+
+def test_the_99th_percentile_is_read_from_the_report_of_hey() -> None:
+    assert http_load.read_p99(report("[200]\t4788"), 1600) == 0.0117
+    # Some versions print the sign twice.
+    assert http_load.read_p99(report("[200]\t4788").replace("99%", "99%%"), 1600) == 0.0117
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        report("[200]\t4787\n  [503]\t1"),
+        report(
+            "[200]\t4776", 'Error distribution:\n  [12]\tGet "http://127.0.0.1:8000/": connection refused\n'
+        ),
+    ],
+    ids=["a status", "a connection"],
+)
+def test_no_percentile_is_taken_when_a_request_failed(failed: str) -> None:
+    with pytest.raises(SystemExit, match=r"\nnot all requests succeeded$"):
+        http_load.read_p99(failed, 1600)
+
+
+def test_no_percentile_is_taken_when_fewer_requests_came_than_asked_for() -> None:
+    with pytest.raises(SystemExit, match=r"\n1590.3809 requests a second came through instead of 2000.0$"):
+        http_load.read_p99(report("[200]\t4788"), 2000)
+
+
+@pytest.mark.parametrize("body", [None, '{"a": 1}'], ids=["GET", "POST"])
+def test_a_server_of_a_peer_answers_while_it_is_measured_and_is_gone_afterwards(
+    body: str | None, tmp_path: Path
+) -> None:
+    program = tmp_path / "server.py"
+    program.write_text(
+        "import sys\n"
+        "from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer\n"
+        "class Handler(BaseHTTPRequestHandler):\n"
+        "    def answer(self):\n"
+        "        body = self.rfile.read(int(self.headers.get('Content-Length') or 0)).decode()\n"
+        "        right = [self.command, self.path, body] == sys.argv[2:]\n"
+        "        self.send_response(200 if right else 400)\n"
+        "        self.end_headers()\n"
+        f"        self.wfile.write(b'x' * 20 * {http_load.CHUNKS} if right else b'')\n"
+        "    do_GET = do_POST = answer\n"
+        "ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Handler).serve_forever()\n"
+    )
+    target = server_rows.Target(
+        command=(sys.executable, str(program), "{port}", "POST" if body else "GET", "/stream", body or ""),
+        path="/stream",
+        body=body,
+    )
+    with server_rows.serving(target) as url:
+        assert http_load.stream_seconds(url, body) > 0
+        with pytest.raises(SystemExit, match="a stream ended after 0 of 1000 parts"):
+            http_load.stream_seconds(url + "/other", body)
+    with pytest.raises(OSError, match="refused"):
+        http_load.wait_for(url, body, timeout=0)
 
 
 def test_a_real_program_runs_on_skate(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from skate.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig, _views
+from skate.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
+from skate.train._views.views import SWITCH
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
     Arguments,
@@ -43,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw no curves of the many small runs: it takes longer than they do."""
-    monkeypatch.setenv(_views.SWITCH, "0")
+    monkeypatch.setenv(SWITCH, "0")
 
 
 @pytest.fixture

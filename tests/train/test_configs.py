@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skate.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from skate.train._configs import STORAGE_VARIABLE
+from skate.train._config.shared import STORAGE_VARIABLE
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.util.annotations import RayDeprecationWarning
 

@@ -12,10 +12,10 @@ import pyarrow.fs as pafs
 import pytest
 
 from skate import train
-from skate.train import Checkpoint, Result, RunConfig, _views
-from skate.train._curves import gathered, picture
-from skate.train._storage import Storage
-from skate.train._views import Views
+from skate.train import Checkpoint, Result, RunConfig
+from skate.train._storage.run_folder import Storage
+from skate.train._views.curves import gathered, picture
+from skate.train._views.views import PICTURE, SWITCH, Views
 from tests.train.test_tensorboard import events_in, scalars
 
 Fit = Callable[..., Result]
@@ -87,9 +87,9 @@ def learn() -> None:
 
 @pytest.mark.usefixtures("engine")
 def test_a_run_leaves_its_curves_and_its_events(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_views.SWITCH, "1")
+    monkeypatch.setenv(SWITCH, "1")
     folder = Path(fit(learn).path)
-    assert size_of((folder / _views.PICTURE).read_bytes())[0] > 400
+    assert size_of((folder / PICTURE).read_bytes())[0] > 400
     _, *events = events_in(folder)
     assert [(event.step, scalars(event)) for event in events] == [
         (step, {"loss": pytest.approx(1 / (step + 1))}) for step in range(4)
@@ -101,10 +101,10 @@ def test_a_run_leaves_its_curves_and_its_events(fit: Fit, monkeypatch: pytest.Mo
 def test_a_short_run_gets_no_picture_unless_it_is_asked_for(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(_views.SWITCH)
-    monkeypatch.setattr(_views, "_SHORT", 3600.0)
+    monkeypatch.delenv(SWITCH)
+    monkeypatch.setattr("skate.train._views.views._SHORT", 3600.0)
     folder = Path(fit(learn).path)
-    assert not (folder / _views.PICTURE).exists()
+    assert not (folder / PICTURE).exists()
     assert len(events_in(folder)) == 5
 
 
@@ -112,7 +112,7 @@ def test_a_short_run_gets_no_picture_unless_it_is_asked_for(
 def test_each_worker_has_its_events_when_they_are_asked_for(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(_views.SWITCH, "ranks")
+    monkeypatch.setenv(SWITCH, "ranks")
     folder = Path(fit(learn).path)
     assert scalars(events_in(folder)[-1]) == {"loss": 0.25}
     assert scalars(events_in(folder / "rank_1")[-1]) == {"loss": pytest.approx(0.2)}
@@ -130,7 +130,7 @@ def test_a_run_that_starts_again_tells_where(
         if checkpoint is None:
             raise ValueError("once")
 
-    monkeypatch.setenv(_views.SWITCH, "1")
+    monkeypatch.setenv(SWITCH, "1")
     result = fit(fails_once, 1, run=run_config(failures=1))
     record = Storage(str(Path(result.path).parent), "run").read()
     assert record is not None
@@ -150,11 +150,11 @@ def test_a_run_that_starts_again_tells_where(
 def test_a_run_elsewhere_gets_them_too(
     fit: Fit, run_config: Callable[..., RunConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(_views.SWITCH, "1")
+    monkeypatch.setenv(SWITCH, "1")
     there = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
     run = RunConfig(name="run", storage_path="bucket", storage_filesystem=there)
     assert fit(learn, 0, run=run).path == "bucket/run"
-    assert (tmp_path / "bucket" / "run" / _views.PICTURE).exists()
+    assert (tmp_path / "bucket" / "run" / PICTURE).exists()
     assert len(events_in(tmp_path / "bucket" / "run")) == 5
 
 
@@ -191,7 +191,9 @@ def test_events_are_those_of_another_when_rank_0_does_not_report(tmp_path: Path,
 
 def test_what_cannot_be_written_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(_views.log, "warning", lambda text, *values, **_: said.append(text % values))
+    monkeypatch.setattr(
+        "skate.train._views.views.log.warning", lambda text, *values, **_: said.append(text % values)
+    )
     storage = Storage(str(tmp_path), "run")
     (tmp_path / "run").write_text("no folder")
     views = Views(storage)

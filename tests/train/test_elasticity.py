@@ -11,7 +11,7 @@ import pytest
 import skate
 from skate import train
 from skate.train import RunConfig, ScalingConfig, UserCallback
-from skate.train._elasticity import fitting
+from skate.train._run.elasticity import fitting
 from skate.train.collective import barrier
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import next_step, write_checkpoint

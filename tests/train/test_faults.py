@@ -91,7 +91,8 @@ def test_a_dead_worker_is_the_cause_whatever_its_neighbours_say(fit: Fit) -> Non
 
 
 def test_more_workers_than_there_is_room_for_are_refused(fit: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skate.train._controller._PATIENCE", 2.0)  # a cluster might grow, and is waited for
+    # A cluster might grow, and is waited for.
+    monkeypatch.setattr("skate.train._run.controller._PATIENCE", 2.0)
     with pytest.raises(TrainingFailedError, match=r"1000 workers with 1 CPU each.*[Tt]here is .* CPU"):
         fit(lambda: None, 1000)
 

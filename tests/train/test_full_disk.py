@@ -12,7 +12,7 @@ import pytest
 
 from skate import train
 from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback
-from skate.train._storage import HISTORY, RECORD, Storage
+from skate.train._storage.run_folder import HISTORY, RECORD, Storage
 from skate.train.collective import barrier
 from tests.train.checkpoints import read, write_checkpoint
 

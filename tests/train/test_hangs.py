@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from skate import train
-from skate.train import FailureConfig, Result, RunConfig, WorkerGroupError, _supervision
-from skate.train._errors import HungWorkerError
-from skate.train._failures import Failure, waited_in_vain
+from skate.train import FailureConfig, Result, RunConfig, WorkerGroupError
+from skate.train._failures.causes import Failure, waited_in_vain
+from skate.train._failures.errors import HungWorkerError
+from skate.train._workers import supervision
 from skate.train.collective import barrier
 from tests.train.checkpoints import next_step, write_checkpoint
 from tests.train.processes import die, stop, wait_for
@@ -146,7 +147,7 @@ def test_a_collective_operation_of_torch_that_times_out_names_who_did_not_come(
 def test_without_a_limit_a_warning_says_who_is_waited_for(
     fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(_supervision, "_SILENCE", 0.3)
+    monkeypatch.setattr(supervision, "_SILENCE", 0.3)
     flag = tmp_path / "flag"
 
     class Heard(logging.Handler):
@@ -161,18 +162,18 @@ def test_without_a_limit_a_warning_says_who_is_waited_for(
         train.report({"warned": flag.exists()})
 
     handler = Heard()
-    _supervision.log.addHandler(handler)
+    supervision.log.addHandler(handler)
     try:
         assert fit(function).metrics == {"warned": True}
     finally:
-        _supervision.log.removeHandler(handler)
+        supervision.log.removeHandler(handler)
 
 
 def test_without_a_limit_a_process_that_does_not_answer_has_failed(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_supervision, "_SILENCE", 0.3)
-    monkeypatch.setattr(_supervision, "_PATIENCE", 4.0)
+    monkeypatch.setattr(supervision, "_SILENCE", 0.3)
+    monkeypatch.setattr(supervision, "_PATIENCE", 4.0)
 
     def function() -> None:
         if train.get_context().get_world_rank() == 1:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skate.train._ledger import Completed, Kept, Ledger, Status, best
+from skate.train._reports.ledger import Completed, Kept, Ledger, Status, best
 
 LOSS = {"loss": 1.0}
 

@@ -13,8 +13,8 @@ import pytest
 
 from skate import train
 from skate.train import Checkpoint, LoggingConfig, Result, RunConfig
-from skate.train._logs import LOG, RunLog, log
-from skate.train._storage import Storage
+from skate.train._storage.run_folder import Storage
+from skate.train._views.logs import LOG, RunLog, log
 
 Fit = Callable[..., Result]
 

@@ -16,7 +16,7 @@ import skate.data
 from skate import train
 from skate.data import DataContext
 from skate.train import Result, RunConfig
-from skate.train._metrics import checked, found
+from skate.train._reports.metrics import checked, found
 
 Fit = Callable[..., Result]
 

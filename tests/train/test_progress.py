@@ -9,15 +9,16 @@ import pytest
 from rich.console import Console
 
 from skate.air import _live
-from skate.train import _progress, _rates
-from skate.train._progress import Standing, shown
+from skate.train._views import progress
+from skate.train._views.progress import Standing, shown
+from skate.train._views.rates import Rates
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return the time as the standing sees it, to be set."""
     now = [100.0]
-    monkeypatch.setattr(_progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
     return now
 
 
@@ -93,7 +94,7 @@ def test_workers_that_start_again_count_anew(clock: list[float]) -> None:
 
 
 def test_what_goes_down_is_no_counter() -> None:
-    rates = _rates.Rates()
+    rates = Rates()
     for at, tokens in enumerate([512, 480, 300]):
         rates.heard(float(at), {"tokens": tokens})
     assert rates.now() == {"reports": 1.0}

@@ -19,8 +19,8 @@ from skate.train import (
     FailureConfig,
     Result,
     RunConfig,
-    _folders,
 )
+from skate.train._storage import folders
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.s3 import environment
 from tests.train.checkpoints import next_step, read, write_checkpoint
@@ -48,7 +48,7 @@ def on_s3(bucket: str, server: str) -> Callable[..., RunConfig]:
     return make
 
 
-def folders(store: pafs.S3FileSystem) -> list[str]:
+def checkpoints_in(store: pafs.S3FileSystem) -> list[str]:
     """Return the names of all checkpoints in the bucket."""
     found = store.get_file_info(pafs.FileSelector("data/runs/run", recursive=True))
     files = [info.path.split("/") for info in found if info.type == pafs.FileType.File]
@@ -64,7 +64,7 @@ def learn(config: dict[str, Any]) -> None:
             train.get_all_reported_checkpoints(
                 CheckpointConsistencyMode.COMMITTED
             )  # what was before is stored
-            _folders.copy = tear
+            folders.copy = tear
         train.report(
             {"step": step, "began": first},
             checkpoint=write_checkpoint(**{f"part-{rank}": str(step), f"more-{rank}": "x" * 1000}),
@@ -87,7 +87,7 @@ def test_checkpoints_go_to_the_store(
     result = fit(learn, config={"mode": mode}, run=on_s3(keep=2))
     assert result.path == "data/runs/run"
     assert isinstance(result.filesystem, pafs.S3FileSystem)
-    assert folders(store) == ["checkpoint_000002", "checkpoint_000003"]
+    assert checkpoints_in(store) == ["checkpoint_000002", "checkpoint_000003"]
     assert [read(result.checkpoint, f"part-{rank}") for rank in (0, 1)] == ["3", "3"]
     looked_at = Result.from_path("s3://data/runs/run")
     assert looked_at.checkpoint == result.checkpoint
@@ -99,7 +99,7 @@ def test_a_filesystem_carries_its_credentials_to_the_workers(fit: Fit, store: pa
     run = RunConfig(name="run", storage_path="data/runs", storage_filesystem=store)
     result = fit(learn, config={}, run=run)
     assert read(result.checkpoint, "part-1") == "3"
-    assert len(folders(store)) == 4
+    assert len(checkpoints_in(store)) == 4
 
 
 def test_a_worker_killed_while_it_uploads_leaves_the_checkpoint_before(
@@ -108,13 +108,14 @@ def test_a_worker_killed_while_it_uploads_leaves_the_checkpoint_before(
     with pytest.raises(train.WorkerGroupError, match="rank 1 failed"):
         fit(learn, config={"torn_at": 2}, run=on_s3())
     left = Result.from_path(f"{bucket}/runs/run")
-    assert [Path(checkpoint.path).name for checkpoint, _ in left.best_checkpoints or []] == folders(store)
+    listed = [Path(checkpoint.path).name for checkpoint, _ in left.best_checkpoints or []]
+    assert listed == checkpoints_in(store)
     assert [read(left.checkpoint, f"part-{rank}") for rank in (0, 1)] == ["1", "1"]
 
     result = fit(learn, config={}, run=on_s3())
     assert result.metrics == {"step": 3, "began": 2}
     assert [read(result.checkpoint, f"part-{rank}") for rank in (0, 1)] == ["3", "3"]
-    assert len(folders(store)) == len(result.best_checkpoints or []) == 4
+    assert len(checkpoints_in(store)) == len(result.best_checkpoints or []) == 4
 
 
 def test_workers_start_again_from_the_store(fit: Fit, on_s3: Callable[..., RunConfig]) -> None:

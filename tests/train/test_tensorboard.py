@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.fs as pafs
 import pytest
 
-from skate.train._tensorboard import Events
+from skate.train._views.tensorboard import Events
 
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
 crc32c = pytest.importorskip("google_crc32c")

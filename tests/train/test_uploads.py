@@ -13,19 +13,12 @@ import pytest
 
 import skate
 from skate import train
-from skate.train import (
-    Checkpoint,
-    CheckpointUploadMode,
-    FailureConfig,
-    Result,
-    RunConfig,
-    WorkerGroupError,
-    _attempt,
-    _folders,
-    _uploads,
-)
-from skate.train._ledger import Ledger
-from skate.train._session import Place
+from skate.train import Checkpoint, CheckpointUploadMode, FailureConfig, Result, RunConfig, WorkerGroupError
+from skate.train._reports.ledger import Ledger
+from skate.train._run import attempt
+from skate.train._run.uploads import Uploads
+from skate.train._storage import folders
+from skate.train._workers.sessions import Place
 from skate.train.collective import barrier
 from tests.train.checkpoints import next_step, read, write_checkpoint
 from tests.train.processes import die, wait_for
@@ -37,7 +30,7 @@ Fit = Callable[..., Result]
 @pytest.fixture
 def without_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers end as soon as one has failed, but for what they are storing."""
-    monkeypatch.setattr(_attempt, "_GRACE", 0.0)
+    monkeypatch.setattr(attempt, "_GRACE", 0.0)
 
 
 def stores_when(path: Path) -> Callable[[Checkpoint, str], Checkpoint]:
@@ -140,14 +133,14 @@ def test_a_worker_that_goes_on_to_report_is_not_waited_for_again_and_again(fit: 
 
 def test_an_upload_that_moves_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(_uploads, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("skate.train._run.uploads.time", SimpleNamespace(monotonic=lambda: clock.now))
     moved = SimpleNamespace(bytes=1)
     actor = SimpleNamespace(moved=SimpleNamespace(remote=lambda: skate.put(moved.bytes)))
     ledger = Ledger(1)
     ledger.announced(0, {}, "checkpoint")
     group: Any = SimpleNamespace(members=[SimpleNamespace(actor=actor, place=Place(0))])
     journal: Any = SimpleNamespace(ledger=ledger)
-    uploads = _uploads.Uploads(group, journal, limit=10.0)
+    uploads = Uploads(group, journal, limit=10.0)
     uploads.begin()
     for _ in range(20):
         assert uploads.are_awaited({0})
@@ -166,7 +159,7 @@ def test_an_upload_that_moves_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_copying_tells_how_it_gets_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_folders, "_CHUNK", 4)
+    monkeypatch.setattr(folders, "_CHUNK", 4)
     files = {"a": b"0123456789", "deep/b": b"", "deep/c.gz": b"not compressed"}
     for name, content in files.items():
         (tmp_path / "from" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +167,7 @@ def test_copying_tells_how_it_gets_on(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "from" / "empty").mkdir()
     here = pafs.LocalFileSystem()
     moved: list[int] = []
-    _folders.copy(here, str(tmp_path / "from"), here, str(tmp_path / "to"), moved.append)
+    folders.copy(here, str(tmp_path / "from"), here, str(tmp_path / "to"), moved.append)
     assert sorted(moved) == [2, 2, 4, 4, 4, 4, 4]
     assert {name: (tmp_path / "to" / name).read_bytes() for name in files} == files
     assert (tmp_path / "to" / "empty").is_dir()

@@ -24,9 +24,9 @@ from skate.train import (
     ValidationConfig,
     ValidationTaskConfig,
     WorkerGroupError,
-    _validation,
     get_all_reported_checkpoints,
 )
+from skate.train._run import validation
 from tests.train.checkpoints import read, write_checkpoint
 from tests.train.processes import die, wait_for
 
@@ -232,7 +232,7 @@ def test_a_validation_runs_on_the_processors_of_those_who_wait_for_it(
 def test_what_a_validation_waits_for_that_others_wait_for_is_said_once(
     fit: Fit, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_validation, "_LOOK", 0.05)
+    monkeypatch.setattr(validation, "_LOOK", 0.05)
 
     def function() -> None:
         train.report({"step": 2}, checkpoint=write_checkpoint(step="2"), validation=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skate.train._watch import Watch
+from skate.train._workers.watch import Watch
 
 
 def watch(world: int = 2, limit: float | None = None) -> Watch:

@@ -1,8 +1,19 @@
-"""Train: run a training function on several workers, keep its checkpoints, and go on when workers fail."""
+"""Train: run a training function on several workers, keep its checkpoints, and go on when workers fail.
 
-from skate.train._callbacks import UserCallback
-from skate.train._checkpoint import Checkpoint
-from skate.train._configs import (
+What is private has packages of its own. Each imports only those that are named before it:
+
+- `_failures`: what is raised, and which failure is the cause of the others.
+- `_reports`: what workers tell, and which reports are complete.
+- `_storage`: the folder of a run, its checkpoints, and the result that is read from there.
+- `_config`: how a run is set up.
+- `_views`: what people look at.
+- `_workers`: the actors, their sessions, the group that they make, and its supervision.
+- `_run`: whoever drives a run. The extension point `backend` stands between the workers and it.
+- `_frameworks`: what trainers of several frameworks share. They derive from the one in `data_parallel_trainer`.
+"""
+
+from skate.train._config.datasets import DataConfig
+from skate.train._config.shared import (
     CheckpointConfig,
     FailureConfig,
     LoggingConfig,
@@ -10,7 +21,12 @@ from skate.train._configs import (
     ScalingConfig,
     SyncConfig,
 )
-from skate.train._context import (
+from skate.train._config.validation import ValidationConfig, ValidationTaskConfig
+from skate.train._failures.errors import ControllerError, TrainingFailedError, WorkerGroupError
+from skate.train._run.callbacks import UserCallback
+from skate.train._storage.checkpoint import Checkpoint
+from skate.train._storage.result import Result
+from skate.train._workers.context import (
     TRAIN_DATASET_KEY,
     CheckpointConsistencyMode,
     ReportedCheckpoint,
@@ -22,11 +38,7 @@ from skate.train._context import (
     get_dataset_shard,
     report,
 )
-from skate.train._data_config import DataConfig
-from skate.train._errors import ControllerError, TrainingFailedError, WorkerGroupError
-from skate.train._result import Result
-from skate.train._session import CheckpointUploadMode
-from skate.train._validation_config import ValidationConfig, ValidationTaskConfig
+from skate.train._workers.sessions import CheckpointUploadMode
 from skate.train.backend import BackendConfig
 
 __all__ = [

@@ -6,10 +6,10 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from skate.train._company import Company
+from skate.train._workers.company import Company
 
 if TYPE_CHECKING:
-    from skate.train._group import WorkerGroup
+    from skate.train._workers.group import WorkerGroup
 
 __all__ = ["Backend", "BackendConfig"]
 

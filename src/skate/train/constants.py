@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from skate.train._context import TRAIN_DATASET_KEY
+from skate.train._workers.context import TRAIN_DATASET_KEY
 
 __all__ = [
     "DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S",

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import skate
 from skate.air import _filesystems as filesystems
-from skate.train._checkpoint import Checkpoint
-from skate.train._company import Company
-from skate.train._configs import RunConfig, ScalingConfig
-from skate.train._controller import Controller
-from skate.train._data_config import DataConfig
-from skate.train._logs import RunLog
-from skate.train._result import Result
-from skate.train._run_context import RunContext
-from skate.train._storage import RECORD, Storage
-from skate.train._validation_config import ValidationConfig
+from skate.train._config.datasets import DataConfig
+from skate.train._config.shared import RunConfig, ScalingConfig
+from skate.train._config.validation import ValidationConfig
+from skate.train._run.controller import Controller
+from skate.train._run.run_context import RunContext
+from skate.train._storage.checkpoint import Checkpoint
+from skate.train._storage.result import Result
+from skate.train._storage.run_folder import RECORD, Storage
+from skate.train._views.logs import RunLog
+from skate.train._workers.company import Company
 from skate.train.backend import BackendConfig
 
 if TYPE_CHECKING:

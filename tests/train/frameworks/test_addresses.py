@@ -9,21 +9,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from skate.train import _addresses
+from skate.train._frameworks import addresses
 
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[list[socket.socket]]:
     """What is kept for as long as the process lives, in a process that goes on with other tests."""
-    before = list(_addresses._kept)
-    yield _addresses._kept
-    for each in _addresses._kept[len(before) :]:
+    before = list(addresses._kept)
+    yield addresses._kept
+    for each in addresses._kept[len(before) :]:
         each.close()
-    _addresses._kept[:] = before
+    addresses._kept[:] = before
 
 
 def test_a_held_port_is_for_a_server_that_shares_it_and_for_no_other() -> None:
-    port = _addresses.hold("127.0.0.1")
+    port = addresses.hold("127.0.0.1")
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("127.0.0.1", port))
     with socket.socket() as server:
@@ -35,23 +35,23 @@ def test_a_held_port_is_for_a_server_that_shares_it_and_for_no_other() -> None:
 
 
 def test_a_claimed_port_is_free_and_none_that_the_system_hands_out() -> None:
-    low, high = map(int, _addresses._HANDED_OUT.read_text().split())
-    port = _addresses.claim()
+    low, high = map(int, addresses._HANDED_OUT.read_text().split())
+    port = addresses.claim()
     assert not low <= port <= high
     with socket.socket() as server:
         server.bind(("", port))
 
 
 def test_no_two_workers_claim_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    port = _addresses.claim()
-    monkeypatch.setattr(_addresses, "_handed_to_nobody", lambda: [port])
+    port = addresses.claim()
+    monkeypatch.setattr(addresses, "_handed_to_nobody", lambda: [port])
     with pytest.raises(OSError, match="none is free"):
-        _addresses.claim()
+        addresses.claim()
     program = f"""
-from skate.train import _addresses
-_addresses._handed_to_nobody = lambda: [{port}]
+from skate.train._frameworks import addresses
+addresses._handed_to_nobody = lambda: [{port}]
 try:
-    _addresses.claim()
+    addresses.claim()
 except OSError:
     print("taken")
 """
@@ -63,6 +63,6 @@ def test_a_port_that_somebody_listens_on_is_not_claimed(monkeypatch: pytest.Monk
     with socket.socket() as taken:
         taken.bind(("", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(_addresses, "_handed_to_nobody", lambda: [port])
+        monkeypatch.setattr(addresses, "_handed_to_nobody", lambda: [port])
         with pytest.raises(OSError, match="none is free"):
-            _addresses.claim()
+            addresses.claim()

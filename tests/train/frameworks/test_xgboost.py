@@ -17,7 +17,8 @@ from sklearn.datasets import load_breast_cancer  # noqa: E402
 import skate  # noqa: E402
 from skate import train  # noqa: E402
 from skate.data.preprocessors import StandardScaler  # noqa: E402
-from skate.train import CheckpointConfig, Result, RunConfig, ScalingConfig, _threads  # noqa: E402
+from skate.train import CheckpointConfig, Result, RunConfig, ScalingConfig  # noqa: E402
+from skate.train._frameworks import threads  # noqa: E402
 from skate.train.xgboost import (  # noqa: E402
     RayTrainReportCallback,
     XGBoostCheckpoint,
@@ -133,17 +134,17 @@ def test_a_worker_that_fails_does_not_wait_for_the_others(fit: Callable[..., Res
     assert isinstance(caught.value.worker_failures[1], ValueError)
 
 
-@pytest.mark.parametrize(("variable", "threads"), [("", 1), ("3", 3)], ids=["by CPUs", "as it is told"])
+@pytest.mark.parametrize(("variable", "expected"), [("", 1), ("3", 3)], ids=["by CPUs", "as it is told"])
 def test_a_worker_computes_with_as_many_threads_as_it_has_cpus_or_is_told(
-    fit: Callable[..., Result], run_config: Callable[..., RunConfig], variable: str, threads: int
+    fit: Callable[..., Result], run_config: Callable[..., RunConfig], variable: str, expected: int
 ) -> None:
     def limits() -> list[int]:
-        return [ctypes.CDLL(path).omp_get_max_threads() for path in sorted(_threads._loaded())]
+        return [ctypes.CDLL(path).omp_get_max_threads() for path in sorted(threads._loaded())]
 
     environment = {"env_vars": {"OMP_NUM_THREADS": variable}}
     found = fit(limits, run=run_config(worker_runtime_env=environment)).return_value
     assert found
-    assert set(found) == {threads}
+    assert set(found) == {expected}
 
 
 def test_without_workers_a_function_trains_in_this_process(run_config: Callable[..., RunConfig]) -> None:

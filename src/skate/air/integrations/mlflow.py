@@ -8,8 +8,8 @@ from typing import Any
 
 from skate.air import _optional
 from skate.train import Checkpoint, UserCallback
-from skate.train._metrics import numbers
-from skate.train._run_context import RunContext
+from skate.train._reports.metrics import numbers
+from skate.train._run.run_context import RunContext
 
 __all__ = ["MLflowLoggerCallback"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from skate.air import _optional
 from skate.train import Checkpoint, UserCallback
-from skate.train._run_context import RunContext
+from skate.train._run.run_context import RunContext
 
 __all__ = ["WandbLoggerCallback"]
 

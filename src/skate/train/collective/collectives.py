@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from skate.train import _session
-from skate.train._messages import BARRIER, BROADCAST
+from skate.train._reports.messages import BARRIER, BROADCAST
+from skate.train._workers import sessions
 
 __all__ = ["barrier", "broadcast_from_rank_zero"]
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 def barrier() -> None:
     """Wait until all workers are here."""
-    _session.current("barrier()").ask(BARRIER)
+    sessions.current("barrier()").ask(BARRIER)
 
 
 def broadcast_from_rank_zero(data: T) -> T:
@@ -22,6 +22,6 @@ def broadcast_from_rank_zero(data: T) -> T:
 
     All workers call it. It is meant for small values: it goes through the process that drives the run.
     """
-    session = _session.current("broadcast_from_rank_zero()")
+    session = sessions.current("broadcast_from_rank_zero()")
     found: T = session.ask(BROADCAST, data if session.place.world_rank == 0 else None)
     return found

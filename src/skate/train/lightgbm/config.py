@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.train import _addresses, _threads
+from skate.train._frameworks import addresses, threads
 from skate.train.backend import Backend, BackendConfig
 
 if TYPE_CHECKING:
-    from skate.train._group import WorkerGroup
+    from skate.train._workers.group import WorkerGroup
 
 __all__ = ["LightGBMConfig", "get_network_params"]
 
@@ -52,8 +52,8 @@ class _LightGBMBackend(Backend):
         size = len(worker_group)
         if size == 1:
             return
-        ports = worker_group.execute(_addresses.claim)
-        hosts = _addresses.hosts(worker_group)
+        ports = worker_group.execute(addresses.claim)
+        hosts = addresses.hosts(worker_group)
         machines = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True))
         skate.get(
             [
@@ -69,7 +69,7 @@ def _learn(machines: str, size: int, port: int) -> None:
 
 class _OwnThreads:
     def __enter__(self) -> None:
-        _threads.limit_openmp()
+        threads.limit_openmp()
 
     def __exit__(self, *_: object) -> None:
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from skate.air import _optional
-from skate.train._framework_checkpoint import BoosterCheckpoint
+from skate.train._frameworks.checkpoint import BoosterCheckpoint
 
 __all__ = ["LightGBMCheckpoint"]
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import lightgbm
 
-from skate.train._boosting import BoostingTrainer, DefaultLoop
-from skate.train._checkpoint import Checkpoint
-from skate.train._configs import RunConfig, ScalingConfig
-from skate.train._context import get_checkpoint
-from skate.train._data_config import DataConfig
-from skate.train._validation_config import ValidationConfig
+from skate.train._config.datasets import DataConfig
+from skate.train._config.shared import RunConfig, ScalingConfig
+from skate.train._config.validation import ValidationConfig
+from skate.train._frameworks.boosting import BoostingTrainer, DefaultLoop
+from skate.train._storage.checkpoint import Checkpoint
+from skate.train._workers.context import get_checkpoint
 from skate.train.lightgbm._frames import normalize_pandas_for_lightgbm
 from skate.train.lightgbm._report import RayTrainReportCallback
 from skate.train.lightgbm.config import LightGBMConfig, get_network_params

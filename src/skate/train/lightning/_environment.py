@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skate.train._context import get_context
+from skate.train._workers.context import get_context
 from skate.train.lightning._framework import part
 
 __all__ = ["RayLightningEnvironment"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from skate.train._context import get_context
+from skate.train._workers.context import get_context
 from skate.train.lightning._framework import part
 from skate.train.torch._devices import get_device
 

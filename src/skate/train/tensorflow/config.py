@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.train import _addresses, _threads
+from skate.train._frameworks import addresses, threads
 from skate.train.backend import Backend, BackendConfig
 
 if TYPE_CHECKING:
-    from skate.train._group import WorkerGroup
+    from skate.train._workers.group import WorkerGroup
 
 __all__ = ["TensorflowConfig"]
 
@@ -51,27 +51,24 @@ class TensorflowConfig(BackendConfig):
 class _TensorflowBackend(Backend):
     def on_start(self, worker_group: WorkerGroup, backend_config: TensorflowConfig) -> None:
         """Let each worker choose its port, and tell all workers the addresses of all."""
-        hosts = _addresses.hosts(worker_group)
+        hosts = addresses.hosts(worker_group)
         ports = skate.get(
-            [
-                worker_group.execute_single_async(rank, _addresses.hold, host)
-                for rank, host in enumerate(hosts)
-            ]
+            [worker_group.execute_single_async(rank, addresses.hold, host) for rank, host in enumerate(hosts)]
         )
-        addresses = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
+        cluster = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
         skate.get(
             [
-                worker_group.execute_single_async(rank, _learn, addresses, rank)
+                worker_group.execute_single_async(rank, _learn, cluster, rank)
                 for rank in range(len(worker_group))
             ]
         )
 
 
-def _learn(addresses: list[str], rank: int) -> None:
-    place = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": rank}}
+def _learn(cluster: list[str], rank: int) -> None:
+    place = {"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}
     os.environ["TF_CONFIG"] = json.dumps(place)
     os.environ["TF_GRPC_REUSE_PORT"] = "1"  # the port is held until TensorFlow listens on it
-    if (cpus := _threads.cpus()) is not None:
+    if (cpus := threads.cpus()) is not None:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cpus))
 
 

@@ -6,8 +6,8 @@ import shutil
 from typing import Any
 
 from skate.air import _optional
-from skate.train import _session
-from skate.train._context import report
+from skate.train._workers import sessions
+from skate.train._workers.context import report
 from skate.train.tensorflow.tensorflow_checkpoint import TensorflowCheckpoint
 
 _Base: Any = _optional.load("tensorflow", "skate.train.tensorflow.keras").keras.callbacks.Callback
@@ -79,7 +79,7 @@ class ReportCheckpointCallback(RayReportCallback):
         # All workers save, because variables of several workers are read together; one has the file kept.
         checkpoint = TensorflowCheckpoint.from_model(self.model)
         try:
-            first = _session.current("ReportCheckpointCallback").place.world_rank == 0
+            first = sessions.current("ReportCheckpointCallback").place.world_rank == 0
             report(metrics, checkpoint=checkpoint if first else None)
         finally:
             shutil.rmtree(checkpoint.path, ignore_errors=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
-from skate.train._framework_checkpoint import FrameworkCheckpoint
+from skate.train._frameworks.checkpoint import FrameworkCheckpoint
 
 if TYPE_CHECKING:
     from skate.data import Preprocessor

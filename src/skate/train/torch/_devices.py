@@ -8,7 +8,7 @@ import torch
 
 import skate
 from skate.air import _worker_device
-from skate.train import _session
+from skate.train._workers import sessions
 
 
 def get_devices() -> list[torch.device]:
@@ -19,7 +19,7 @@ def get_devices() -> list[torch.device]:
     if not mine:
         # A worker without a GPU leaves those that it sees to others; a process that is no worker has nobody beside
         # it, or those that a launcher has started with it.
-        session = _session.current("get_device()") if _session.is_active() else None
+        session = sessions.current("get_device()") if sessions.is_active() else None
         if session is not None and not session.is_local:
             return [torch.device("cpu")]
         return [torch.device("cuda", session.place.local_rank if session is not None else 0)]

@@ -8,9 +8,9 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from skate.train import _session
-from skate.train._company import Company
-from skate.train._session import Place
+from skate.train._workers import sessions
+from skate.train._workers.company import Company
+from skate.train._workers.sessions import Place
 
 if TYPE_CHECKING:
     from skate.train.torch.config import TorchConfig
@@ -21,7 +21,7 @@ _TOLD = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", 
 @contextlib.contextmanager
 def company(config: TorchConfig) -> Iterator[Company]:
     """Join the others that were launched with this process, if it was launched, for the time of a `with` block."""
-    if _session.is_active() or not all(name in os.environ for name in _TOLD):
+    if sessions.is_active() or not all(name in os.environ for name in _TOLD):
         # A training function may train something itself: its variables are of the outer run.
         yield Company()
         return

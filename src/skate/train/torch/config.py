@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.train._company import Company
+from skate.train._workers.company import Company
 from skate.train.backend import Backend, BackendConfig
 from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING_DEFAULT
 from skate.train.constants import TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING
 from skate.train.torch import _launched
 
 if TYPE_CHECKING:
-    from skate.train._group import WorkerGroup
+    from skate.train._workers.group import WorkerGroup
 
 __all__ = ["TorchConfig"]
 

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
-from skate.train import _session
+from skate.train._workers import sessions
 from skate.train.torch._devices import get_device, get_devices
 
 __all__ = [
@@ -45,7 +45,7 @@ def prepare_model(
     """
     if parallel_strategy not in ("ddp", "fsdp", None):
         raise ValueError(f"parallel_strategy is {parallel_strategy!r}: it must be 'ddp', 'fsdp' or None")
-    _session.current("prepare_model()")
+    sessions.current("prepare_model()")
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     if move_to_device:
         model = model.to(device)
@@ -81,7 +81,7 @@ def prepare_data_loader(
         move_to_device: Bring batches to the worker's device.
         auto_transfer: Copy the next batch to the GPU while the model works on this one.
     """
-    session = _session.current("prepare_data_loader()")
+    session = sessions.current("prepare_data_loader()")
     if add_dist_sampler and session.place.world_size > 1 and _can_be_split(data_loader):
         data_loader = _split(data_loader, session.place)
     if not move_to_device:
@@ -108,7 +108,7 @@ def accelerate(amp: bool = False) -> None:
         RuntimeError: It was called before, or this is not a training function.
     """
     global _chosen
-    session = _session.current("accelerate()")
+    session = sessions.current("accelerate()")
     if _chosen is not None and _chosen[0] is session:
         raise RuntimeError(
             "accelerate() can be called once in a training function, before anything is prepared"
@@ -143,13 +143,13 @@ def enable_reproducibility(seed: int = 0) -> None:
 
 # ------------------------------------------------------------ precision
 
-_chosen: tuple[_session.Session, tuple[str, torch.dtype] | None] | None = None  # by a training function
+_chosen: tuple[sessions.Session, tuple[str, torch.dtype] | None] | None = None  # by a training function
 _the_scaler: Any = None
 
 
 def _precision() -> tuple[str, torch.dtype] | None:
     """Return what the training function that runs now has chosen: one process may run several, one after the other."""
-    if _chosen is None or not _session.is_active() or _chosen[0] is not _session.current("accelerate()"):
+    if _chosen is None or not sessions.is_active() or _chosen[0] is not sessions.current("accelerate()"):
         return None
     return _chosen[1]
 
@@ -219,7 +219,7 @@ def _can_be_split(loader: DataLoader[Any]) -> bool:
     return type(loader.sampler) in (RandomSampler, SequentialSampler)
 
 
-def _split(loader: DataLoader[Any], place: _session.Place) -> DataLoader[Any]:
+def _split(loader: DataLoader[Any], place: sessions.Place) -> DataLoader[Any]:
     shuffle = isinstance(loader.sampler, RandomSampler)
     sampler: DistributedSampler[Any] = DistributedSampler(
         loader.dataset, num_replicas=place.world_size, rank=place.world_rank, shuffle=shuffle

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from skate.air import _optional
-from skate.train._boosting import Metrics, Postprocess, Reports
-from skate.train._checkpoint import Checkpoint
+from skate.train._frameworks.boosting import Metrics, Postprocess, Reports
+from skate.train._storage.checkpoint import Checkpoint
 
 xgboost = _optional.load("xgboost", "skate.train.xgboost")
 _Base: Any = xgboost.callback.TrainingCallback

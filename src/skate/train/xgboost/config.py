@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.train import _addresses, _threads
+from skate.train._frameworks import addresses, threads
 from skate.train.backend import Backend, BackendConfig
 
 if TYPE_CHECKING:
-    from skate.train._group import WorkerGroup
+    from skate.train._workers.group import WorkerGroup
 
 __all__ = ["XGBoostConfig"]
 
@@ -60,7 +60,7 @@ class _XGBoostBackend(Backend):
         size = len(worker_group)
         if size == 1:
             return
-        found = worker_group.execute_single(0, _track, _addresses.hosts(worker_group)[0], size)
+        found = worker_group.execute_single(0, _track, addresses.hosts(worker_group)[0], size)
         skate.get([worker_group.execute_single_async(rank, _learn, found, rank) for rank in range(size)])
 
 
@@ -86,7 +86,7 @@ class _Communicator:
     def __enter__(self) -> None:
         from xgboost import collective
 
-        _threads.limit_openmp()
+        threads.limit_openmp()
         if _arguments is not None:
             collective.init(**_arguments)
 

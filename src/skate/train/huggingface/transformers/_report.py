@@ -10,8 +10,8 @@ from typing import Any
 import torch.distributed as dist
 
 from skate.air import _optional
-from skate.train._checkpoint import Checkpoint
-from skate.train._context import get_context, report
+from skate.train._storage.checkpoint import Checkpoint
+from skate.train._workers.context import get_context, report
 
 _Base: Any = _optional.load(
     "transformers.trainer_callback", "skate.train.huggingface.transformers", "transformers"

@@ -1,5 +1,5 @@
 """What users can hook into a run, under Ray's path."""
 
-from skate.train._callbacks import UserCallback
+from skate.train._run.callbacks import UserCallback
 
 __all__ = ["UserCallback"]

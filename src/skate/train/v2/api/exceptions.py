@@ -1,5 +1,5 @@
 """What can go wrong with a run as a whole, under Ray's path."""
 
-from skate.train._errors import ControllerError, TrainingFailedError, WorkerGroupError
+from skate.train._failures.errors import ControllerError, TrainingFailedError, WorkerGroupError
 
 __all__ = ["ControllerError", "TrainingFailedError", "WorkerGroupError"]

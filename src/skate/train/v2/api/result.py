@@ -1,5 +1,5 @@
 """What is left of a run, under Ray's path."""
 
-from skate.train._result import Result
+from skate.train._storage.result import Result
 
 __all__ = ["Result"]

@@ -1,6 +1,6 @@
 """What a training function asks and tells, under Ray's path."""
 
-from skate.train._context import (
+from skate.train._workers.context import (
     get_all_reported_checkpoints,
     get_checkpoint,
     get_context,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import skate
 from skate.air import _optional
-from skate.train import _addresses
+from skate.train._frameworks import addresses
 from skate.train.backend import Backend, BackendConfig
 
 if TYPE_CHECKING:
-    from skate.train._group import WorkerGroup
+    from skate.train._workers.group import WorkerGroup
 
 __all__ = ["JaxConfig"]
 
@@ -68,8 +68,8 @@ class _JaxBackend(Backend):
     def on_start(self, worker_group: WorkerGroup, backend_config: JaxConfig) -> None:
         """Choose where to meet, and let all workers join."""
         size = len(worker_group)
-        host = _addresses.hosts(worker_group)[0]
-        port = worker_group.execute_single(0, _addresses.hold, host)
+        host = addresses.hosts(worker_group)[0]
+        port = worker_group.execute_single(0, addresses.hold, host)
         skate.get(
             [
                 worker_group.execute_single_async(

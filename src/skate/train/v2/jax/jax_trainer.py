@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
-from skate.train._configs import RunConfig, ScalingConfig
-from skate.train._data_config import DataConfig
-from skate.train._validation_config import ValidationConfig
+from skate.train._config.datasets import DataConfig
+from skate.train._config.shared import RunConfig, ScalingConfig
+from skate.train._config.validation import ValidationConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.train.v2.jax.config import JaxConfig
 

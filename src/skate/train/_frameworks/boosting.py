@@ -1,0 +1,217 @@
+"""What XGBoost and LightGBM have in common: what is reported of a round, and training without a function."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skate.train._config.shared import RunConfig, ScalingConfig
+from skate.train._storage.checkpoint import Checkpoint
+from skate.train._workers import sessions
+from skate.train._workers.context import TRAIN_DATASET_KEY, get_dataset_shard, report
+from skate.train.backend import BackendConfig
+from skate.train.data_parallel_trainer import DataParallelTrainer
+
+if TYPE_CHECKING:
+    from skate.data import Dataset
+
+Metrics = str | list[str] | dict[str, str] | None
+Postprocess = Callable[[dict[str, float | list[float]]], dict[str, float]]
+
+DEFAULT_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What is reported of a round, and with which rounds the model is kept.
+
+    Attributes:
+        metrics: Names of the metrics to report, or new names for them, or None for all.
+        filename: The model's file in a checkpoint.
+        frequency: Keep the model every so many rounds; 0 for never.
+        checkpoint_at_end: Keep the model of the last round.
+        postprocess: Makes what is reported out of all metrics.
+    """
+
+    metrics: Metrics
+    filename: str
+    frequency: int
+    checkpoint_at_end: bool
+    postprocess: Postprocess | None
+
+    def __post_init__(self) -> None:
+        if self.frequency < 0:
+            raise ValueError(
+                f"frequency is {self.frequency}: it must be 0, for never, or the number of rounds"
+            )
+
+    def is_due(self, rounds: int) -> bool:
+        """Tell whether the model is to be kept after so many rounds of this training."""
+        return self.frequency > 0 and rounds % self.frequency == 0
+
+    def chosen(self, log: dict[str, Any]) -> dict[str, Any]:
+        """Return what is reported of metrics, of which a list has the values of all rounds until now.
+
+        Raises:
+            KeyError: A metric was asked for that was not computed; says which were.
+        """
+        if self.postprocess is not None:
+            log = dict(self.postprocess(log))
+        log = {name: value[-1] if isinstance(value, list) else value for name, value in log.items()}
+        if self.metrics is None:
+            return log
+        names = [self.metrics] if isinstance(self.metrics, str) else self.metrics
+        wanted = names if isinstance(names, dict) else {name: name for name in names}
+        for name in wanted.values():
+            if name not in log:
+                known = ", ".join(map(repr, log)) or "none"
+                raise KeyError(f"there is no metric {name!r} to report: computed were {known}")
+        return {shown: log[name] for shown, name in wanted.items()}
+
+    def report(self, log: dict[str, Any], save: Callable[[str], object] | None) -> None:
+        """Report a round, with the model if there is a way to save it. All workers have the same: one keeps it."""
+        values = self.chosen(log)
+        if save is None or sessions.current("RayTrainReportCallback").place.world_rank:
+            report(values)
+            return
+        with tempfile.TemporaryDirectory(prefix="skate_checkpoint_") as folder:
+            save(str(Path(folder, self.filename)))
+            report(values, checkpoint=Checkpoint.from_directory(folder))
+
+
+@dataclass(frozen=True)
+class DefaultLoop:
+    """The training function of a trainer that was given a dataset, a label and parameters in place of one.
+
+    Attributes:
+        label_column: The column to predict.
+        params: Parameters of the framework.
+        num_boost_round: Rounds in all, also over restarts.
+        train_kwargs: Further arguments of the framework's `train`.
+        datasets: Names of the datasets; all but "train" are evaluated on.
+        frequency: Keep the model every so many rounds.
+        checkpoint_at_end: Keep the model of the last round.
+    """
+
+    label_column: str
+    params: dict[str, Any]
+    num_boost_round: int
+    train_kwargs: dict[str, Any] = field(default_factory=dict)
+    datasets: tuple[str, ...] = (TRAIN_DATASET_KEY,)
+    frequency: int = 0
+    checkpoint_at_end: bool = True
+
+    def __call__(self) -> None:
+        """Train on this worker's part of the datasets."""
+        raise NotImplementedError
+
+    def frames(self) -> dict[str, tuple[Any, Any]]:
+        """Return features and label of this worker's part of each dataset; "train" comes first.
+
+        Raises:
+            ValueError: There are no rows for this worker, or no such column.
+        """
+        others = [name for name in self.datasets if name != TRAIN_DATASET_KEY]
+        return {name: self._frame(name) for name in [TRAIN_DATASET_KEY, *others]}
+
+    def prepared(self, frame: Any) -> Any:
+        """Return a frame as the framework takes it."""
+        return frame
+
+    def _frame(self, name: str) -> tuple[Any, Any]:
+        frame = self.prepared(get_dataset_shard(name).materialize().to_pandas())
+        if not len(frame):
+            place = sessions.current("get_dataset_shard()").place
+            raise ValueError(
+                f"rank {place.world_rank} of {place.world_size} has no rows of dataset {name!r}: use fewer workers, or "
+                "more rows"
+            )
+        if self.label_column not in frame:
+            known = ", ".join(map(repr, frame.columns))
+            raise ValueError(
+                f"dataset {name!r} has no column {self.label_column!r}, which is the label_column: it has {known}"
+            )
+        return frame.drop(columns=self.label_column), frame[self.label_column]
+
+
+class BoostingTrainer(DataParallelTrainer):
+    """Runs a training function, or trains by itself on the datasets where it is given a label in place of one."""
+
+    _default_loop: type[DefaultLoop]
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any] | None,
+        *,
+        label_column: str | None,
+        params: dict[str, Any] | None,
+        num_boost_round: int | None,
+        train_kwargs: dict[str, Any],
+        backend_config: BackendConfig,
+        train_loop_config: dict[str, Any] | None,
+        scaling_config: ScalingConfig | None,
+        run_config: RunConfig | None,
+        datasets: Mapping[str, Dataset | Callable[[], Dataset]] | None,
+        **options: Any,
+    ) -> None:
+        trainer = type(self).__name__
+        legacy = {
+            "label_column": label_column,
+            "params": params,
+            "num_boost_round": num_boost_round,
+            **train_kwargs,
+        }
+        given = [name for name, value in legacy.items() if value is not None]
+        if train_loop_per_worker is None:
+            train_loop_per_worker = self._loop_of(legacy, train_kwargs, datasets or {}, run_config)
+            self._keeps_checkpoints = True
+        elif given:
+            raise ValueError(
+                f"{trainer} was given a training function and {', '.join(given)}: these are for training without one; "
+                "hand them to the framework in the function"
+            )
+        super().__init__(
+            train_loop_per_worker,
+            train_loop_config=train_loop_config,
+            backend_config=backend_config,
+            scaling_config=scaling_config,
+            run_config=run_config,
+            datasets=datasets,
+            **options,
+        )
+
+    def _loop_of(
+        self,
+        legacy: dict[str, Any],
+        train_kwargs: dict[str, Any],
+        datasets: Mapping[str, Any],
+        run_config: RunConfig | None,
+    ) -> DefaultLoop:
+        trainer = type(self).__name__
+        if TRAIN_DATASET_KEY not in datasets:
+            known = ", ".join(map(repr, datasets)) or "none"
+            raise ValueError(
+                f"{trainer} without a training function needs a dataset named {TRAIN_DATASET_KEY!r} in `datasets`: it "
+                f"was given {known}"
+            )
+        if not legacy["label_column"]:
+            raise ValueError(
+                f"{trainer} needs a training function (train_loop_per_worker), or a label_column to train without one"
+            )
+        keep = run_config.checkpoint_config if run_config is not None else None
+        frequency, at_end = (
+            (keep.checkpoint_frequency, keep.checkpoint_at_end) if keep is not None else (None, None)
+        )
+        return self._default_loop(
+            legacy["label_column"],
+            dict(legacy["params"] or {}),
+            legacy["num_boost_round"] or DEFAULT_ROUNDS,
+            train_kwargs,
+            tuple(datasets),
+            # Both are texts where they were not given.
+            frequency if isinstance(frequency, int) else 0,
+            at_end if isinstance(at_end, bool) else True,
+        )

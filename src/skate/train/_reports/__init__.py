@@ -1,0 +1,1 @@
+"""What workers tell of their training, and what follows from it: words and decisions, without I/O."""

@@ -1,0 +1,160 @@
+"""What is left of a run."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.fs as pafs
+
+from skate.air import _filesystems as filesystems
+from skate.air import _optional
+from skate.train._failures.errors import TrainingFailedError
+from skate.train._reports import ledger
+from skate.train._storage.checkpoint import Checkpoint
+from skate.train._storage.run_folder import RECORD, Record, Storage
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+
+@dataclass
+class Result:
+    """What came of a run.
+
+    Attributes:
+        metrics: The last report: of rank 0, or of the lowest rank that made one. None if there was none.
+        checkpoint: The latest checkpoint.
+        error: What ended the run, if it failed.
+        path: The run's folder.
+        metrics_dataframe: All reports of that rank, one row for each.
+        best_checkpoints: The checkpoints that are kept, with their metrics: the best last if they are kept by a score,
+            else the latest last.
+        return_value: What the training function returned on rank 0.
+    """
+
+    metrics: dict[str, Any] | None
+    checkpoint: Checkpoint | None
+    error: Exception | None
+    path: str
+    metrics_dataframe: pd.DataFrame | None = None
+    best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
+    _storage_filesystem: pafs.FileSystem | None = None
+    return_value: Any = None
+    _record: Record | None = None
+    _storage: Storage | None = None
+
+    @classmethod
+    def of(cls, storage: Storage, record: Record, return_value: Any = None) -> Result:
+        """Return the result of a run that is kept."""
+        kept = [
+            (_checkpoint(storage, each), each.metrics)
+            for each in sorted(record.kept, key=lambda each: ledger.worth(each, record.score, record.order))
+        ]
+        return cls(
+            metrics=record.metrics,
+            checkpoint=_checkpoint(storage, record.kept[-1]) if record.kept else None,
+            error=TrainingFailedError(record.error) if record.error else None,
+            path=storage.experiment_fs_path,
+            metrics_dataframe=_frame(storage),
+            best_checkpoints=kept,
+            _storage_filesystem=storage.storage_filesystem,
+            return_value=return_value,
+            _record=record,
+            _storage=storage,
+        )
+
+    @classmethod
+    def from_path(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> Result:
+        """Return the result of a run from its folder.
+
+        Args:
+            path: The run's folder: a local path or a URI.
+            storage_filesystem: The filesystem of the path; found by the path if not given.
+
+        Raises:
+            RuntimeError: No run is kept there.
+        """
+        filesystem, place = filesystems.resolve(os.fspath(path), storage_filesystem)
+        parent, name = posixpath.split(place.rstrip("/"))
+        storage = Storage(parent, name, filesystem)
+        record = storage.read()
+        if record is None:
+            if filesystem.get_file_info(place).type == pafs.FileType.NotFound:
+                raise RuntimeError(f"Experiment folder {place} doesn't exist: is it the folder of a run?")
+            raise RuntimeError(
+                f"no run is kept in {place}: {RECORD} doesn't exist in it. Give the folder of one run, not of all runs"
+            )
+        return cls.of(storage, record)
+
+    @property
+    def filesystem(self) -> pafs.FileSystem:
+        """The filesystem of `path`."""
+        return self._storage_filesystem or pafs.LocalFileSystem()
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """What the training function was given."""
+        return None if self._record is None else self._record.config
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
+        """Return the kept checkpoint with the best value of a metric.
+
+        Args:
+            metric: Its name, as it was reported.
+            mode: "max" or "min".
+
+        Raises:
+            RuntimeError: No kept checkpoint was reported with that metric.
+        """
+        if mode not in ("max", "min"):
+            raise ValueError(f"mode is {mode!r}: it must be 'max' or 'min'")
+        if not self.best_checkpoints:
+            return None
+        kept = [ledger.Kept(index, "", metrics) for index, (_, metrics) in enumerate(self.best_checkpoints)]
+        found = ledger.best(kept, metric, mode)
+        if found is None:
+            known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
+            raise RuntimeError(f"Invalid metric name {metric!r}: the checkpoints were reported with {known}")
+        return self.best_checkpoints[found.index][0]
+
+    def rank_metrics(self) -> pd.DataFrame:
+        """Return all reports of all workers: a row for each, with the columns `report`, `rank` and `time` first."""
+        pandas = _optional.load("pandas", "Result.rank_metrics")
+        rows = self._storage.history() if self._storage is not None else []
+        return pandas.DataFrame(
+            [
+                {"report": row["report"], "rank": row["rank"], "time": row["time"], **row["metrics"]}
+                for row in rows
+            ]
+        )
+
+    def __repr__(self) -> str:
+        shown = [
+            f"metrics={self.metrics!r}",
+            f"path={self.path!r}",
+            f"filesystem={self.filesystem.type_name!r}",
+        ]
+        if self.error is not None:
+            shown.insert(0, f"error={type(self.error).__name__!r}")
+        shown.append(f"checkpoint={self.checkpoint!r}")
+        return "Result(\n  " + ",\n  ".join(shown) + "\n)"
+
+
+def _checkpoint(storage: Storage, kept: ledger.Kept) -> Checkpoint:
+    return Checkpoint(storage.path_of(kept.name), storage.storage_filesystem)
+
+
+def _frame(storage: Storage) -> pd.DataFrame | None:
+    """Return the reports of the lowest rank that made any; None where pandas is missing, or nothing was reported."""
+    history = storage.history()
+    if not history:
+        return None
+    try:
+        import pandas as pd
+    except ImportError:
+        return None
+    rank = min(row["rank"] for row in history)
+    return pd.DataFrame([row["metrics"] for row in history if row["rank"] == rank])
