@@ -24,11 +24,17 @@ RAY_SOURCES ?=
 # (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
 # summary shows it.
 ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
-DATA_ON_RAY := $(addprefix tests/data/test_,mapping.py relating.py consuming.py splitting.py faults.py groups.py \
-  reading.py stats.py feeding.py random_access.py torch_inference.py resuming.py id_checkpoints.py id_checkpoints_kills.py)
-TRAIN_ON_RAY := $(addprefix tests/train/test_,fitting.py faults.py positions.py torch.py elasticity.py validation.py)
-SERVE_ON_RAY := $(addprefix tests/serve/test_,handles.py updates.py)
-ALL_ON_RAY := tests/contract tests/engine/ray $(DATA_ON_RAY) $(TRAIN_ON_RAY) $(SERVE_ON_RAY)
+DATA_ON_RAY := mapping relating consuming faults reading resuming
+TRAIN_ON_RAY := fitting faults positions torch validation
+SERVE_ON_RAY := handles updates
+LIBRARIES_ON_RAY := $(DATA_ON_RAY:%=tests/data/test_%.py) $(TRAIN_ON_RAY:%=tests/train/test_%.py) \
+  $(SERVE_ON_RAY:%=tests/serve/test_%.py)
+# What takes long there, or says little that the others do not.
+MORE_DATA_ON_RAY := splitting groups stats feeding random_access torch_inference id_checkpoints id_checkpoints_kills
+MORE_TRAIN_ON_RAY := elasticity hangs kills full_disk logging curves s3 portability
+MORE_SERVE_ON_RAY := http ingress
+MORE_ON_RAY := $(MORE_DATA_ON_RAY:%=tests/data/test_%.py) $(MORE_TRAIN_ON_RAY:%=tests/train/test_%.py) \
+  $(MORE_SERVE_ON_RAY:%=tests/serve/test_%.py)
 
 # Training with each strategy and framework, which takes the time of importing and starting all of them. They open ports
 # and start servers of their own: a test that fails is tried once more, and the summary shows it.
@@ -38,10 +44,10 @@ FRAMEWORKS := tests/train/strategies tests/train/frameworks
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test frameworks ray check format docs bench compat chaos clean
+.PHONY: help setup run test frameworks ray ray-more check format docs bench compat chaos clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## build .venv with what tests and benchmarks need
 
@@ -68,8 +74,11 @@ test: setup check ## all checks and all tests, but for those of `make frameworks
 frameworks: setup ## training with DeepSpeed, FSDP2, pipelines, Lightning, transformers, TensorFlow, JAX, XGBoost, …
 	$(BIN)/python -m pytest -p rerunfailures --reruns 1 $(FRAMEWORKS) $(ARGS)
 
-ray: setup ## the contract of the engines, datasets and training on a Ray cluster of three nodes
-	$(ON_RAY) $(ALL_ON_RAY) $(ARGS)
+ray: setup ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
+	$(ON_RAY) tests/contract tests/engine/ray $(LIBRARIES_ON_RAY) $(ARGS)
+
+ray-more: setup ## the rest of what runs on a Ray cluster
+	$(ON_RAY) $(MORE_ON_RAY) $(ARGS)
 
 check: setup ## lint, format, types, import direction
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from skate import serve
 from skate.serve._controller.client import Client, connect
 from skate.serve.schema import APIType, ApplicationStatus, DeploymentStatus, ServeDeploySchema
 from tests.serve.conftest import light
+from tests.serve.waiting import until
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -308,6 +309,25 @@ def test_a_part_of_the_capacity_is_a_part_of_the_replicas(file: File) -> None:
     assert serve.status().target_capacity == 50
     file.deploy(app)
     assert status().deployments["Says"].replica_states == {"RUNNING": 4}
+
+
+def test_a_part_of_the_capacity_bounds_autoscaling(file: File) -> None:
+    scaling = {"min_replicas": 2, "initial_replicas": 4, "max_replicas": 8, "downscale_delay_s": 0}
+    app = file.app(deployments=[{"name": "Says", "autoscaling_config": scaling}])
+
+    def replicas(capacity: float | None) -> int:
+        file.deploy(app, target_capacity=capacity)
+        return until(lambda: settled(capacity))
+
+    def settled(capacity: float | None) -> Any:
+        states = status().deployments["Says"].replica_states
+        return serve.status().target_capacity == capacity and set(states) == {"RUNNING"} and states["RUNNING"]
+
+    # On the way up there is no load to go by: the first number of replicas counts.
+    assert [replicas(capacity) for capacity in (25, 50, 100)] == [1, 2, 4]
+    # On the way down, and once all of it is wanted, the load does.
+    assert until(lambda: replicas(50) == 1)
+    assert until(lambda: replicas(None) == 2)
 
 
 def test_details_say_how_everything_stands(file: File, url: str) -> None:

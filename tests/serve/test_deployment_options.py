@@ -318,15 +318,3 @@ class TestChanges:
         assert needs_reconfigure(
             scaled, options(autoscaling_config={"max_replicas": 3, "metrics_interval_s": 1})
         )
-
-
-def test_an_option_without_effect_is_told_when_it_is_deployed(caplog: pytest.LogCaptureFixture) -> None:
-    from skate import serve
-    from skate.serve._build import build
-
-    @serve.deployment(max_replicas_per_node=1)
-    class Spread:
-        pass
-
-    build(Spread.bind(), "app")
-    assert "`max_replicas_per_node` has no effect yet" in caplog.text

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from skate import serve
-from skate.exceptions import RayActorError
+from skate.exceptions import RayActorError, RayTaskError
 from skate.serve.schema import DeploymentStatus
 from tests.serve.conftest import light
 from tests.serve.load import Load
@@ -167,6 +168,7 @@ def test_a_deployment_needs_bind(run: Callable[..., Any]) -> None:
         Mortal()
 
 
+@pytest.mark.one_machine
 def test_a_replica_without_resources_says_what_it_waits_for(run: Callable[..., Any]) -> None:
     run(Mortal.options(name="all", ray_actor_options={"num_cpus": 3}).bind(), name="all", route_prefix=None)
     serve._run(
@@ -180,3 +182,44 @@ def test_a_replica_without_resources_says_what_it_waits_for(run: Callable[..., A
     assert "needs {'CPU': 2.0}" in said
     serve.delete("all")
     assert serve.get_app_handle("late").remote().result(timeout_s=60) == "alive"
+
+
+class _Odd(BaseException):
+    """What no `except Exception` catches."""
+
+
+@light
+class Quits:
+    def by_exit(self) -> None:
+        sys.exit(3)
+
+    async def by_error(self) -> None:
+        raise _Odd("never seen before")
+
+    def in_a_stream(self) -> Any:
+        yield 1
+        raise _Odd("in the middle")
+
+    async def in_the_background(self) -> str:
+        async def quit() -> None:
+            sys.exit(4)
+
+        await asyncio.wait([asyncio.ensure_future(quit())])
+        return "the task has ended"
+
+    async def __call__(self) -> int:
+        return os.getpid()
+
+
+def test_code_that_would_end_the_program_ends_its_request_only(run: Callable[..., Any]) -> None:
+    handle = run(Quits.bind())
+    pid = handle.remote().result()
+    for method, told in (("by_exit", "SystemExit: 3"), ("by_error", "_Odd: never seen before")):
+        with pytest.raises(RayTaskError, match=told):
+            getattr(handle, method).remote().result()
+    stream = handle.options(stream=True).in_a_stream.remote()
+    assert next(stream) == 1
+    with pytest.raises(RayTaskError, match="_Odd: in the middle"):
+        next(stream)
+    assert handle.in_the_background.remote().result() == "the task has ended"
+    assert handle.remote().result() == pid

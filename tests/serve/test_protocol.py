@@ -81,7 +81,7 @@ def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "h11":
         from skate.serve._proxy.protocol_h11 import H11
 
-        def make(limits: Limits) -> type[asyncio.Protocol]:
+        def make(limits: Limits, edge: Any) -> type[asyncio.Protocol]:
             return type("GuardedH11", (H11,), {"limits": limits, "lingering": set()})
 
         monkeypatch.setattr("skate.serve._proxy.server.make_protocol", make)

@@ -458,3 +458,10 @@ def test_a_capacity_queue_sees_that_no_replica_is_asked_for_too_much(run: Callab
     stats = until(lambda: (found := skate.get(actor.get_stats.remote())).total_in_flight == 0 and found)
     assert (stats.num_replicas, stats.total_capacity, stats.queue_size) == (2, 4, 4)
     assert stats.total_acquires >= 21
+
+
+def test_names_that_routers_for_ray_import_are_there() -> None:
+    from skate.serve import request_router
+
+    assert isinstance(request_router.ReplicaResult, type)
+    assert "ReplicaResult" not in request_router.__all__

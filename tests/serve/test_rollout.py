@@ -52,6 +52,43 @@ def test_a_single_replica_on_a_full_machine_makes_room() -> None:
     assert decide(running("1", "a"), target=1, version="2", room=0) == Decision(stop=("a",))
 
 
+def test_what_is_missing_anyway_does_not_wait_for_its_turn() -> None:
+    old = running("1", "a", "b")
+    assert decide(old, target=6, version="2", room=9).start == 4
+    assert decide(old, target=6, version="2", room=1).start == 1
+
+
+def gang(version: str, name: str, *ids: str, phase: Phase = Phase.RUNNING, load: int = 0) -> list[Seen]:
+    return [Seen(id, version, phase, load, name) for id in ids]
+
+
+def test_gangs_start_whole() -> None:
+    assert decide([], target=6, version="1", room=0, gang_size=3) == Decision(start=6)
+    assert decide(gang("1", "A", "a", "b", "c"), target=6, version="1", room=0, gang_size=3).start == 3
+    old = gang("1", "A", "a", "b", "c")
+    assert decide(old, target=3, version="2", room=2, gang_size=3) == Decision(stop=("a", "b", "c"))
+    assert decide(old, target=3, version="2", room=3, gang_size=3) == Decision(start=3)
+
+
+def test_the_gang_that_is_least_busy_goes_first() -> None:
+    seen = [*gang("1", "A", "a", "b", load=2), *gang("1", "B", "c", "d", load=1)]
+    assert decide(seen, target=2, version="1", room=0, gang_size=2) == Decision(stop=("c", "d"))
+
+
+def test_an_old_gang_serves_until_all_of_a_new_one_runs() -> None:
+    old = gang("1", "A", "a", "b")
+    half = [*gang("2", "B", "c"), *gang("2", "B", "d", phase=Phase.STARTING)]
+    assert decide([*old, *half], target=2, version="2", room=9, gang_size=2) == Decision()
+    assert decide([*old, *gang("2", "B", "c", "d")], target=2, version="2", room=9, gang_size=2) == Decision(
+        stop=("a", "b")
+    )
+
+
+def test_what_is_left_of_a_gang_is_stopped_and_replaced() -> None:
+    seen = [*gang("1", "A", "a", phase=Phase.STOPPING), *gang("1", "A", "b")]
+    assert decide(seen, target=2, version="1", room=0, gang_size=2) == Decision(start=2, stop=("b",))
+
+
 def test_an_old_replica_that_never_came_up_is_stopped() -> None:
     seen = [*running("1", "a"), *starting("1", "b")]
     assert "b" in decide(seen, target=2, version="2", room=2).stop

@@ -10,6 +10,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from fastapi import FastAPI
 
 from skate import serve
 from skate.serve._watch.proxy import ProxyMeasures
@@ -171,6 +172,73 @@ def test_methods_that_clients_invent_are_one_series() -> None:
     assert samples("serve_num_http_requests_total", application="invented") == [
         ({"application": "invented", "method": "OTHER", "route": "/", "status_code": "200"}, 10.0)
     ]
+
+
+def test_replicas_and_the_proxy_are_told_of_as_they_come_and_go(run: Callable[..., Any]) -> None:
+    class Configured:
+        def reconfigure(self, config: Any) -> None:
+            self.config = config
+
+    app = light(Configured).options(
+        _internal=True, name="Comes", version="1", num_replicas=2, user_config={"of": "old"}
+    )
+    run(app.bind(), name="comes", route_prefix="/comes")
+    of = {"application": "comes", "deployment": "Comes"}
+    for name in ("startup", "initialization"):
+        until_total(f"serve_replica_{name}_latency_ms_count", 2, **of)
+    assert ["replica" in labels for labels, _ in samples("serve_replica_startup_latency_ms_count", **of)] == [
+        False
+    ]
+    run(app.options(user_config={"of": "new"}).bind(), name="comes", route_prefix="/comes")
+    until_total("serve_replica_reconfigure_latency_ms_count", 2, **of)
+    serve.delete("comes")
+    until_total("serve_replica_shutdown_duration_ms_count", 2, **of)
+    (labels, status), *others = samples("serve_proxy_status")
+    assert others == []
+    assert status == 2
+    assert {"node_id", "node_ip_address"} <= labels.keys()
+
+
+def test_calls_of_a_request_have_its_route(run: Callable[..., Any], url: str) -> None:
+    api = FastAPI()
+
+    @light
+    async def below() -> str:
+        return "below"
+
+    @light
+    @serve.ingress(api)
+    class Above:
+        def __init__(self, handle: Any) -> None:
+            self.handle = handle
+
+        @api.get("/one/{name}")
+        async def one(self, name: str) -> str:
+            return str(await self.handle.remote())
+
+        @api.get("/two")
+        async def two(self) -> str:
+            return str(await self.handle.remote())
+
+    run(Above.bind(below.bind()), name="routes", route_prefix="/routes")
+    for path in ("one/a", "one/b", "two"):
+        assert status_of(f"{url}/routes/{path}") == 200
+    for deployment in ("Above", "below"):
+        of = {"application": "routes", "deployment": deployment}
+        until_total("serve_deployment_request_counter_total", 2, route="/routes/one/{name}", **of)
+        until_total("serve_deployment_request_counter_total", 1, route="/routes/two", **of)
+
+
+def test_what_autoscaling_goes_by_is_told(run: Callable[..., Any]) -> None:
+    scaling = {"min_replicas": 2, "max_replicas": 3, "target_ongoing_requests": 4}
+    app = light(Measured.func_or_class).options(name="Scaled", autoscaling_config=scaling)
+    run(app.bind(), name="scaled", route_prefix="/scaled")
+    of = {"application": "scaled", "deployment": "Scaled"}
+    until_total("serve_autoscaling_target_replicas", 2, **of)
+    until_total("serve_autoscaling_target_ongoing_requests", 4, **of)
+    until(lambda: samples("serve_autoscaling_desired_replicas", **of) != [])
+    assert total("serve_autoscaling_total_requests", **of) == 0
+    assert samples("serve_autoscaling_policy_execution_time_ms", policy_scope="deployment", **of)
 
 
 def test_a_spread_counts_into_buckets_and_starts_anew() -> None:

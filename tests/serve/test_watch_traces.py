@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -15,7 +15,11 @@ import pytest
 import skate
 from skate import serve
 from skate.serve._controller.client import connect
+from skate.serve._ids import DeploymentID
+from skate.serve._router.calls import Outgoing
+from skate.serve._router.router import DeploymentNews, Router
 from skate.serve._watch.options import WatchOptions
+from skate.serve._wire.frames import Context
 from tests.serve.conftest import light
 from tests.serve.waiting import until
 
@@ -126,6 +130,65 @@ def test_what_failed_is_marked(traced_url: str) -> None:
     failed = found["replica_handle_request Behind fail"]
     assert failed["status"]["status_code"] == "ERROR"
     assert "nothing there" in failed["status"]["description"]
+
+
+class Noting(Outgoing):
+    """A request that only notes how it ended."""
+
+    def __init__(self) -> None:
+        super().__init__(Context(request_id="1"))
+        self.error: Exception | None = None
+
+    def failed(self, error: Exception) -> None:
+        self.error = error
+
+
+async def ended_span(end: Callable[[Router, Outgoing], None], news: DeploymentNews) -> tuple[Any, Noting]:
+    """Return the span of the way to a replica of a request that gets to none."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from skate.serve._watch.tracing import Tracer
+
+    id, call, exporter, provider = DeploymentID("Behind"), Noting(), InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    router = Router(id, "caller", lambda _: None)
+    router.update(news)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skate.serve._router.router.routing", Tracer(provider).routing)
+        end(router, call)
+    await router.close()
+    (span,) = exporter.get_finished_spans()
+    return span, call
+
+
+@pytest.mark.parametrize(
+    ("news", "told"),
+    [
+        (DeploymentNews([], max_queued=0), "max_queued_requests=0"),
+        (DeploymentNews([], exists=False), "Behind"),
+    ],
+    ids=["turned away", "gone"],
+)
+async def test_the_way_of_a_request_that_no_replica_gets_ends(news: DeploymentNews, told: str) -> None:
+    span, call = await ended_span(Router.submit, news)
+    assert span.status.status_code.name == "ERROR"
+    assert told in span.status.description
+    assert span.events[0].attributes["exception.type"] == (
+        f"{type(call.error).__module__}.{type(call.error).__qualname__}"
+    )
+
+
+async def test_the_way_of_a_request_that_is_cancelled_ends() -> None:
+    def cancel(router: Router, call: Outgoing) -> None:
+        router.submit(call)
+        router.cancel(call)
+
+    span, call = await ended_span(cancel, DeploymentNews([]))
+    assert span.status.status_code.name == "ERROR"
+    assert span.status.description == "Request 1 was cancelled."
+    assert call.error is None  # whoever cancels knows
 
 
 def test_calls_of_a_program_belong_to_its_own_trace(traced_url: str) -> None:

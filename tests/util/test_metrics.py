@@ -471,6 +471,20 @@ class TestServer:
         with start_server() as server, pytest.raises(OSError, match="in use"):
             start_server(server.port)
 
+    def test_a_session_serves_them_under_rays_names_where_rays_keyword_says(self) -> None:
+        with start_server() as server:
+            port, url = server.port, server.url
+            with pytest.raises(OSError, match="in use"):
+                skate.init(engine="inline", _metrics_export_port=port)
+        assert not skate.is_initialized()
+        with skate.init(engine="inline", _metrics_export_port=port):
+            Counter("jobs").inc()
+            with urllib.request.urlopen(url, timeout=30) as reply:
+                text = reply.read().decode()
+        assert samples(text)["ray_jobs_total"] == {frozenset(): 1}
+        with pytest.raises(urllib.error.URLError):
+            urllib.request.urlopen(url, timeout=30)
+
     @pytest.mark.parametrize(("path", "host", "status"), [("/x", None, 404), ("/metrics", "evil.test", 403)])
     def test_other_pages_and_other_hosts_are_turned_away(
         self, path: str, host: str | None, status: int

@@ -15,7 +15,7 @@ from skate._version import __version__, ray_version
 # Private keywords of Ray's `init` that have no meaning on one machine; accepted, so that programs run.
 _IGNORED = frozenset(
     (
-        "_system_config", "_temp_dir", "_node_ip_address", "_metrics_export_port", "_tracing_startup_hook",
+        "_system_config", "_temp_dir", "_node_ip_address", "_tracing_startup_hook",
         "_node_name", "_redis_max_memory", "_plasma_directory", "_object_store_memory", "_driver_object_store_memory",
         "_redis_username", "_redis_password", "_skip_env_hook", "_lru_evict", "_redis_db", "_internal_config",
         "_enable_object_reconstruction",
@@ -118,7 +118,7 @@ def init(
     ...     skate.get(skate.put(42))
     42
     """
-    unknown = set(kwargs) - _IGNORED - {"_memory"}
+    unknown = set(kwargs) - _IGNORED - {"_memory", "_metrics_export_port"}
     if unknown:
         raise _unknown_keyword(min(unknown))
     if getattr(engines.running(), "is_forked", False):
@@ -169,7 +169,22 @@ def init(
     else:
         running = starting.local(machine, job, memory=kwargs.get("_memory"), preload=preload)
     engines.adopt(running)
+    port = kwargs.get("_metrics_export_port")
+    if port is not None and name != "ray":  # there, Ray itself listens
+        _export_metrics(running, port)
     return _context(running)
+
+
+def _export_metrics(running: Any, port: int) -> None:
+    """Serve metrics under the names that Ray gives them, where whoever knows its keyword looks for them."""
+    from skate.util.metrics import start_server
+
+    try:
+        server = start_server(port, prefix="ray_")
+    except OSError:
+        shutdown()
+        raise
+    running.on_shutdown(server.close)
 
 
 def _send_main_along() -> None:

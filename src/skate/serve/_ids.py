@@ -8,11 +8,25 @@ import secrets
 import uuid
 from dataclasses import dataclass, field
 
-__all__ = ["CONTROLLER_NAME", "NAMESPACE", "DeploymentID", "ReplicaID", "new_id", "new_request_id"]
+__all__ = [
+    "CONTROLLER_NAME",
+    "DEPLOYMENT_ACTOR_PREFIX",
+    "GANG_PREFIX",
+    "NAMESPACE",
+    "PROXY_PREFIX",
+    "REPLICA_PREFIX",
+    "DeploymentID",
+    "ReplicaID",
+    "new_id",
+    "new_request_id",
+]
 
 NAMESPACE = "serve"
 CONTROLLER_NAME = "SERVE_CONTROLLER_ACTOR"
-_REPLICA_PREFIX = "SERVE_REPLICA::"
+PROXY_PREFIX = "SERVE_PROXY_ACTOR-"
+REPLICA_PREFIX = "SERVE_REPLICA::"
+GANG_PREFIX = "SERVE_GANG::"
+DEPLOYMENT_ACTOR_PREFIX = "SERVE_DEPLOYMENT_ACTOR::"
 DEFAULT_APP_NAME = "default"
 
 
@@ -26,15 +40,14 @@ class _RequestIds:
     """Makes ids that look like random UUIDs: one random start for each process, and a count."""
 
     def __init__(self) -> None:
-        self._pid = 0
-        self._start = ""
-        self._count = itertools.count().__next__
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)  # it must not go on with its parent's
+
+    def _begin(self) -> None:
+        self._start = str(uuid.uuid4())[:24]
+        self._count = itertools.count(secrets.randbits(40)).__next__
 
     def __call__(self) -> str:
-        if self._pid != os.getpid():  # a forked process must not go on with its parent's
-            self._pid = os.getpid()
-            self._start = str(uuid.uuid4())[:24]
-            self._count = itertools.count(secrets.randbits(40)).__next__
         return f"{self._start}{self._count() & 0xFFFFFFFFFFFF:012x}"
 
 
@@ -74,7 +87,7 @@ class ReplicaID:
     @property
     def actor_name(self) -> str:
         """The name of the replica's actor."""
-        return f"{_REPLICA_PREFIX}{self.deployment_id.key}#{self.unique_id}"
+        return f"{REPLICA_PREFIX}{self.deployment_id.key}#{self.unique_id}"
 
     def to_full_id_str(self) -> str:
         """Return the name of the replica's actor."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 __all__ = ["ServeLoop", "new_event_loop"]
+
+logger = logging.getLogger("skate.serve")
 
 T = TypeVar("T")
 
@@ -64,7 +67,14 @@ class ServeLoop:
         loop = self.loop
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            is_over = False
+            while not is_over:
+                try:
+                    loop.run_forever()
+                    is_over = True
+                except (KeyboardInterrupt, SystemExit) as error:
+                    # Of a task of the user's: others have tasks here too.
+                    logger.error("%r ended a task in the thread %s.", error, self._thread.name)
         finally:
             tasks = asyncio.all_tasks(loop)
             for task in tasks:

@@ -11,7 +11,16 @@ import skate.util
 from skate.serve._loop import ServeLoop
 from skate.util._session import engine_name, on_shutdown
 
-__all__ = ["actor_class", "adopt", "ask", "ended", "is_shared", "reachable_host", "surroundings"]
+__all__ = [
+    "actor_class",
+    "adopt",
+    "ask",
+    "ended",
+    "is_shared",
+    "make_ready",
+    "reachable_host",
+    "surroundings",
+]
 
 _PRELOADED = ("skate.serve._preloaded",)
 
@@ -47,6 +56,16 @@ def surroundings(given: dict[str, Any] | None = None) -> dict[str, Any]:
     return {**given, "preload": [*_PRELOADED, *(given.get("preload") or ())]}
 
 
+def make_ready(environment: dict[str, Any]) -> None:
+    """Have processes for Serve's actors made ready, and do not wait: there is enough to import here meanwhile."""
+    if engine_name() == "local":
+        skate.remote(_nothing).options(num_cpus=0, runtime_env=environment).remote()
+
+
+def _nothing() -> None:
+    """Be a reason to have a process."""
+
+
 async def ask(method: Any, *args: Any) -> Any:
     """Call an actor's method and wait for the answer, without blocking the running loop."""
     if is_shared():  # where the call itself does the work
@@ -59,4 +78,5 @@ async def ended(actor: Any) -> None:
     """Wait until an actor has stopped; raises if its process died."""
     if is_shared():
         await asyncio.Event().wait()  # it ends when it is told to, and cannot die alone
-    await actor.until_stopped.remote()
+    if not await actor.until_stopped.remote():
+        await asyncio.Event().wait()  # another controller has taken over

@@ -16,3 +16,8 @@ class Route(msgspec.Struct, frozen=True):
     is_asgi: bool = False
     is_ready: bool = True
     retry_lost: bool | None = None
+
+    @property
+    def root(self) -> str:
+        """What stands before the paths that the application knows."""
+        return "" if self.prefix == "/" else self.prefix

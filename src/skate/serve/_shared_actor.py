@@ -35,6 +35,7 @@ def create(config: DeploymentActorConfig, context: DeploymentActorContext, setti
             "name": _deployment_actor_name(context.deployment_id, context.actor_name, context.code_version),
             "namespace": NAMESPACE,
             "lifetime": "detached",
+            "get_if_exists": True,
         }
     ).remote(*config.init_args, **config.init_kwargs)
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.serve._ids import NAMESPACE, DeploymentID, ReplicaID
+from skate.serve._ids import DEPLOYMENT_ACTOR_PREFIX, NAMESPACE, DeploymentID, ReplicaID
 from skate.serve._process import is_shared
 from skate.serve.exceptions import RayServeException
 
 if TYPE_CHECKING:
+    from skate.serve.gang import GangContext
     from skate.serve.schema import ReplicaRank
 
 __all__ = [
@@ -23,9 +24,6 @@ __all__ = [
     "get_deployment_actor_context",
     "get_replica_context",
 ]
-
-
-_DEPLOYMENT_ACTOR_PREFIX = "SERVE_DEPLOYMENT_ACTOR::"
 
 
 @dataclass(slots=True)
@@ -43,6 +41,15 @@ class _RequestContext:
     trace: dict[str, str] | None = None
     # Calls that the request has made and that are under way: they are cancelled with it.
     children: set[Any] = field(default_factory=set)
+    scope: dict[str, Any] | None = None  # of an ASGI application: FastAPI and others note their route there
+
+    @property
+    def full_route(self) -> str:
+        """The route's prefix, and the application's own route after it once that is known."""
+        path = None if self.scope is None else getattr(self.scope.get("route"), "path", None)
+        if not path:
+            return self.route
+        return str(path) if self.route in ("", "/") else f"{self.route}{path}"
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,7 @@ class ReplicaContext:
         replica_id: The replica.
         servable_object: The instance of the deployment's class, or its function.
         world_size: How many replicas the deployment is meant to have.
+        gang_context: The gang that the replica belongs to; None if it has none.
     """
 
     replica_id: ReplicaID
@@ -60,7 +68,7 @@ class ReplicaContext:
     _deployment_config: Any = None
     _rank: int = 0
     world_size: int = 1
-    gang_context: Any = None
+    gang_context: GangContext | None = None
     code_version: str | None = None
 
     @property
@@ -143,6 +151,9 @@ def _get_replica() -> ReplicaContext | None:
     return _in_replica.get() or _process_replica
 
 
+_get_internal_replica_context = _get_replica  # Ray's name, which is private there too, and which programs use
+
+
 def get_replica_context() -> ReplicaContext:
     """Return which replica the code runs in.
 
@@ -169,7 +180,7 @@ def _set_deployment_actor(context: DeploymentActorContext) -> None:
 
 def _deployment_actor_name(id: DeploymentID, actor_name: str, code_version: str | None) -> str:
     """Return the name under which an actor of a deployment is found; each version has actors of its own."""
-    return f"{_DEPLOYMENT_ACTOR_PREFIX}{id.app_name}::{id.name}::{code_version}::{actor_name}"
+    return f"{DEPLOYMENT_ACTOR_PREFIX}{id.app_name}::{id.name}::{code_version}::{actor_name}"
 
 
 def get_deployment_actor(actor_name: str) -> Any:

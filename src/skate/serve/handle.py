@@ -201,7 +201,7 @@ def _context_of(id: DeploymentID, options: _Options) -> Context:
     return Context(
         parent.request_id or new_request_id(),
         id.app_name,
-        parent.route,
+        parent.full_route,
         options.multiplexed_model_id,
         options.session_id or parent.session_id,
         parent.retry,

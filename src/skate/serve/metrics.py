@@ -55,7 +55,7 @@ class _TagsOfServe(metrics.Metric):
         if ROUTE in self._own_keys and ROUTE not in (tags or {}) and ROUTE not in self._default_tags:
             request = _get_request()
             if request is not None:
-                tags = {**(tags or {}), ROUTE: request.route}
+                tags = {**(tags or {}), ROUTE: request.full_route}
         return super()._final_tags(tags)
 
     def _own_defaults(self) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Routing requests your own way: derive from `RequestRouter`, and name the class in `RequestRouterConfig`."""
 
 from skate.serve._ids import ReplicaID
+from skate.serve._routing.base import ReplicaResult as ReplicaResult  # as in Ray, no part of the API
 from skate.serve._routing.base import RequestRouter
 from skate.serve._routing.mixins import FIFOMixin, LocalityMixin, MultiplexMixin
 from skate.serve._routing.power_of_two import PowerOfTwoChoicesRequestRouter

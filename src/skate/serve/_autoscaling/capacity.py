@@ -18,6 +18,19 @@ def adjusted(replicas: int, target_capacity: float | None) -> int:
     return max(math.floor(replicas * target_capacity / 100 + 0.5), 1)
 
 
+def is_growing(before: float | None, after: float | None, was_growing: bool) -> bool:
+    """Return whether a capacity that changes step by step is on its way up to all of it.
+
+    No capacity stands for all of it: setting one is a step down, and taking it away ends the way.
+
+    >>> is_growing(20, 50, False), is_growing(50, 20, True), is_growing(None, 50, True), is_growing(50, 50, True)
+    (True, False, False, True)
+    """
+    if before == after:
+        return was_growing
+    return before is not None and after is not None and before < after
+
+
 def in_gangs(replicas: int, gang_size: int) -> int:
     """Return as many replicas as fill whole gangs, rounded up.
 

@@ -51,7 +51,9 @@ class DeploymentAutoscaler:
         self.id = DeploymentID(deployment, app)
         self.decisions: deque[Decision] = deque(maxlen=MOST_DECISIONS)
         self.error: str | None = None  # of the policy, when it was last asked
+        self.wanted: float | None = None  # what it said then
         self._capacity: float | None = None
+        self._is_growing = False
         self._last_up: float | None = None
         self._last_down: float | None = None
         self._adopt(config, gang_size)
@@ -75,15 +77,25 @@ class DeploymentAutoscaler:
         if is_same_policy:
             self._policy, self._policy_state = policy, state
 
-    def set_target_capacity(self, percent: float | None) -> None:
-        """Let the bounds be a part of what they are, in percent."""
-        self._capacity = percent
+    def set_target_capacity(self, percent: float | None, is_growing: bool = False) -> None:
+        """Let the bounds be a part of what they are, in percent.
+
+        Args:
+            percent: The part; None for all of it.
+            is_growing: Whether it is a step on the way up. There is no load yet to go by then, so there are no fewer
+                replicas than the part of `initial_replicas`.
+        """
+        self._capacity, self._is_growing = percent, is_growing
 
     @property
     def bounds(self) -> tuple[int, int]:
         """The fewest and the most replicas that there may be."""
-        low = in_gangs(adjusted(self.config.min_replicas, self._capacity), self._gang_size)
-        high = adjusted(self.config.max_replicas, self._capacity)
+        config = self.config
+        fewest = config.min_replicas
+        if self._is_growing and config.initial_replicas is not None:
+            fewest = config.initial_replicas
+        low = in_gangs(adjusted(fewest, self._capacity), self._gang_size)
+        high = adjusted(config.max_replicas, self._capacity)
         return low, max(high - high % self._gang_size, low)
 
     def record(self, handle_id: Hashable, queued: float, running: Mapping[Any, float], now: float) -> None:
@@ -145,6 +157,7 @@ class DeploymentAutoscaler:
     def settle(self, wanted: float, current: int, target: int, now: float) -> int:
         """Return what becomes of a wish after factors, gangs, bounds and delays."""
         self.error = None
+        self.wanted = wanted
         low, high = self.bounds
         smoothed = in_gangs(rules.smoothed(wanted, current, self.config), self._gang_size)
         if smoothed == 0 and self._measurements.requests_now > 0:
@@ -185,7 +198,8 @@ class DeploymentAutoscaler:
         """1 while more replicas are wanted than there should be, -1 while fewer are, 0 otherwise."""
         return self._patience.direction
 
-    def _requests(self, now: float) -> float:
+    def requests(self, now: float) -> float:
+        """Return how many requests there are, over the period that is looked at."""
         return self._measurements.requests(self.config.aggregation_function, now)
 
     def context(
@@ -201,7 +215,7 @@ class DeploymentAutoscaler:
             current_num_replicas=current,
             target_num_replicas=target,
             running_replicas=list(running),
-            total_num_requests=lambda: self._requests(now),
+            total_num_requests=lambda: self.requests(now),
             total_queued_requests=lambda: measured.queued(how, now),
             aggregated_metrics=lambda: measured.custom(how, now),
             raw_metrics=lambda: measured.raw(now),

@@ -7,7 +7,6 @@ everything, and puts a handle where an application stood.
 from __future__ import annotations
 
 import inspect
-import logging
 import io
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["build", "check_code", "reduce_application"]
 
-logger = logging.getLogger("skate.serve")
-
 
 class _MisusedError(ValueError):
     """Applications are composed in a way that cannot be deployed."""
@@ -31,14 +28,6 @@ class _MisusedError(ValueError):
 
 class _UnserializableError(TypeError):
     """What a deployment is made of cannot be pickled."""
-
-
-# Options that are checked, and nothing else: whoever gives one has to hear it.
-_WITHOUT_EFFECT = {
-    "gang_scheduling_config": "replicas start and stop one by one",
-    "max_replicas_per_node": "replicas go wherever there are resources",
-    "placement_group_bundle_label_selector": "bundles go wherever there are resources",
-}
 
 
 class _Builder:
@@ -78,10 +67,6 @@ class _Builder:
                 f"Deployment {name!r} is a function, which has no constructor: call bind() without arguments."
             )
         options = deployment._options.merged({"name": name})
-        for option in sorted(_WITHOUT_EFFECT.keys() & options.given):
-            logger.warning(
-                "Deployment %r: `%s` has no effect yet; %s.", name, option, _WITHOUT_EFFECT[option]
-            )
         self.specs.append(
             DeploymentSpec(
                 id=DeploymentID(name, self.app_name),

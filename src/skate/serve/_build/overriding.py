@@ -31,6 +31,7 @@ def overridden(
     import_folder: str | None = None,
     logging_config: Any = None,
     capacity: float | None = None,
+    capacity_is_growing: bool = False,
 ) -> ApplicationSpec:
     """Return what to deploy of an application in a file.
 
@@ -42,6 +43,7 @@ def overridden(
         import_folder: Where replicas find the program, if they would not otherwise.
         logging_config: How the whole file wants it, where nobody says more.
         capacity: Which part of the replicas is wanted, in percent.
+        capacity_is_growing: Whether that is a step on the way to all of them.
 
     Raises:
         ValueError: If the file names a deployment that the application does not have, or options that cannot be.
@@ -66,7 +68,15 @@ def overridden(
         options = replace(options, version=version)
         if import_folder is not None:
             options = _in_environment(options, {}, import_folder)
-        deployments.append(replace(each, options=options, version=version, capacity=capacity))
+        deployments.append(
+            replace(
+                each,
+                options=options,
+                version=version,
+                capacity=capacity,
+                capacity_is_growing=capacity_is_growing,
+            )
+        )
     return replace(
         spec,
         route_prefix=app.route_prefix,

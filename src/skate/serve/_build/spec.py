@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skate.serve._autoscaling.capacity import adjusted
+from skate.serve._autoscaling.capacity import adjusted, in_gangs
 from skate.serve._config.deployment import DeploymentOptions
 from skate.serve._ids import DeploymentID
 
@@ -26,11 +26,12 @@ class DeploymentSpec:
     retry_lost: bool | None = None
     source: str = ""  # where it is defined, for people
     capacity: float | None = None  # the part of its replicas that is wanted, in percent
+    capacity_is_growing: bool = False  # and that part is a step on the way to all of them
 
     @property
     def first_replicas(self) -> int:
         """How many replicas it starts with."""
-        return adjusted(self.options.first_replicas, self.capacity)
+        return in_gangs(adjusted(self.options.first_replicas, self.capacity), self.options.gang_size)
 
 
 @dataclass(frozen=True)

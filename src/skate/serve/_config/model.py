@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 # Two words this alike are one word and a slip of the finger.
 _ALIKE = 0.85
@@ -17,6 +17,8 @@ class ServeModel(BaseModel):
     Other unknown names are ignored, as in Ray: a file may be written for a newer version. `removed` says, for each
     name that had a meaning once, what to write instead.
     """
+
+    model_config = ConfigDict(defer_build=True)  # most programs need few of them
 
     removed: ClassVar[dict[str, str]] = {}
 

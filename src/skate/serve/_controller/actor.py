@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -18,7 +19,7 @@ __all__ = ["Controller"]
 
 
 class Controller:
-    """Knows what should run, and sees that it does.
+    """Knows what should run, and sees that it does. If its process is killed, another one goes on: see `State.open`.
 
     Its methods block, in threads of the actor; everything happens on one loop. None of them is a coroutine function,
     which would make all of them share one thread.
@@ -33,6 +34,7 @@ class Controller:
         self._watch = ProcessWatch("controller", watch or WatchOptions())
         self._loop = ServeLoop("skate-serve-controller")
         self._is_over = threading.Event()
+        self._turn = threading.Lock()  # of those who shut it down
         adopt(self._loop)
         self._state = State(http_options, grpc_options)
         self._address: Address = self._loop.wait(self._state.open())
@@ -89,13 +91,19 @@ class Controller:
         """Return the names of an application's deployments, or None if there is no such application."""
         return self._loop.wait(self._state.deployments_of(app))
 
+    def get_pid(self) -> int:
+        """Return the number of the controller's process."""
+        return os.getpid()
+
     def until_shutdown(self) -> None:
         """Return when Serve has been shut down."""
         self._is_over.wait()
 
     def shutdown(self) -> None:
         """Stop everything but this actor, which whoever asks ends afterwards."""
-        self._loop.wait(self._state.shutdown())
-        self._loop.stop()
-        self._watch.close()
-        self._is_over.set()
+        with self._turn:
+            if not self._is_over.is_set():
+                self._loop.wait(self._state.shutdown())
+                self._loop.stop()
+                self._watch.close()
+                self._is_over.set()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
 
-from skate.serve._build.spec import ApplicationSpec
+from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
 from skate.serve._controller.deployment import DeploymentKeeper
+from skate.serve._controller.memory import Recall
+from skate.serve._controller.records import ApplicationRecord
 from skate.serve._router.router import DeploymentNews
 from skate.serve._schema.statuses import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus
 from skate.serve._watch.controller import tell_application
@@ -16,9 +21,17 @@ __all__ = ["ApplicationKeeper"]
 
 
 class ApplicationKeeper:
-    """Its deployments, and what their states together mean. On the controller's loop."""
+    """Its deployments, and what their states together mean. On the controller's loop.
 
-    def __init__(self, spec: ApplicationSpec, post: Callable[[str, DeploymentNews], None]) -> None:
+    Args:
+        spec: What it should be.
+        post: Called with what callers of a deployment have to know, whenever it changes.
+        note: Called whenever anything has changed.
+    """
+
+    def __init__(
+        self, spec: ApplicationSpec, post: Callable[[str, DeploymentNews], None], note: Callable[[], None]
+    ) -> None:
         self.spec = spec
         self.deployments: dict[str, DeploymentKeeper] = {}
         self.deployed_at = time.time()
@@ -27,7 +40,57 @@ class ApplicationKeeper:
         self.problem = ""  # with what it should be; what it was before goes on
         self.changed = asyncio.Condition()
         self._post = post
+        self._note = note
+        self._bare: tuple[ApplicationSpec, ApplicationSpec] | None = (
+            None  # a specification with and without its parts
+        )
         self._notices: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    def adopted(
+        cls,
+        record: ApplicationRecord,
+        recall: Recall,
+        actors: Collection[str],
+        post: Callable[[str, DeploymentNews], None],
+        note: Callable[[], None],
+    ) -> ApplicationKeeper:
+        """Return the keeper of an application that another controller kept; see `DeploymentKeeper.adopt`."""
+        bare: ApplicationSpec = recall(record.spec)
+        app = cls(replace(bare, deployments=tuple(map(recall, record.parts))), post, note)
+        app._bare = app.spec, bare
+        app.deployed_at = record.deployed_at
+        app.is_deleting, app.is_building = record.is_deleting, record.is_building
+        app.problem = record.problem
+        for name, each in record.deployments.items():
+            keeper = app._add(name, recall(each.spec))
+            keeper.adopt(each, recall, actors)
+        return app
+
+    def record(self, key_of: Callable[[Any], str]) -> ApplicationRecord:
+        """Return what another controller would have to know."""
+        spec = self.spec
+        if self._bare is None or self._bare[0] is not spec:
+            self._bare = spec, replace(spec, deployments=())
+        return ApplicationRecord(
+            spec=key_of(self._bare[1]),
+            parts=[key_of(each) for each in spec.deployments],
+            deployments={name: each.record(key_of) for name, each in self.deployments.items()},
+            deployed_at=self.deployed_at,
+            is_deleting=self.is_deleting,
+            is_building=self.is_building,
+            problem=self.problem,
+        )
+
+    @property
+    def actors(self) -> list[str]:
+        """The names of the actors of its deployments."""
+        return [name for keeper in self.deployments.values() for name in keeper.actors]
+
+    def step(self) -> None:
+        """Do what comes next in each deployment."""
+        for keeper in list(self.deployments.values()):
+            keeper.step()
 
     def deploy(self, spec: ApplicationSpec) -> None:
         """Change what the application should be."""
@@ -43,11 +106,13 @@ class ApplicationKeeper:
             known = self.deployments.get(name)
             if known is not None:
                 known.deploy(each)
-                continue
-            key = each.id.key
-            keeper = DeploymentKeeper(each, lambda news, key=key: self._post(key, news), self._notify)  # type: ignore[misc]
-            self.deployments[name] = keeper
-            keeper.step()
+            else:
+                self._add(name, each).step()
+
+    def _add(self, name: str, spec: DeploymentSpec) -> DeploymentKeeper:
+        keeper = DeploymentKeeper(spec, functools.partial(self._post, spec.id.key), self._notify)
+        self.deployments[name] = keeper
+        return keeper
 
     def begin(self, spec: ApplicationSpec) -> None:
         """Wait for what the application should be, which is being built; what runs goes on until then."""
@@ -125,6 +190,7 @@ class ApplicationKeeper:
                 del self.deployments[name]
         if self.is_gone:
             tell_application(self)
+        self._note()
 
         async def notify() -> None:
             async with self.changed:

@@ -31,14 +31,24 @@ class Board:
         for link in self._subscribers[key]:
             link.send(News(key, value))
 
-    async def until_seen(self, key: str) -> None:
+    async def until_seen(self, key: str, expected: Callable[[], int] = lambda: 0) -> None:
         """Wait until everybody who is told of a key, which all have to confirm, acts on its newest value.
 
         Before that, a proxy might not know of an application that a program believes to run.
+
+        Args:
+            key: What is told.
+            expected: Says how many there are to be told; some of them may have to connect first.
         """
         seen = seen_key(key)
-        while any(self._seen.get((seen, link)) != self._values.get(key) for link in self._subscribers[key]):
+        while len(self._subscribers[key]) < expected() or any(
+            self._seen.get((seen, link)) != self._values.get(key) for link in self._subscribers[key]
+        ):
             await self._moved.wait()
+
+    def look_again(self) -> None:
+        """Have those who wait until something is seen count again who has to see it."""
+        self._tell_moved()
 
     def opened(self, link: Link) -> None:
         """Serve a process that has just connected."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.exceptions import RayActorError
+from skate.exceptions import ActorDiedError, RayActorError
 from skate.serve._build.spec import ApplicationSpec
 from skate.serve._config import defaults
 from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
-from skate.serve._process import actor_class, surroundings
+from skate.serve._process import actor_class, make_ready, surroundings
 from skate.serve._router import router
 from skate.serve._router.runtime import close_runtime
 from skate.serve._schema.statuses import ServeStatus
@@ -121,7 +121,7 @@ class Client:
         return tuple(found["grpc"]) if "grpc" in found else None
 
     def wait_for_shutdown(self) -> None:
-        """Return when somebody has shut Serve down, or its controller has died."""
+        """Return when somebody has shut Serve down."""
         try:
             skate.get(self.actor.until_shutdown.remote())
         except RayActorError:
@@ -129,7 +129,10 @@ class Client:
 
     def shutdown(self) -> None:
         """Stop all of Serve."""
-        skate.get(self.actor.shutdown.remote())
+        try:
+            skate.get(self.actor.shutdown.remote())
+        except ActorDiedError:
+            return  # somebody else has shut it down in the meantime: nothing else ends it for good
         skate.kill(self.actor)
 
 
@@ -164,6 +167,7 @@ def connect_or_start(
         skate.init()
     client = connect()
     if client is None:
+        make_ready(surroundings(environment))
         from skate.serve._controller.actor import Controller
 
         http = _http_options(proxy_location, http_options, kwargs)
@@ -175,6 +179,8 @@ def connect_or_start(
             num_cpus=0,
             runtime_env=surroundings(environment),
             max_concurrency=_THREADS,
+            max_restarts=-1,
+            max_task_retries=-1,  # what it is asked while it is restarted is answered afterwards
         )
         client = Client(made.remote(http, _grpc_options(grpc_options), watch))
         try:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import skate
 from skate._api.starting import packed_environment
 from skate.exceptions import RuntimeEnvSetupError
+from skate.serve._autoscaling.capacity import is_growing
 from skate.serve._build.elsewhere import Built, NotBuilt, build_at
 from skate.serve._build.overriding import digest_of, merged_environment, overridden
 from skate.serve._build.spec import ApplicationSpec
@@ -51,6 +52,8 @@ class Declarations:
         self._install = install
         self._known: dict[str, _Known] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._file: ServeDeploySchema | None = None  # the last one
+        self.is_growing = False  # its capacity, from file to file
 
     def apply(self, file: ServeDeploySchema, folder: str | None) -> None:
         """Build and deploy all applications of a file; those of an earlier file are others' business.
@@ -59,12 +62,28 @@ class Declarations:
             file: What it says.
             folder: Where whoever deploys looks for modules.
         """
+        before, self._file = self._file, file
+        capacity = file.target_capacity
+        if before is not None and _names(before) == _names(file):
+            self.is_growing = is_growing(before.target_capacity, capacity, self.is_growing)
+        else:
+            self.is_growing = capacity is not None
         for app in file.applications:
             self._stop(app.name)
             first = ApplicationSpec(app.name, app.route_prefix, (), "", is_declarative=True)
             keeper = self._keeper(first)
             keeper.begin(replace(keeper.spec, is_declarative=True, config=app.model_dump(exclude_unset=True)))
             self._tasks[app.name] = asyncio.ensure_future(self._bring(keeper, app, file, folder))
+
+    def resume(
+        self, file: ServeDeploySchema, folder: str | None, apps: Collection[ApplicationKeeper]
+    ) -> None:
+        """Go on with a file that another controller was given, and with building the applications that it had begun."""
+        self._file = file
+        begun = {app.spec.name: app for app in apps}
+        for app in file.applications:
+            if app.name in begun:
+                self._tasks[app.name] = asyncio.ensure_future(self._bring(begun[app.name], app, file, folder))
 
     def forget(self, name: str) -> None:
         """End what is under way for an application that has gone, or is not a file's any more."""
@@ -99,6 +118,7 @@ class Declarations:
                 import_folder=import_folder,
                 logging_config=file.logging_config,
                 capacity=file.target_capacity,
+                capacity_is_growing=self.is_growing,
             )
             self._install(spec)
         except asyncio.CancelledError:
@@ -132,6 +152,10 @@ class Declarations:
             raise RuntimeError(f"\n{built.traceback}")
         self._known[app.name] = _Known(code, built)
         return built
+
+
+def _names(file: ServeDeploySchema) -> set[str]:
+    return {app.name for app in file.applications}
 
 
 def _told(error: Exception) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
+from skate.serve._autoscaling.capacity import in_gangs
 from skate.serve._build.spec import DeploymentSpec
 from skate.serve._config.deployment import DeploymentOptions, needs_new_replicas, needs_reconfigure
+from skate.serve._controller.memory import Recall
+from skate.serve._controller.place import Seat, gang_seats, new_gang, own_seat, seats_again
+from skate.serve._controller.records import DeploymentRecord
 from skate.serve._controller.replica import ReplicaKeeper
-from skate.serve._controller.resources import needs_of, room_for
+from skate.serve._controller.resources import most_here, needs_of, room_for, too_many_here
 from skate.serve._controller.rollout import Phase, decide
 from skate.serve._controller.shared_actors import SharedActor, SharedActors
 from skate.serve._ids import ReplicaID, new_id
@@ -60,17 +64,64 @@ class DeploymentKeeper:
         self.is_deleting = False
         self._shared = SharedActors(spec.id, self.step_soon, self._shared_actor_failed)
         self._stable: DeploymentSpec | None = None  # the last one that was healthy: what is gone back to
+        self._broken: set[str] = set()  # gangs of which a replica has failed, while some of it is left
+        self._warned_of = ""
         self._failures = 0  # to start, since the deployment was last healthy
         self._pause: asyncio.TimerHandle | None = None
         self._post = post
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def record(self, key_of: Callable[[Any], str]) -> DeploymentRecord:
+        """Return what another controller would have to know."""
+        return DeploymentRecord(
+            spec=key_of(self.spec),
+            target=self.target,
+            status=self.status,
+            trigger=self.trigger,
+            message=self.message,
+            is_deleting=self.is_deleting,
+            stable=None if self._stable is None else key_of(self._stable),
+            failures=self._failures,
+            replicas=[each.record(key_of) for each in self.replicas.values() if not each.is_over.is_set()],
+        )
+
+    def adopt(self, record: DeploymentRecord, recall: Recall, actors: Collection[str]) -> None:
+        """Go on where another controller was killed, with the replicas and the shared actors that it had.
+
+        Args:
+            record: What that one knew.
+            recall: How to read its keys.
+            actors: The names of the actors that there are.
+        """
+        self.target = record.target
+        self.status, self.trigger, self.message = record.status, record.trigger, record.message
+        self.is_deleting = record.is_deleting
+        self._stable = None if record.stable is None else recall(record.stable)
+        self._failures = record.failures
+        seats = seats_again(self.spec.id, record.replicas, recall)
+        for each in record.replicas:
+            replica = self._keeper_of(recall(each.spec), each.id, each.rank, each.world_size, seats[each.id])
+            self._shared.adopt(replica.deployment, actors)
+            replica.adopt(each)
+            is_current = replica.spec.version == self.spec.version and replica.phase is Phase.RUNNING
+            if is_current and needs_reconfigure(replica.spec.options, self.spec.options):
+                self._spawn(self._reconfigure(replica))
+        self._shared.adopt(self.spec, actors)
+
+    @property
+    def actors(self) -> list[str]:
+        """The names of the actors of its replicas, of those that they share, and of what holds gangs."""
+        replicas = [each.spec for each in self.replicas.values()]
+        gangs = [spec.gang.pg_name for spec in replicas if spec.gang is not None]
+        return [*(spec.id.actor_name for spec in replicas), *self._shared.names, *gangs]
+
     @property
     def said(self) -> str:
         """What there is to say: what is wrong, what holds autoscaling up, or what a replica waits for."""
         delays = (replica.delay for replica in self.replicas.values() if replica.delay)
-        return self.message or self.remark or next(delays, "")
+        crowd = too_many_here(self.spec.options, self.target)
+        return self.message or self.remark or next(delays, "") or crowd
 
     @property
     def overview(self) -> DeploymentStatusOverview:
@@ -94,7 +145,12 @@ class DeploymentKeeper:
         self.spec = spec
         self.is_deleting = False
         scaling = spec.options.autoscaling_config
-        if scaling is None or not old.options.is_autoscaled or scaling.initial_replicas is not None:
+        is_other = spec.version != old.version or bool(spec.options.differences(old.options))
+        if (
+            scaling is None
+            or not old.options.is_autoscaled
+            or (scaling.initial_replicas is not None and is_other)
+        ):
             self.target = spec.first_replicas
         self._failures = 0
         self._set(DeploymentStatus.UPDATING, DeploymentStatusTrigger.CONFIG_UPDATE_STARTED)
@@ -105,6 +161,7 @@ class DeploymentKeeper:
 
     def scale(self, target: int, *, by_load: bool) -> None:
         """Change how many replicas there should be."""
+        target = in_gangs(target, self.spec.options.gang_size)
         if target == self.target:
             return
         up = target > self.target
@@ -142,12 +199,20 @@ class DeploymentKeeper:
             if replica.is_over.is_set():
                 del self.replicas[id]
                 self.loads.pop(id, None)
+        self._broken &= {replica.gang for replica in self.replicas.values()}
         if not self.is_deleting:
+            self._warn_of_crowd()
             self._roll()
         self._shared.keep(self._versions_in_use)
         self._post(self._news())
         self._judge()
         self._changed()
+
+    def _warn_of_crowd(self) -> None:
+        crowd = too_many_here(self.spec.options, self.target)
+        if crowd and crowd != self._warned_of:
+            logger.warning("%s: %s", self.spec.id, crowd)
+        self._warned_of = crowd
 
     def _roll(self) -> None:
         if self._pause is not None or self.status is DeploymentStatus.DEPLOY_FAILED:
@@ -157,36 +222,62 @@ class DeploymentKeeper:
         seen = [replica.seen(self.loads.get(id, 0)) for id, replica in self.replicas.items()]
         is_update = any(each.version != self.spec.version for each in seen)
         room = room_for(needs_of(self.spec.options)) if is_update else 0
+        most = most_here(self.spec.options)
+        left = self.target if most is None else max(0, most - len(seen))
+        size = self.spec.options.gang_size
         batch = max(1, math.ceil(self.spec.options.rolling_update_percentage * self.target))
-        decision = decide(seen, target=self.target, version=self.spec.version, room=room, batch=batch)
+        decision = decide(
+            seen,
+            target=self.target,
+            version=self.spec.version,
+            room=min(room, left),
+            batch=batch,
+            gang_size=size,
+        )
         for id in decision.stop:
             self.replicas[id].stop()
-        for _ in range(decision.start):
-            self._start_one()
+        for _ in range(min(decision.start, left) // size):
+            self._start([new_id() for _ in range(size)])
 
-    def _start_one(self) -> None:
+    def _start(self, ids: list[str]) -> None:
+        """Start a replica; several, where they make a gang."""
         spec = self.spec
+        if spec.options.gang_scheduling_config is None:
+            seats = [own_seat(ReplicaID(id, spec.id), spec.options) for id in ids]
+        else:
+            seats = [*gang_seats(spec.options, new_gang(spec.id, ids))]
+        for id, seat in zip(ids, seats, strict=True):
+            self._start_one(id, seat)
+
+    def _start_one(self, id: str, seat: Seat | None) -> None:
         taken = {
             replica.spec.rank for replica in self.replicas.values() if replica.phase is not Phase.STOPPING
         }
         rank = next(number for number in range(len(taken) + 1) if number not in taken)
-        keeper = ReplicaKeeper(
+        self._keeper_of(self.spec, id, rank, self.target, seat).start()
+
+    def _keeper_of(
+        self, spec: DeploymentSpec, id: str, rank: int, world_size: int, seat: Seat | None
+    ) -> ReplicaKeeper:
+        keeper = self.replicas[id] = ReplicaKeeper(
             ReplicaSpec(
-                id=ReplicaID(new_id(), spec.id),
+                id=ReplicaID(id, spec.id),
                 code=spec.code,
                 init=spec.init,
                 options=spec.options,
                 version=spec.version,
                 rank=rank,
-                world_size=self.target,
+                world_size=world_size,
                 is_ingress=spec.is_ingress,
                 watch=watch_options(),
+                gang=None if seat is None else seat.gang,
             ),
+            spec,
             self.step_soon,
             self._replica_failed,
+            seat,
         )
-        self.replicas[keeper.id] = keeper
-        keeper.start()
+        return keeper
 
     def step_soon(self) -> None:
         """Do what comes next, once what is being done is done."""
@@ -209,9 +300,14 @@ class DeploymentKeeper:
         self.step()
 
     def _replica_failed(self, replica: ReplicaKeeper, error: BaseException) -> None:
-        if self.is_deleting:
+        if self.is_deleting or replica.gang in self._broken:
             self.step()
             return
+        if replica.gang:
+            self._broken.add(replica.gang)
+            for other in self.replicas.values():
+                if other.gang == replica.gang and other.phase is not Phase.STOPPING:
+                    other.stop(grace_s=0)  # what it does for its gang cannot succeed any more
         if replica.was_running:
             logger.warning("%s ended: %s. Another one is started.", replica.spec.id, error)
             self._set(
@@ -266,9 +362,8 @@ class DeploymentKeeper:
         self.step()
 
     async def _reconfigure(self, replica: ReplicaKeeper) -> None:
-        spec = replace(replica.spec, options=self.spec.options)
         try:
-            await replica.reconfigure(spec)
+            await replica.reconfigure(self.spec)
         except Exception as error:
             self._set(
                 DeploymentStatus.UNHEALTHY,

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 
 import skate
 from skate.serve._config.deployment import DeploymentOptions
+from skate.serve._ids import DeploymentID
+from skate.util._session import engine_name
 
-__all__ = ["needs_of", "room_for"]
+__all__ = ["most_here", "needs_of", "node_share", "room_for", "too_many_here"]
 
 _NAMED = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 _PLENTY = 1_000
+_ON_EACH_NODE = "node:__internal_implicit_resource_"  # of such a resource every node of Ray has 1
 
 
 def needs_of(options: DeploymentOptions) -> dict[str, float]:
@@ -37,3 +40,26 @@ def room_for(needs: Mapping[str, float]) -> int:
         return _PLENTY
     free = skate.available_resources()
     return max(0, int(min(free.get(name, 0.0) // amount for name, amount in needs.items())))
+
+
+def most_here(options: DeploymentOptions) -> int | None:
+    """Return how many replicas there may be if this machine is the only one; None: any number, or other machines."""
+    return None if engine_name() == "ray" else options.max_replicas_per_node
+
+
+def too_many_here(options: DeploymentOptions, target: int) -> str:
+    """Return what there is to say if more replicas are wanted than this machine may hold, or nothing."""
+    most = most_here(options)
+    if most is None or target <= most:
+        return ""
+    return (
+        f"{target - most} of {target} replicas wait for another machine, and this is the only one: "
+        f"max_replicas_per_node is {most}. Raise it, or lower num_replicas."
+    )
+
+
+def node_share(id: DeploymentID, options: DeploymentOptions) -> dict[str, float]:
+    """Return the part of a node that a replica takes from others of its deployment, where there are several nodes."""
+    if options.max_replicas_per_node is None or engine_name() != "ray":
+        return {}
+    return {f"{_ON_EACH_NODE}{id.app_name}:{id.name}": 1.0 / options.max_replicas_per_node}

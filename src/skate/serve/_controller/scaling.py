@@ -21,6 +21,7 @@ from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._loop import ServeLoop
 from skate.serve._router.router import LoadReport
 from skate.serve._schema.statuses import DeploymentStatus
+from skate.serve._watch.controller import tell_scaling
 
 __all__ = ["Scaling"]
 
@@ -35,8 +36,13 @@ class Scaling:
         self._by_deployment: dict[str, _Group] = {}
         self._policies: dict[str, ServeLoop] = {}  # where policies of users run, by application
 
-    def follow(self, app: ApplicationKeeper) -> None:
-        """Scale the deployments of an application as it is now."""
+    def follow(self, app: ApplicationKeeper, pause_s: float = 0.0) -> None:
+        """Scale the deployments of an application as it is now.
+
+        Args:
+            app: The application.
+            pause_s: How long to wait before the first decision.
+        """
         name = app.spec.name
         if any(group.is_deciding for group in self._groups.get(name, ())):
             self._end_policies(name)  # the policy may hang, and the next one must not wait for it
@@ -55,7 +61,7 @@ class Scaling:
         self._groups[name] = groups
         for group in groups:
             self._by_deployment.update(dict.fromkeys(group.members, group))
-            group.decide_soon()
+            group.begin(pause_s)
 
     def drop(self, app: str) -> None:
         """Scale an application no more."""
@@ -122,7 +128,9 @@ class _Member:
         scaler = DeploymentAutoscaler(
             options.autoscaling_config, id.name, id.app_name, time.monotonic(), gang_size=options.gang_size
         )
-        return cls(keeper, scaler)
+        member = cls(keeper, scaler)
+        member.adopt()
+        return member
 
     @property
     def id(self) -> DeploymentID:
@@ -140,8 +148,10 @@ class _Member:
 
     def adopt(self) -> None:
         """Decide by the deployment's configuration as it is now: it may have been changed, or gone back to."""
-        options = self.keeper.spec.options
+        spec = self.keeper.spec
+        options = spec.options
         config = options.autoscaling_config
+        self.scaler.set_target_capacity(spec.capacity, spec.capacity_is_growing)
         if config is not None and config is not self.scaler.config:
             self.scaler.reconfigure(config, options.gang_size)
 
@@ -194,6 +204,7 @@ class _Group:
             scalers = {key: member.scaler for key, member in members.items()}
             self._together = ApplicationAutoscaler(policy_of(policy), scalers)
         self._is_closed = False
+        self._quiet_until = 0.0
         self._soon: asyncio.Handle | None = None
         self._due: asyncio.TimerHandle | None = None
         self._deciding: asyncio.Task[None] | None = None
@@ -240,6 +251,11 @@ class _Group:
         change()
         self.decide_soon()
 
+    def begin(self, pause_s: float) -> None:
+        """Decide for the first time, after a pause in which reports come in."""
+        self._quiet_until = time.monotonic() + pause_s
+        self.decide_soon()
+
     def decide_soon(self) -> None:
         """Decide at the end of this turn of the loop, once for all that was reported in it."""
         if self._soon is None and not self._is_closed:
@@ -256,17 +272,27 @@ class _Group:
         if not free:
             return
         now = time.monotonic()
+        if now < self._quiet_until:
+            self._due = asyncio.get_running_loop().call_later(self._quiet_until - now, self.decide_soon)
+            return
         seen = {key: (member.running_ids(), member.keeper.target, member) for key, member in free.items()}
 
         def decided() -> dict[str, int]:
-            if self._together is not None:
-                return self._together.decide(
-                    {key: Replicas(len(ids), target) for key, (ids, target, _) in seen.items()}, now
-                )
-            return {
-                key: member.scaler.decide(len(ids), target, now, ids)
-                for key, (ids, target, member) in seen.items()
-            }
+            began = time.perf_counter()
+            try:
+                if self._together is not None:
+                    return self._together.decide(
+                        {key: Replicas(len(ids), target) for key, (ids, target, _) in seen.items()}, now
+                    )
+                return {
+                    key: member.scaler.decide(len(ids), target, now, ids)
+                    for key, (ids, target, member) in seen.items()
+                }
+            finally:
+                took = time.perf_counter() - began
+                scope = "deployment" if self._together is None else "application"
+                for _, _, member in seen.values():
+                    tell_scaling(member.scaler, now, took, scope)
 
         async def decided_there() -> dict[str, int]:
             return decided()

@@ -60,6 +60,27 @@ class SharedActors:
                 actor.start()
         return self.are_running(spec)
 
+    def adopt(self, spec: DeploymentSpec, actors: Collection[str]) -> None:
+        """Go on with the actors of a version that another controller has made.
+
+        Args:
+            spec: The version.
+            actors: The names of the actors that there are.
+        """
+        for config in spec.options.deployment_actors or ():
+            key = spec.version, config.name
+            if (
+                key not in self._actors
+                and _deployment_actor_name(spec.id, config.name, spec.version) in actors
+            ):
+                actor = self._actors[key] = SharedActor(spec, config, self._changed, self._lost)
+                actor.start()
+
+    @property
+    def names(self) -> list[str]:
+        """The names of their actors."""
+        return [_deployment_actor_name(self._id, name, version) for version, name in self._actors]
+
     def are_running(self, spec: DeploymentSpec) -> bool:
         """Tell whether all actors of a version run."""
         actors = [
@@ -130,7 +151,7 @@ class SharedActor:
 
     async def _live(self) -> None:
         try:
-            await self._create()
+            await self._make()
             await ask(self._actor.__ray_ready__)
             self.is_running = self.was_running = True
             self._changed()
@@ -141,6 +162,15 @@ class SharedActor:
             self.is_running = False
             await self._clean_up()
             self._lost(self, error)
+
+    async def _make(self) -> None:
+        name = _deployment_actor_name(self.spec.id, self.name, self.spec.version)
+        loop = asyncio.get_running_loop()
+        try:
+            self._actor = await loop.run_in_executor(None, skate.get_actor, name, NAMESPACE)
+        except ValueError:  # no other controller has made it
+            await self._create()
+            self._actor = await loop.run_in_executor(None, skate.get_actor, name, NAMESPACE)
 
     async def _create(self) -> None:
         options = self.spec.options
@@ -159,8 +189,6 @@ class SharedActor:
         )
         loop = asyncio.get_running_loop()
         await (await loop.run_in_executor(None, task.remote, self._config, context, settings))
-        name = _deployment_actor_name(self.spec.id, self.name, self.spec.version)
-        self._actor = await loop.run_in_executor(None, skate.get_actor, name, NAMESPACE)
 
     async def _watch(self) -> None:
         """Return never; raises once the actor is gone for good."""

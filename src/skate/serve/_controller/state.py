@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -13,7 +14,11 @@ from skate.serve._build.spec import ApplicationSpec
 from skate.serve._controller.application import ApplicationKeeper
 from skate.serve._controller.board import Board
 from skate.serve._controller.declared import Declarations
+from skate.serve._controller.ledger import open_ledger
+from skate.serve._controller.memory import Memory, Recall
 from skate.serve._controller.proxies import ProxyKeeper
+from skate.serve._controller.records import Record
+from skate.serve._controller.recovery import Found, end, look
 from skate.serve._controller.scaling import Scaling
 from skate.serve._process import reachable_host
 from skate.serve._router.router import DeploymentNews, LoadReport
@@ -27,24 +32,78 @@ __all__ = ["State"]
 logger = logging.getLogger("skate.serve")
 
 _ROUTES = "routes"
+_CALLERS_RETURN_S = 2.0  # to a controller that has been restarted: before, it does not know their requests
 
 
 class State:
     """What should run, what runs, and who is told. On the controller's loop."""
 
     def __init__(self, http_options: dict[str, Any] | None, grpc_options: dict[str, Any] | None) -> None:
-        self.proxy = ProxyKeeper(http_options, grpc_options)
+        self.proxy = ProxyKeeper(http_options, grpc_options, self._proxy_changed)
         self._apps: dict[str, ApplicationKeeper] = {}
         self._declarations = Declarations(self._keeper, self._deploy)
+        self._declared: tuple[dict[str, Any], str | None] | None = None  # the file before, and its folder
         self._target_capacity: float | None = None
         self._scaling = Scaling()
+        self._memory = Memory(open_ledger(), self._record)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._board = Board(self._heard, self._left)
         self._listener = Listener(self._board.opened, host=reachable_host())
 
     async def open(self) -> Address:
-        """Listen for processes that want to be told, and return where."""
+        """Go on where another controller was killed, listen for processes that want to be told, and return where."""
+        found = await asyncio.get_running_loop().run_in_executor(None, look)
+        self._adopt(*await self._memory.open(), found)
         self._post_routes()
         return await self._listener.open()
+
+    def _record(self, key_of: Callable[[Any], str]) -> Record:
+        return Record(
+            applications=[app.record(key_of) for app in self._apps.values()],
+            proxy=self.proxy.record(),
+            declared=None if self._declared is None else key_of(self._declared),
+            target_capacity=self._target_capacity,
+            capacity_is_growing=self._declarations.is_growing,
+        )
+
+    def _adopt(self, record: Record, recall: Recall, found: Found) -> None:
+        # In one turn of the loop: half of it must not be written down as all there is.
+        self._target_capacity = record.target_capacity
+        for each in record.applications:
+            app = ApplicationKeeper.adopted(
+                each, recall, found.actors, self._post_deployment, self._memory.note
+            )
+            self._apps[app.spec.name] = app
+        if record.proxy is not None:
+            self.proxy.adopt(record.proxy)
+        needed = [name for app in self._apps.values() for name in app.actors]
+        if record.proxy is not None:
+            needed.append(record.proxy.actor)
+        for app in self._apps.values():
+            app.step()
+            if app.is_deleting:
+                self._keep(self._forget_when_gone(app.spec.name, app))
+            else:
+                self._scaling.follow(app, _CALLERS_RETURN_S)
+        if record.declared is not None:
+            from skate.serve._schema.application import ServeDeploySchema
+
+            self._declared = file, folder = recall(record.declared)
+            self._declarations.is_growing = record.capacity_is_growing
+            begun = [app for app in self._apps.values() if app.is_building]
+            self._declarations.resume(ServeDeploySchema.model_validate(file), folder, begun)
+        self._keep(end(found.without(needed)))
+
+    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine; the loop alone would not keep it alive."""
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _proxy_changed(self) -> None:
+        self._memory.note()
+        self._board.look_again()
 
     async def status(self) -> ServeStatus:
         """Return how everything stands."""
@@ -82,6 +141,7 @@ class State:
         for spec in specs:
             self._declarations.forget(spec.name)
             self._deploy(spec)
+        await self._memory.saved()
 
     async def declare(self, file: dict[str, Any], folder: str | None) -> None:
         """Have the applications of a file in place of those of the file before it."""
@@ -89,15 +149,17 @@ class State:
 
         config = ServeDeploySchema.model_validate(file)
         self._target_capacity = config.target_capacity
+        self._declared = file, folder
         wanted = {app.name for app in config.applications}
         gone = [name for name, app in self._apps.items() if app.spec.is_declarative and name not in wanted]
         await self.delete(gone, wait=False)
         self._declarations.apply(config, folder)
+        await self._memory.saved()
 
     def _keeper(self, spec: ApplicationSpec) -> ApplicationKeeper:
         app = self._apps.get(spec.name)
         if app is None:
-            app = self._apps[spec.name] = ApplicationKeeper(spec, self._post_deployment)
+            app = self._apps[spec.name] = ApplicationKeeper(spec, self._post_deployment, self._memory.note)
         return app
 
     def _deploy(self, spec: ApplicationSpec) -> None:
@@ -120,12 +182,14 @@ class State:
 
     async def running(self, name: str) -> str | None:
         """Wait until an application runs; returns what went wrong, or None."""
-        app = self._apps[name]
+        app = self._apps.get(name)
+        if app is None:
+            return "it was deleted"
         failed = (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.DELETING)
         await app.until(lambda: app.status is ApplicationStatus.RUNNING or app.status in failed)
         if app.status is not ApplicationStatus.RUNNING:
             return app.message or "it was deleted"
-        await self._board.until_seen(_ROUTES)
+        await self._routes_seen()
         return None
 
     async def scale(self, app: str, deployment: str, replicas: int) -> None:
@@ -137,6 +201,7 @@ class State:
         found.scale(
             externally_scaled(keeper.spec.external_scaler_enabled, app, deployment, replicas), by_load=False
         )
+        await self._memory.saved()
 
     async def is_externally_scaled(self, app: str) -> bool:
         """Tell whether an application allows its deployments to be scaled from outside."""
@@ -151,23 +216,29 @@ class State:
             app.delete()
             self._scaling.drop(app.spec.name)
         self._post_routes()
+        await self._memory.saved()
         for app in apps:
-            task = asyncio.ensure_future(self._forget_when_gone(app.spec.name, app))
+            task = self._keep(self._forget_when_gone(app.spec.name, app))
             if wait:
                 await task
         if wait:
-            await self._board.until_seen(_ROUTES)
+            await self._routes_seen()
+
+    async def _routes_seen(self) -> None:
+        await self._board.until_seen(_ROUTES, lambda: int(self.proxy.is_running))
 
     async def _forget_when_gone(self, name: str, app: ApplicationKeeper) -> None:
         await app.until(lambda: app.is_gone)
         if self._apps.get(name) is app:
             del self._apps[name]
+            self._memory.note()
 
     async def shutdown(self) -> None:
         """Stop everything."""
         await self.delete(list(self._apps), wait=True)
         self._scaling.close()
         await self.proxy.stop()
+        await self._memory.close()
         await self._listener.close()
 
     def _post_deployment(self, key: str, news: DeploymentNews) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from skate.serve._ending import Ending
 from skate.serve._loop import ServeLoop
 from skate.serve._process import adopt
 from skate.serve._proxy.grpc import GrpcServer
@@ -38,13 +39,21 @@ class Proxy:
         self._loop = ServeLoop("skate-serve-proxy")
         adopt(self._loop)
         set_loop(self._loop)
-        self._stopped = threading.Event()
+        self._ending = Ending()
+        self._turn = threading.Lock()
+        self._listening: dict[str, Any] | None = None
         self._app: HttpApp | None = None
         self._server: HttpServer | None = None
         self._grpc_server: GrpcServer | None = None
 
     def start(self) -> dict[str, Any]:
-        """Listen, and return where."""
+        """Listen, and return where; a controller that took the place of another one may ask again."""
+        with self._turn:
+            if self._listening is None:
+                self._listening = self._listen()
+        return self._listening
+
+    def _listen(self) -> dict[str, Any]:
         found: dict[str, Any] = {"pid": os.getpid()}
         if self._http is not None:
             listening = bind(self._http["host"], self._http["port"])
@@ -57,7 +66,7 @@ class Proxy:
                 port = self._loop.wait(self._grpc_server.start())
                 found["grpc"] = (self._http["host"], port)
             self._app = app
-            self._server = HttpServer(app, listening, self._http, limits)
+            self._server = HttpServer(app, listening, self._http, limits, edge=app)
             self._loop.wait(_start(runtime, app, self._server, self._grpc_server))
         return found
 
@@ -72,11 +81,11 @@ class Proxy:
         close_runtime()
         self._watch.close()
         self._loop.stop()
-        self._stopped.set()
+        self._ending.set()
 
-    def until_stopped(self) -> None:
+    def until_stopped(self) -> bool:
         """Return when the proxy has been stopped; whoever waits for it learns at once if the process dies."""
-        self._stopped.wait()
+        return self._ending.wait()
 
 
 async def _start(runtime: Runtime, app: HttpApp, server: HttpServer, grpc: GrpcServer | None) -> None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["HttpCall"]
 
 
+_NO_WINDOW = Window(0)  # of requests that have no further parts
+
+
 class HttpCall(Outgoing):
     """Sends the request and collects the parts of the response.
 
@@ -25,39 +28,29 @@ class HttpCall(Outgoing):
     connection one write for several of them.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_error",
-        "_parts",
-        "_waiter",
-        "began",
-        "body",
-        "is_ended",
-        "more",
-        "scope",
-        "spent",
-        "window",
-    )
+    is_ended = False
+    spent = 0.0  # seconds that the replica had the request, for a response in one part
+    # For parts of the body that follow: the replica grants it when it begins with the request. One that turns the
+    # request away has seen none of them, and the next one gets them all.
+    window = _NO_WINDOW
+    _error: Exception | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _arrived = False
 
     def __init__(self, context: Context, scope: Scope, body: bytes, more: bool) -> None:
         super().__init__(context)
         self.scope = scope
         self.body = body
         self.more = more
-        # For parts of the body that follow: the replica grants it when it begins with the request. One that turns the
-        # request away has seen none of them, and the next one gets them all.
-        self.window = Window(0)
-        self.is_ended = False
+        if more:
+            self.window = Window(0)
         self.began = time.perf_counter()
-        self.spent = 0.0  # seconds that the replica had the request, for a response in one part
         self._parts: deque[Respond] = deque()
-        self._error: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._arrived = False
 
     def send(self, line: Line) -> None:
         """Send the request's head, and its body as far as it has been read."""
-        line.link.send(Http(self.id, self.context, self.scope, self.body, self.more))
+        frame = Http(self.id, self.context, self.scope, self.body, self.more)
+        line.link.send(frame, now=len(line.under_way) == 1)
 
     @property
     def can_start_over(self) -> bool:

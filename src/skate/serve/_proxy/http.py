@@ -12,6 +12,7 @@ from skate.serve._ids import DeploymentID, new_request_id
 from skate.serve._proxy.calls import HttpCall
 from skate.serve._proxy.limits import BodyTooLargeError, Limits
 from skate.serve._proxy.routes import RouteTable
+from skate.serve._proxy.whole import WholeRequest
 from skate.serve._router.router import Router
 from skate.serve._router.runtime import Runtime
 from skate.serve._routes import Route
@@ -25,6 +26,7 @@ from skate.serve.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from skate.serve._proxy.protocol_httptools import HttpTools
     from skate.serve._watch.tracing import Tracer
 
 __all__ = ["HttpApp"]
@@ -40,6 +42,7 @@ _IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
 _REQUEST_ID = b"x-request-id"
 _MODEL = b"serve_multiplexed_model_id"
 _SESSION = b"x-session-id"
+_NOTED = frozenset((_REQUEST_ID, _MODEL, _SESSION, b"idempotency-key"))
 _CLIENT_GONE = 499  # for logs and metrics; nobody hears it
 _WATCH_AFTER_S = 0.05  # requests that take longer are watched for clients that go away
 
@@ -55,7 +58,7 @@ class HttpApp:
         self._runtime = runtime
         self._limits = limits
         self._root_path = root_path.rstrip("/")
-        self._routers: dict[str, Router] = {}
+        self._routers: dict[tuple[str, str], Router] = {}
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Answer one request, or hold one conversation."""
@@ -88,58 +91,92 @@ class HttpApp:
                     status = await pass_on(scope, receive, send, route)
                     span.ended(status)
         finally:
-            self.under_way -= 1
-            self.measures.ended(
-                route.app,
-                route.deployment,
-                route.prefix,
-                scope.get("method", "WEBSOCKET"),
-                status,
-                time.perf_counter() - began,
-            )
+            self._ended(route, scope.get("method", "WEBSOCKET"), status, began)
+
+    def _ended(self, route: Route, method: str, status: int, began: float) -> None:
+        self.under_way -= 1
+        self.measures.ended(
+            route.app, route.deployment, route.prefix, method, status, time.perf_counter() - began
+        )
 
     def _router(self, route: Route) -> Router:
-        key = f"{route.app}#{route.deployment}"
+        key = route.app, route.deployment
         router = self._routers.get(key)
         if router is None:
             router = self._routers[key] = self._runtime.router(DeploymentID(route.deployment, route.app))
         return router
 
-    def _head(self, scope: MutableMapping[str, Any], route: Route) -> tuple[Context, Scope]:
-        """Return what the replica has to know of a request, without its body."""
-        request_id, model, session, retry = "", "", "", False
-        headers: Headers = scope["headers"]
-        for name, value in headers:
-            if name == _REQUEST_ID:
-                request_id = value.decode("latin-1")
-            elif name == _MODEL:
-                model = value.decode("latin-1")
-            elif name == _SESSION:
-                session = value.decode("latin-1")
-            elif name == b"idempotency-key":
-                retry = True
-        method = scope.get("method", "GET")
-        retry = route.retry_lost if route.retry_lost is not None else retry or method in _IDEMPOTENT
-        prefix = "" if route.prefix == "/" else route.prefix
-        return (
-            Context(
-                request_id or new_request_id(), route.app, route.prefix, model, session, retry, None, method
-            ),
+    # ------------------------------------------------------------ requests that have come whole
+
+    def begin(
+        self,
+        protocol: HttpTools,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: Headers,
+        body: bytes,
+    ) -> bool:
+        """Pass a request on at once; returns False, with nothing done, if there is more to it than that."""
+        if self.tracer is not None or self._root_path or path.startswith("/-/"):
+            return False
+        route = self.routes.match(path)
+        if route is None:
+            return False
+        scheme = protocol.scheme or "http"
+        request = WholeRequest(
+            protocol,
+            self._router(route),
+            route,
+            _context(route, method, headers),
             Scope(
-                scope["type"],
+                "http",
                 method,
-                scope["path"],
-                scope.get("raw_path") or b"",
-                scope["query_string"],
+                path,
+                raw_path,
+                query,
                 headers,
-                self._root_path + prefix,
-                scope["scheme"],
-                scope["http_version"],
-                scope["client"],
-                scope["server"],
-                scope.get("subprotocols") or [],
+                route.root,
+                scheme,
+                "1.1",
+                protocol.client,
+                protocol.server,
             ),
+            body,
         )
+        protocol.cycle = request
+        self.under_way += 1
+        request.router.submit(request)
+        self.measures.began()
+        if self._limits.timeout_s and not request.is_done:
+            loop = asyncio.get_running_loop()
+            request.timer = loop.call_later(self._limits.timeout_s, _time_out, request.router, request)
+        return True
+
+    def answered(self, request: WholeRequest, status: int) -> None:
+        """Note how a request ended."""
+        if request.timer is not None:
+            request.timer.cancel()
+        if request.spent:
+            self._note_share(request, request.route)
+        self._ended(request.route, request.scope.method, status, request.began)
+
+    def see_through(self, request: WholeRequest) -> None:
+        """Answer a request by a task: there is more to say than a head and a body, or it failed."""
+        if request.timer is not None:
+            request.timer.cancel()
+
+        async def respond(_: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+            status = 500
+            try:
+                status = await self._see_through(request, request.router, request.route, receive, send)
+            finally:
+                self._ended(request.route, request.scope.method, status, request.began)
+
+        request.protocol.start_cycle(request, respond)
+
+    # ------------------------------------------------------------ all others
 
     async def _pass_request(
         self, scope: MutableMapping[str, Any], receive: Receive, send: Send, route: Route
@@ -169,12 +206,17 @@ class HttpApp:
         call = HttpCall(context, head, body, more)
         router = self._router(route)
         router.submit(call)
+        return await self._see_through(call, router, route, receive, send)
+
+    async def _see_through(
+        self, call: HttpCall, router: Router, route: Route, receive: Receive, send: Send
+    ) -> int:
+        """Answer a request that has been passed on; returns the status."""
         conversation = _Conversation(call, router, receive, self._limits)
         try:
             status = await self._respond(call, send, conversation)
             if call.spent:
-                took = time.perf_counter() - call.began
-                self.measures.passed_on(route.app, route.prefix, took - call.waited - call.spent)
+                self._note_share(call, route)
             return status
         except asyncio.CancelledError:
             router.cancel(call)
@@ -183,6 +225,30 @@ class HttpApp:
             conversation.end()
             if not call.is_done:
                 router.cancel(call)  # the client has gone, or takes nothing further
+
+    def _note_share(self, call: HttpCall, route: Route) -> None:
+        """Note how much of a request's time was Serve's."""
+        took = time.perf_counter() - call.began
+        self.measures.passed_on(route.app, route.prefix, took - call.waited - call.spent)
+
+    def _head(self, scope: MutableMapping[str, Any], route: Route) -> tuple[Context, Scope]:
+        """Return what the replica has to know of a request, without its body."""
+        method = scope.get("method", "GET")
+        headers: Headers = scope["headers"]
+        return _context(route, method, headers), Scope(
+            scope["type"],
+            method,
+            scope["path"],
+            scope.get("raw_path") or b"",
+            scope["query_string"],
+            headers,
+            self._root_path + route.root,
+            scope["scheme"],
+            scope["http_version"],
+            scope["client"],
+            scope["server"],
+            scope.get("subprotocols") or [],
+        )
 
     async def _respond(self, call: HttpCall, send: Send, conversation: _Conversation) -> int:
         try:
@@ -310,7 +376,8 @@ class _Conversation:
         # Most requests are answered before it is worth a task to watch their clients.
         self._late = loop.call_later(0 if call.more else _WATCH_AFTER_S, self._watch)
         if limits.timeout_s:
-            self._out_of_time = loop.call_later(limits.timeout_s, self._time_out)
+            left = limits.timeout_s - (time.perf_counter() - call.began)
+            self._out_of_time = loop.call_later(max(0.0, left), _time_out, router, call)
 
     def _watch(self) -> None:
         self._task = asyncio.ensure_future(self._listen())
@@ -333,10 +400,6 @@ class _Conversation:
             if self._call.more:  # otherwise the replica has all of it
                 await self._call.feed(data, message.get("more_body", False))
 
-    def _time_out(self) -> None:
-        self._router.cancel(self._call)
-        self._call.failed(TimeoutError())
-
     def end(self) -> None:
         """Stop listening."""
         self._late.cancel()
@@ -344,6 +407,31 @@ class _Conversation:
             self._out_of_time.cancel()
         if self._task is not None:
             self._task.cancel()
+
+
+def _time_out(router: Router, call: HttpCall) -> None:
+    router.cancel(call)
+    call.failed(TimeoutError())
+
+
+def _context(route: Route, method: str, headers: Headers) -> Context:
+    """Return what follows a request wherever it goes."""
+    request_id, model, session, retry = "", "", "", False
+    for name, value in headers:
+        if name not in _NOTED:
+            continue
+        if name == _REQUEST_ID:
+            request_id = value.decode("latin-1")
+        elif name == _MODEL:
+            model = value.decode("latin-1")
+        elif name == _SESSION:
+            session = value.decode("latin-1")
+        else:
+            retry = True
+    retry = route.retry_lost if route.retry_lost is not None else retry or method in _IDEMPOTENT
+    return Context(
+        request_id or new_request_id(), route.app, route.prefix, model, session, retry, None, method
+    )
 
 
 def _enter_root(scope: MutableMapping[str, Any], root: str) -> str:

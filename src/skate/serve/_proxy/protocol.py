@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from skate.air._optional import load
 from skate.serve._proxy.limits import Limits
 from skate.serve._wire.frames import Headers
+
+if TYPE_CHECKING:
+    from skate.serve._proxy.whole import Edge
 
 __all__ = ["make_protocol"]
 
@@ -76,6 +79,11 @@ class Guard:
         self.lingering.discard(self)
         super().connection_lost(exc)  # type: ignore[misc]
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has come since the last answer."""
+        return self.timeout_keep_alive_task is not None
+
     def refuse(self, status: int, text: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         """Answer the client and hang up, whatever it was about to say."""
         if self._is_refused or self.transport.is_closing():
@@ -122,7 +130,7 @@ class Guard:
             self._expect_head()
             return
         if cycle.response_complete or not cycle.more_body:
-            if cycle.response_complete and self.timeout_keep_alive_task is None:
+            if cycle.response_complete and not self.is_idle:
                 self._expect_head()  # what came ended the wait for the next request, and was not the next request
             return
         if self._announces_too_much():
@@ -189,8 +197,13 @@ class Guard:
         super().handle_websocket_upgrade(*args)  # type: ignore[misc]
 
 
-def make_protocol(limits: Limits) -> type[asyncio.Protocol]:
-    """Return the class whose objects hold connections: with httptools where it is installed, else with h11."""
+def make_protocol(limits: Limits, edge: Edge | None = None) -> type[asyncio.Protocol]:
+    """Return the class whose objects hold connections: with httptools where it is installed, else with h11.
+
+    Args:
+        limits: What is taken from clients.
+        edge: Takes requests that have come whole; without it, all of them go to uvicorn's application.
+    """
     try:
         import httptools  # noqa: F401
     except ImportError:
@@ -200,4 +213,4 @@ def make_protocol(limits: Limits) -> type[asyncio.Protocol]:
         return type("GuardedH11", (H11,), {"limits": limits, "lingering": set()})
     from skate.serve._proxy.protocol_httptools import HttpTools
 
-    return type("GuardedHttpTools", (HttpTools,), {"limits": limits, "lingering": set()})
+    return type("GuardedHttpTools", (HttpTools,), {"limits": limits, "lingering": set(), "edge": edge})

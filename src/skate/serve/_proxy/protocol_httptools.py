@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, ClassVar
+from urllib.parse import unquote
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from skate.serve._proxy.protocol import Guard
+from skate.serve._proxy.whole import Edge, WholeRequest
+from skate.serve._wire.frames import Headers
+
+_METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")}
+# Requests with one of these may have to go uvicorn's way.
+_SPECIAL = frozenset((b"connection", b"upgrade", b"expect", b"x-forwarded-for", b"x-forwarded-proto"))
+_FORWARDED = frozenset((b"x-forwarded-for", b"x-forwarded-proto"))
 
 __all__ = ["HttpTools"]
 
 
 class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say what a connection has
-    """uvicorn's protocol on httptools, which by itself bounds neither heads nor bodies."""
+    """uvicorn's protocol on httptools, which by itself bounds neither heads nor bodies.
+
+    A request that has come to its end with the piece in which it began is passed on at once, without a cycle and a task
+    of uvicorn's. All others go uvicorn's way.
+    """
+
+    edge: ClassVar[Edge | None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._head_bytes = 0
         self._began = False  # a request, with the piece that came last
         self._is_long = False  # the head may be longer than is taken: it has to be measured
         self._refusal: tuple[int, str] | None = None  # why parsing was broken off
+        # A request that may turn out to be whole: its headers, and its body so far.
+        self._held: tuple[Headers, list[bytes]] | None = None
+        self._is_special = False
+        self._idle_since: float | None = None
+        self._target = b"", "", b"", b""  # of the request before, and its parts: clients repeat themselves
         super().__init__(*args, **kwargs)
 
     def data_received(self, data: bytes) -> None:
@@ -30,10 +51,55 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
         self._began = False
         self._is_long = self._is_in_head or size > self.limits.header_bytes
         HttpToolsProtocol.data_received(self, data)
+        if self._held is not None and not self._is_refused:
+            self._go_the_long_way(is_complete=False)
         cycle = self.cycle
         if self._is_in_head or cycle is None or cycle.more_body or cycle.response_complete:
             self._measure_head(size)
             self._see_to_rest(size)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the client."""
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+        super().connection_lost(exc)
+
+    # One timer for all the times that a connection waits for its next request, instead of one for each: it looks at how
+    # long that has been when it is due.
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has come since the last answer."""
+        return self._idle_since is not None
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle_since = None
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or wait for it; uvicorn's cycles call it."""
+        if self.pipeline or self.transport.is_closing():
+            HttpToolsProtocol.on_response_complete(self)
+            return
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._look_at_idleness_in(self.timeout_keep_alive)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Hang up if the next request has not come for too long; the timer calls it."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # a request is under way, and its answer starts the timer again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._look_at_idleness_in(left)
+        else:
+            self.transport.close()
+
+    def _look_at_idleness_in(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _measure_head(self, size: int) -> None:
         # How much of a piece is head is known if no request ended, or none began, within it.
@@ -51,29 +117,135 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
         """Note that a request begins."""
         self._is_in_head = self._began = True
         self._head_bytes = 0
-        HttpToolsProtocol.on_message_begin(self)
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self._is_special = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        name = name.lower()
+        if name in _SPECIAL:
+            self._is_special = True
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Note that the head is complete, and let the request begin."""
+        """Note that the head is complete, and let the request begin, unless its body is here too."""
         self._is_in_head = False
         self._body_bytes = self._fed_bytes = 0
         if self._timer is not None:
             self._stop_timer()
         if self._is_long and self._head_size(self.url, self.headers) > self.limits.header_bytes:
             self._break_off(431, self._head_too_large())
-        HttpToolsProtocol.on_headers_complete(self)
-        if self.scope["http_version"] != "1.1" and self.cycle is not None:
-            _send_without_chunks(self.cycle)
-        if not self.parser.should_upgrade():
-            # Trailers go elsewhere: behind a body, they must not pass for headers that a proxy in front has checked.
-            self.headers = []
+        cycle = self.cycle
+        self._held = self.headers, []
+        # Trailers go elsewhere: behind a body, they must not pass for headers that a proxy in front has checked.
+        self.headers = []
+        if (
+            self.edge is None
+            or (cycle is not None and not cycle.response_complete)
+            or not self.parser.should_keep_alive()
+            or (self._is_special and self._is_for_uvicorn(self._held[0]))
+        ):
+            self._go_the_long_way(is_complete=False)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.body_bytes:
             self._break_off(413, self._too_large())
-        HttpToolsProtocol.on_body(self, body)
+        if self._held is None:
+            HttpToolsProtocol.on_body(self, body)
+        else:
+            self._held[1].append(body)
+
+    def on_message_complete(self) -> None:
+        """Let a request begin that is whole."""
+        if self._held is None:
+            HttpToolsProtocol.on_message_complete(self)
+            return
+        headers, body = self._held
+        url, path, raw_path, query = self._target
+        if self.url != url:
+            parsed = httptools.parse_url(self.url)
+            raw_path, query = parsed.path, parsed.query or b""
+            path = raw_path.decode("ascii")
+            if "%" in path:
+                path = unquote(path)
+            self._target = self.url, path, raw_path, query
+        method = self.parser.get_method()
+        assert self.edge is not None, "otherwise nothing would have been held"
+        if self.edge.begin(
+            self,
+            _METHODS.get(method) or method.decode("ascii"),
+            path,
+            raw_path,
+            query,
+            headers,
+            b"".join(body),
+        ):
+            self._held = None
+        else:
+            self._go_the_long_way(is_complete=True)
+
+    def _is_for_uvicorn(self, headers: Headers) -> bool:
+        parser = self.parser
+        return (
+            self.expect_100_continue
+            or parser.should_upgrade()
+            or parser.get_http_version() != "1.1"
+            or any(name in _FORWARDED for name, _ in headers)  # said by a proxy before us, of the client
+        )
+
+    def _go_the_long_way(self, *, is_complete: bool) -> None:
+        """Let uvicorn make a cycle and a task for the request whose head is here, and what is held of its body."""
+        assert self._held is not None
+        (headers, held), self._held = self._held, None
+        url, expects = self.url, self.expect_100_continue
+        HttpToolsProtocol.on_message_begin(self)
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        HttpToolsProtocol.on_headers_complete(self)
+        if self.scope["http_version"] != "1.1" and self.cycle is not None:
+            _send_without_chunks(self.cycle)
+        if not self.parser.should_upgrade():
+            self.headers = []
+        for body in held:
+            HttpToolsProtocol.on_body(self, body)
+        if is_complete:
+            HttpToolsProtocol.on_message_complete(self)
+
+    def start_cycle(self, request: WholeRequest, app: Any) -> None:
+        """Answer a request that was whole by an ASGI application."""
+        scope: Any = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": request.scope.method,
+            "path": request.scope.path,
+            "query_string": request.scope.query,
+            "headers": request.scope.headers,
+            "client": self.client,
+        }
+        cycle = RequestResponseCycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=False,
+            keep_alive=request.keep_alive,
+            on_response=self.on_response_complete,
+        )
+        cycle.more_body = False
+        cycle.disconnected = request.disconnected
+        if self.cycle is request:  # otherwise others wait behind it
+            self.cycle = cycle
+        self._start_asgi_task(cycle, app)
 
     def _break_off(self, status: int, text: str) -> None:
         """Stop the parser: the error comes out of it as a parser's error, which uvicorn answers."""

@@ -24,8 +24,6 @@ class RpcCall(Outgoing):
         frame: The call; its number is given to it here.
     """
 
-    __slots__ = ("_error", "_frame", "_messages", "_taken", "_waiter", "_window", "end")
-
     def __init__(self, frame: Rpc) -> None:
         super().__init__(frame.context)
         self._frame = frame

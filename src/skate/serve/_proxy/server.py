@@ -7,12 +7,15 @@ import errno
 import socket
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate.air._optional import load
 from skate.serve._proxy.limits import Limits
 from skate.serve._proxy.protocol import make_protocol
 from skate.serve.exceptions import ListenError
+
+if TYPE_CHECKING:
+    from skate.serve._proxy.whole import Edge
 
 __all__ = ["HttpServer", "bind"]
 
@@ -62,14 +65,21 @@ def _by_whom(port: int) -> str:
 class HttpServer:
     """Runs an ASGI application for clients. On the loop of Serve."""
 
-    def __init__(self, app: Any, listening: socket.socket, options: dict[str, Any], limits: Limits) -> None:
+    def __init__(
+        self,
+        app: Any,
+        listening: socket.socket,
+        options: dict[str, Any],
+        limits: Limits,
+        edge: Edge | None = None,
+    ) -> None:
         uvicorn = load("uvicorn", "Serve over HTTP", "'skate[serve]'")
         self._socket = listening
         _check_files(options)
         self._config = uvicorn.Config(
             app,
             loop="none",
-            http=make_protocol(limits),
+            http=make_protocol(limits, edge),
             h11_max_incomplete_event_size=limits.header_bytes,
             lifespan="off",
             ws="websockets-sansio",

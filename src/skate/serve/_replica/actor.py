@@ -7,11 +7,13 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from typing import Any
 
 import skate
 from skate._api.payloads import unpack
 from skate.exceptions import RayTaskError
+from skate.serve._ending import Ending
 from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._loop import ServeLoop
 from skate.serve._process import adopt, reachable_host
@@ -35,13 +37,16 @@ __all__ = ["Replica"]
 class Replica:
     """One copy of a deployment. Requests do not come through the actor's methods but over links: see `RequestServer`.
 
-    Its methods block, in threads of the actor, while the work is done on the loop of Serve.
+    Its methods block, in threads of the actor, while the work is done on the loop of Serve. A controller that took the
+    place of another one may ask again for what is being done, or has been done.
     """
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self._spec = spec
         self._id: ReplicaID = spec.id
-        self._stopped = threading.Event()
+        self._ending = Ending()
+        self._turn = threading.Lock()  # of those who start it, then of those who stop it
+        self._started: Future[dict[str, Any]] | None = None
         self._loop = ServeLoop()
         adopt(self._loop)
         set_loop(self._loop)
@@ -52,6 +57,16 @@ class Replica:
 
     def start(self) -> dict[str, Any]:
         """Make the user's object, listen for requests, and return where."""
+        with self._turn:
+            if self._started is None:
+                self._started = Future()
+                try:
+                    self._started.set_result(self._start())
+                except BaseException as error:
+                    self._started.set_exception(error)
+        return self._started.result()
+
+    def _start(self) -> dict[str, Any]:
         try:
             self._parts = self._loop.wait(_Parts.make(self._spec))
         except Exception as error:
@@ -107,14 +122,17 @@ class Replica:
 
     def stop(self, grace_s: float) -> None:
         """Answer what is under way, for so long at most, then end the user's object."""
-        if self._parts is not None:
-            self._loop.wait(self._parts.stop(grace_s))
-        self._loop.stop()
-        self._stopped.set()
+        with self._turn:
+            if self._ending.is_over:
+                return
+            if self._parts is not None:
+                self._loop.wait(self._parts.stop(grace_s))
+            self._loop.stop()
+            self._ending.set()
 
-    def until_stopped(self) -> None:
+    def until_stopped(self) -> bool:
         """Return when the replica has been stopped; whoever waits for it learns at once if the process dies."""
-        self._stopped.wait()
+        return self._ending.wait()
 
     def _need(self) -> _Parts:
         if self._parts is None:
@@ -176,6 +194,7 @@ class _Parts:
             spec.options,
             _rank=spec.rank,
             world_size=spec.world_size,
+            gang_context=spec.gang,
             code_version=spec.version,
         )
         _set_replica(context)
@@ -201,7 +220,9 @@ class _Parts:
         self.routing_stats.start(spec.options)
         if user_config_changed:
             async with self.server.turns.alone():
+                began = time.perf_counter()
                 await self.code.reconfigure(spec.options.user_config)
+                self.watch.reconfigured(time.perf_counter() - began)
 
     async def stop(self, grace_s: float) -> None:
         try:

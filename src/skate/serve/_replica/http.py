@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skate.serve._replica.responses import ready_response, to_response
 from skate.serve._replica.user_code import UserCode
@@ -29,53 +29,68 @@ class HttpHandler:
     def __init__(self, code: UserCode, app: ASGIApp | None = None) -> None:
         self._code = code
         self.app = app
-        self._wants_request: bool | None = None
+        self._plain: _Plain | None = None
 
     async def answer(self, running: _Running, frame: Http, load: Callable[[], int]) -> None:
         """Answer one request, or hold one conversation over a websocket."""
         running.context.is_http_request = True
         scope = _asgi_scope(frame.scope)
         receive = _receiver(running, frame)
-        send = _Sender(running, load)
         if self.app is not None:
-            await self.app(scope, receive, send)
-            send.end()
-            _note_route(running, scope)
+            context = running.context
+            context.scope = scope
+            send = _Sender(running, load)
+            try:
+                await self.app(scope, receive, send)
+                send.end()
+            finally:
+                context.route = context.full_route
+                context.scope = None
             return
         if frame.scope.type == "websocket":
             # Only ASGI applications speak it: what is not one says no to the handshake.
+            send = _Sender(running, load)
             await send({"type": "websocket.close", "code": 1000})
             send.end()
             return
-        from starlette.requests import Request
-
-        result = await self._call(Request(scope, receive))
+        plain = self._plain or self._learn()
+        given = (plain.request(scope, receive),) if plain.takes_request else ()
+        if plain.is_direct:
+            result = plain.function(*given)
+            if inspect.iscoroutine(result):
+                result = await result
+        else:
+            result = await self._code.in_thread(plain.function, *given)
         ready = ready_response(result)
         if ready is not None:
             running.is_answered = True
             running.status = ready[0]
             spent = time.perf_counter() - running.began
-            running.link.send(Respond(frame.id, load(), *ready, False, spent=spent))
+            others = load()
+            running.link.send(Respond(frame.id, others, *ready, False, spent=spent), now=not others)
             background = getattr(result, "background", None)
             if background is not None:
                 await background()
             return
+        send = _Sender(running, load)
         await to_response(result, self._code)(scope, receive, send)
         send.end()
 
-    async def _call(self, request: Any) -> Any:
-        function, _ = self._code.method("__call__")
-        if self._wants_request is None:
-            self._wants_request = _takes_an_argument(function)
-        return await self._code.call("__call__", (request,) if self._wants_request else (), {})
+    def _learn(self) -> _Plain:
+        from starlette.requests import Request
+
+        function, is_direct = self._code.method("__call__")
+        self._plain = _Plain(function, is_direct, _takes_an_argument(function), Request)
+        return self._plain
 
 
-def _note_route(running: _Running, scope: dict[str, Any]) -> None:
-    """Note which route of an application answered, for logs and metrics: FastAPI and others tell it in the scope."""
-    path = getattr(scope.get("route"), "path", None)
-    if path:
-        prefix = running.context.route
-        running.context.route = path if prefix in ("", "/") else prefix + path
+class _Plain(NamedTuple):
+    """A deployment's `__call__`, and how it is called."""
+
+    function: Callable[..., Any]
+    is_direct: bool  # on the event loop
+    takes_request: bool
+    request: type  # what it takes
 
 
 def _takes_an_argument(function: Callable[..., Any]) -> bool:
@@ -165,8 +180,10 @@ class _Sender:
             return
         running.is_answered = True
         spent = time.perf_counter() - running.began if self._status and not more else 0.0
+        others = self._load()
         running.link.send(
-            Respond(running.id, self._load(), self._status, self._headers, body, more, spent=spent)
+            Respond(running.id, others, self._status, self._headers, body, more, spent=spent),
+            now=not others and not more,
         )
         self._status, self._headers = 0, []
         self._is_over = not more

@@ -45,6 +45,9 @@ logger = logging.getLogger("skate.serve")
 
 _CANCEL_GRACE_S = 1.0
 
+_Way = Callable[["_Running", Any, Callable[[], int]], Coroutine[Any, Any, None]]
+"""Answers a request; it is told how to learn the load that the answer should tell."""
+
 
 class RequestServer:
     """Runs requests on the replica's loop, at most `capacity` at a time.
@@ -61,8 +64,12 @@ class RequestServer:
         self.exchange = Exchange()
         self.turns = Turns()
         self._code = code
-        self._http = http
-        self._rpc = RpcHandler(code)
+        self._loop = asyncio.get_running_loop()
+        self._ways: dict[type[Frame], _Way] = {
+            Call: self._call,
+            Http: http.answer,
+            Rpc: RpcHandler(code).answer,
+        }
         self.replica = replica
         self._running: dict[tuple[Link, int], _Running] = {}
         self._links: set[Link] = set()
@@ -94,6 +101,7 @@ class RequestServer:
     async def drain(self) -> None:
         """Take nothing further; return once every request is answered, and nobody will send another one."""
         self._is_draining = True
+        self._idle.clear()  # that no request runs here does not mean that none is on its way
         for link in self._links:
             self._say_bye(link)
         self._note_idle()
@@ -134,56 +142,35 @@ class RequestServer:
         self._note_idle()
 
     def _receive(self, link: Link, frame: Frame) -> None:
-        match frame:
-            case Call(id=id):
-                self._begin(link, id, frame.context, self._call, frame)
-            case Http(id=id):
-                self._begin(link, id, frame.context, self._answer_http, frame)
-            case Rpc(id=id):
-                self._begin(link, id, frame.context, self._answer_rpc, frame)
-            case Cancel(id=id):
-                running = self._running.get((link, id))
-                if running is not None:
-                    running.cancel()
-            case Grant(id=id, count=count):
-                running = self._running.get((link, id))
-                if running is not None:
-                    running.window.grant(count)
-            case Chunk(id=id):
-                running = self._running.get((link, id))
-                if running is not None:
-                    running.feed(frame)
-            case ByeHeard():
-                self._saying_bye.discard(link)
-                self._note_idle()
+        kind = type(frame)
+        run = self._ways.get(kind)
+        if run is not None:
+            self._begin(link, run, frame)  # type: ignore[arg-type]  # these are the ones that ask for something
+        elif kind is ByeHeard:
+            self._saying_bye.discard(link)
+            self._note_idle()
+        else:
+            running = self._running.get((link, frame.id))  # type: ignore[union-attr]  # all others are about a request
+            if running is not None:
+                running.hear(frame)
 
-    def _begin(
-        self,
-        link: Link,
-        id: int,
-        context: Context,
-        run: Callable[[_Running, Any], Coroutine[Any, Any, None]],
-        frame: Call | Http | Rpc,
-    ) -> None:
+    def _begin(self, link: Link, run: _Way, frame: Call | Http | Rpc) -> None:
+        id = frame.id
         is_full = len(self._running) >= self.capacity and not (isinstance(frame, Call) and frame.always)
         if self._is_draining or is_full:
             self._turned_away.add(link)
             link.send(Reject(id, len(self._running)))
             return
-        self._idle.clear()
-        running = _Running(link, id, context)
+        if not self._running:
+            self._idle.clear()
+        running = _Running(link, id, frame.context)
         self._running[link, id] = running
         self.watch.began()
-        if isinstance(frame, Http | Rpc) and frame.more:
+        if not isinstance(frame, Call) and frame.more:
             link.send(Grant(id, PARTS))
-        running.task = asyncio.ensure_future(self._run(running, run, frame))
+        running.task = self._loop.create_task(self._run(running, run, frame))
 
-    async def _run(
-        self,
-        running: _Running,
-        run: Callable[[_Running, Any], Coroutine[Any, Any, None]],
-        frame: Call | Http | Rpc,
-    ) -> None:
+    async def _run(self, running: _Running, run: _Way, frame: Call | Http | Rpc) -> None:
         _request.set(running.context)
         _in_replica.set(self.replica)
         begun = False
@@ -191,20 +178,27 @@ class RequestServer:
         try:
             if running.is_cancelled:
                 raise asyncio.CancelledError
-            await self.turns.begin()
+            if not self.turns.begin_at_once():
+                await self.turns.begin()
             begun = True
             tracer = self.watch.tracer
             if tracer is None:
-                await run(running, frame)
+                await run(running, frame, self._load_after)
             else:
                 with tracer.at_replica(running, frame, self.replica):
-                    await run(running, frame)
+                    await run(running, frame, self._load_after)
         except asyncio.CancelledError:
             running.status = CANCELLED
             running.finish(self, self._why_cancelled(running))
         except Exception as error:
             logger.exception("Request %s failed.", running.context.request_id)
             running.finish(self, error)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # What ends a program, like SystemExit, ends the request only: others run in the same loop.
+            logger.exception("Request %s failed.", running.context.request_id)
+            running.finish(self, self._described(error, getattr(frame, "method", "__call__")))
         finally:
             if begun:
                 self.turns.end()
@@ -219,8 +213,9 @@ class RequestServer:
 
     def _ended(self, running: _Running) -> None:
         self._running.pop((running.link, running.id), None)
-        for child in tuple(running.context.children):
-            child.cancel()
+        if running.context.children:
+            for child in tuple(running.context.children):
+                child.cancel()
         if self._turned_away and len(self._running) < self.capacity and not self._is_draining:
             for link in self._turned_away:
                 link.send(Load(len(self._running)))
@@ -232,7 +227,11 @@ class RequestServer:
         if not self._running and not self._saying_bye:
             self._idle.set()
 
-    async def _call(self, running: _Running, frame: Call) -> None:
+    def _load_after(self) -> int:
+        """How many requests run besides the one that is about to be answered."""
+        return len(self._running) - 1
+
+    async def _call(self, running: _Running, frame: Call, load: Callable[[], int]) -> None:
         if frame.args is not None:
             args, kwargs = unpack(frame.args)
         else:
@@ -259,7 +258,8 @@ class RequestServer:
             return
         if packed is None:
             self.exchange.keep(running.link.name, frame.id, 0, result)
-        running.link.send(Reply(frame.id, len(self._running) - 1, packed))
+        others = load()
+        running.link.send(Reply(frame.id, others, packed), now=not others)
         running.is_answered = True
 
     async def _stream(self, running: _Running, produced: Any) -> None:
@@ -279,22 +279,19 @@ class RequestServer:
         link.send(End(running.id, len(self._running) - 1))
         running.is_answered = True
 
-    async def _answer_http(self, running: _Running, frame: Http) -> None:
-        await self._http.answer(running, frame, lambda: len(self._running) - 1)
-
-    async def _answer_rpc(self, running: _Running, frame: Rpc) -> None:
-        await self._rpc.answer(running, frame, lambda: len(self._running) - 1)
-
-    def _described(self, error: Exception, method: str) -> Exception:
+    def _described(self, error: BaseException, method: str) -> Exception:
         if isinstance(error, RayTaskError):
             return error  # of a call that this one made
-        return RayTaskError.from_exception(f"{self.replica.deployment}.{method}", error).as_instanceof_cause()
+        described = RayTaskError.from_exception(f"{self.replica.deployment}.{method}", error)
+        # The caller must not take it for its own end.
+        return described.as_instanceof_cause() if isinstance(error, Exception) else described
 
 
 class _Running:
     """A request that runs here."""
 
     __slots__ = (
+        "_window",
         "began",
         "chunks",
         "context",
@@ -307,7 +304,6 @@ class _Running:
         "link",
         "status",
         "task",
-        "window",
     )
 
     def __init__(self, link: Link, id: int, context: Context) -> None:
@@ -317,7 +313,7 @@ class _Running:
         self.link = link
         self.id = id
         self.task: asyncio.Task[None] | None = None
-        self.window = Window()
+        self._window: Window | None = None  # most answers are one part
         self.chunks: asyncio.Queue[Chunk] | None = None
         self.is_answered = False
         self.has_started = False
@@ -332,6 +328,22 @@ class _Running:
             retry=context.retry,
             trace=context.trace,
         )
+
+    @property
+    def window(self) -> Window:
+        """How many parts of the answer may be sent."""
+        if self._window is None:
+            self._window = Window()
+        return self._window
+
+    def hear(self, frame: Frame) -> None:
+        """Take what its caller says further."""
+        if isinstance(frame, Chunk):
+            self.feed(frame)
+        elif isinstance(frame, Grant):
+            self.window.grant(frame.count)
+        elif isinstance(frame, Cancel):
+            self.cancel()
 
     def cancel(self) -> None:
         """Stop it."""

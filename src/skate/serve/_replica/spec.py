@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from skate.serve._config.deployment import DeploymentOptions
 from skate.serve._ids import ReplicaID
 from skate.serve._watch.options import WatchOptions
+from skate.serve.gang import GangContext
 
 __all__ = ["ReplicaSpec"]
 
@@ -24,4 +25,5 @@ class ReplicaSpec:
     world_size: int = 1
     is_ingress: bool = False
     route_prefix: str | None = None
+    gang: GangContext | None = None  # those it was placed with, and starts and stops with
     watch: WatchOptions = WatchOptions()  # noqa: RUF009 - it is frozen

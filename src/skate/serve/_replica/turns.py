@@ -19,6 +19,13 @@ class Turns:
         self._change: asyncio.Event | None = None  # set when the change under way is over
         self._quiet: asyncio.Event | None = None  # set when no request runs
 
+    def begin_at_once(self) -> bool:
+        """Begin a request if no change is under way; returns whether it has begun."""
+        if self._change is not None:
+            return False
+        self._active += 1
+        return True
+
     async def begin(self) -> None:
         """Begin a request, once no change is under way."""
         while self._change is not None:

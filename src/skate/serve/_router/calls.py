@@ -28,17 +28,17 @@ class Outgoing:
     `context.retry` says that it may run twice, if the first died.
     """
 
-    __slots__ = ("arrived", "context", "id", "is_done", "line", "sent", "span", "waited")
+    # Most requests never change most of these.
+    line: Line | None = None  # the replica that has it
+    sent = 0  # how many replicas may have begun with it
+    is_done = False
+    arrived = 0.0  # when it began to wait
+    waited = 0.0  # seconds in the queue
+    span: Any = None  # of its way to a replica, where traces are made
 
     def __init__(self, context: Context) -> None:
         self.id = _numbers()
         self.context = context
-        self.line: Line | None = None  # the replica that has it
-        self.sent = 0  # how many replicas may have begun with it
-        self.is_done = False
-        self.arrived = 0.0
-        self.waited = 0.0  # seconds in the queue
-        self.span: Any = None  # of its way to a replica, where traces are made
 
     @abstractmethod
     def send(self, line: Line) -> None:
@@ -51,6 +51,18 @@ class Outgoing:
     @abstractmethod
     def failed(self, error: Exception) -> None:
         """There will be no answer."""
+
+    def turn_away(self, error: Exception) -> None:
+        """End it with an error: no replica gets it, or none any more."""
+        self.is_done = True
+        self.note_lost(error)
+        self.failed(error)
+
+    def note_lost(self, error: Exception) -> None:
+        """Take note, in the trace that it belongs to, that it does not get to a replica."""
+        if self.span is not None:
+            self.span.lost(error)
+            self.span = None
 
     @property
     def can_start_over(self) -> bool:
@@ -65,8 +77,6 @@ class Outgoing:
 
 class ValueCall(Outgoing):
     """A call of a method that gives one value."""
-
-    __slots__ = ("always", "args", "done", "heavy", "method")
 
     def __init__(
         self,
@@ -89,7 +99,8 @@ class ValueCall(Outgoing):
         """Send the call to a replica."""
         if self.heavy is not None:
             line.deliver(self.id, *self.heavy)
-        line.link.send(Call(self.id, self.method, self.context, self.args, always=self.always))
+        frame = Call(self.id, self.method, self.context, self.args, always=self.always)
+        line.link.send(frame, now=len(line.under_way) == 1)
 
     def receive(self, frame: Frame) -> bool:
         """Take the value or the error."""

@@ -22,6 +22,8 @@ __all__ = ["Line", "ReplicaInfo"]
 
 logger = logging.getLogger("skate.serve")
 
+_ABOUT_ITSELF = frozenset((Reject, Load, Bye))
+
 _tasks: set[asyncio.Task[Any]] = set()
 
 
@@ -105,7 +107,7 @@ class Line:
         call.sent += 1
         call.send(self)
         if call.span is not None:
-            call.span.end()
+            call.span.arrived()
             call.span = None
 
     def deliver(self, id: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -148,6 +150,22 @@ class Line:
             self.link.close()
 
     def _receive(self, _: Link, frame: Frame) -> None:
+        if type(frame) in _ABOUT_ITSELF:
+            self._hear(frame)
+            return
+        call = self.under_way.get(frame.id)  # type: ignore[union-attr]  # all others are answers
+        if call is None:
+            return  # cancelled
+        if call.receive(frame):
+            self.finish(call)
+            self.load = frame.load  # type: ignore[union-attr]  # every last answer tells it
+            self.is_full = False
+            self._freed()
+            if self.is_leaving:
+                self._close_if_done()
+
+    def _hear(self, frame: Frame) -> None:
+        """Take what the replica says of itself."""
         match frame:
             case Reject(id=id, load=load):
                 self.load = load
@@ -157,7 +175,6 @@ class Line:
                     call.line = None
                     call.sent -= 1
                     self._rejected(call)
-                return
             case Load(load=load, models=models):
                 self.load = load
                 self.is_full = load >= self.info.capacity
@@ -165,22 +182,10 @@ class Line:
                     self.models = frozenset(models)
                 self._take_stats(frame.stats)
                 self._freed()
-                return
             case Bye():
                 self.is_leaving = True
                 self.link.send(ByeHeard())
                 self._freed()
-                return
-        id = frame.id  # type: ignore[union-attr]  # all that is left are answers
-        call = self.under_way.get(id)
-        if call is None:
-            return  # cancelled
-        if call.receive(frame):
-            self.finish(call)
-            self.load = frame.load  # type: ignore[union-attr]  # every last answer tells it
-            self.is_full = False
-            self._freed()
-            self._close_if_done()
 
     def finish(self, call: Outgoing) -> None:
         """Note that nothing further is expected for a request."""

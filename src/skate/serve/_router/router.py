@@ -18,7 +18,12 @@ from skate.serve._router.custom import CustomRouting, RouterNews
 from skate.serve._router.line import Line, ReplicaInfo
 from skate.serve._watch.router import RouterMeasures
 from skate.serve._wire.link import LinkClosed
-from skate.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaDiedError
+from skate.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    ReplicaDiedError,
+    RequestCancelledError,
+)
 
 __all__ = ["DeploymentNews", "LoadReport", "Router"]
 
@@ -114,8 +119,7 @@ class Router:
                 self._fail_all([call])
                 return
             if 0 <= news.max_queued <= len(self._queue):
-                call.is_done = True
-                call.failed(
+                call.turn_away(
                     BackPressureError(
                         num_queued_requests=len(self._queue),
                         max_queued_requests=news.max_queued,
@@ -139,6 +143,7 @@ class Router:
         line = call.line
         if line is None:
             call.is_done = True
+            call.note_lost(RequestCancelledError(call.context.request_id))
             if call in self._queue:
                 self._queue.remove(call)
             return
@@ -190,8 +195,7 @@ class Router:
 
     def _fail_all(self, calls: Iterable[Outgoing]) -> None:
         for call in calls:
-            call.is_done = True
-            call.failed(DeploymentUnavailableError(self.id))
+            call.turn_away(DeploymentUnavailableError(self.id))
 
     async def _connect(self, info: ReplicaInfo) -> None:
         line = Line(info, self._name, self._place_queued, self._rejected, self._gone)
@@ -226,7 +230,7 @@ class Router:
         self._custom = (
             None
             if news is None
-            else CustomRouting(self.id, news, self._queue, self._connected, self._place, self._refuse)
+            else CustomRouting(self.id, news, self._queue, self._connected, self._place, Outgoing.turn_away)
         )
         for line in self._lines.values():
             line.finished = None if self._custom is None else self._custom.finished
@@ -249,10 +253,6 @@ class Router:
             self._measures.waited(call.waited)
         line.begin(call)
 
-    def _refuse(self, call: Outgoing, error: Exception) -> None:
-        call.is_done = True
-        call.failed(error)
-
     def _rejected(self, call: Outgoing) -> None:
         self._wait_again(call)
         self._place_queued()
@@ -274,8 +274,7 @@ class Router:
             if call.can_start_over:
                 self._wait_again(call)
             else:
-                call.is_done = True
-                call.failed(ReplicaDiedError(f"{self.id.key}#{line.info.id}"))
+                call.turn_away(ReplicaDiedError(f"{self.id.key}#{line.info.id}"))
         self._place_queued()
 
     def _watch_load(self, every: float) -> None:

@@ -23,8 +23,6 @@ WINDOW = PARTS
 class StreamCall(Outgoing):
     """A call of a generator. The reader may be in another thread or loop: it only takes items off the left."""
 
-    __slots__ = ("_line", "_taken", "args", "heavy", "items", "method", "news")
-
     def __init__(
         self,
         context: Context,

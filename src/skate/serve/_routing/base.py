@@ -12,7 +12,11 @@ from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._routing.replicas import RunningReplica
 from skate.serve._routing.requests import PendingRequest
 
-__all__ = ["RequestRouter"]
+__all__ = ["ReplicaResult", "RequestRouter"]
+
+
+class ReplicaResult:
+    """By this, routers written for Ray annotate the answer in `on_request_routed`; there is none yet, so it is None."""
 
 
 class RequestRouter(ABC):

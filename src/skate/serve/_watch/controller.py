@@ -1,16 +1,25 @@
-"""What the controller tells of applications and deployments: how they stand, how many replicas there should be."""
+"""What the controller tells: how applications and deployments stand, how replicas and the proxy come and go."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skate.serve._watch.tally import gauge
-from skate.util._metrics_store import store
+from skate.serve._ids import DeploymentID
+from skate.serve._watch.tally import Spread, gauge, histogram
+from skate.util._metrics_store import Family, store
 
 if TYPE_CHECKING:
+    from skate.serve._autoscaling.deployment import DeploymentAutoscaler
     from skate.serve._controller.application import ApplicationKeeper
 
-__all__ = ["tell_application"]
+__all__ = [
+    "tell_application",
+    "tell_proxy",
+    "tell_proxy_stopped",
+    "tell_replica_started",
+    "tell_replica_stopped",
+    "tell_scaling",
+]
 
 _APPLICATION = gauge(
     "application_status",
@@ -22,6 +31,16 @@ _DEPLOYMENT = gauge(
 )
 _TARGET = gauge("deployment_target_replicas", "How many replicas there should be.")
 _SCALED = gauge("autoscaling_target_replicas", "How many replicas there should be, by the load.")
+_WANTED = gauge("autoscaling_desired_replicas", "What the autoscaling policy said, before bounds and delays.")
+_COUNTED = gauge("autoscaling_total_requests", "Requests that the autoscaling policy has seen.")
+_AIMED = gauge("autoscaling_target_ongoing_requests", "Requests that a replica should work on.")
+_DECIDING = gauge("autoscaling_policy_execution_time_ms", "How long the autoscaling policy took.")
+_STARTED = histogram(
+    "replica_startup_latency_ms", "From the decision to start a replica until it takes requests."
+)
+_STOPPED = histogram("replica_shutdown_duration_ms", "From the decision to stop a replica until it is gone.")
+_PROXY = gauge("proxy_status", "1 STARTING, 2 HEALTHY, 3 UNHEALTHY, 4 DRAINING, 5 DRAINED, 0 gone.")
+_PROXY_STOPPED = histogram("proxy_shutdown_duration_ms", "How long the proxy took to stop.")
 
 
 def tell_application(app: ApplicationKeeper) -> None:
@@ -34,3 +53,52 @@ def tell_application(app: ApplicationKeeper) -> None:
         store.set(_TARGET, labels, keeper.target)
         if keeper.spec.options.is_autoscaled:
             store.set(_SCALED, labels, keeper.target)
+
+
+def tell_replica_started(id: DeploymentID, seconds: float) -> None:
+    """Tell that a replica takes requests, so long after it was decided to start it."""
+    _spread(_STARTED, _of(id), seconds)
+
+
+def tell_replica_stopped(id: DeploymentID, seconds: float) -> None:
+    """Tell that a replica is gone, so long after it was decided to stop it."""
+    _spread(_STOPPED, _of(id), seconds)
+
+
+def tell_scaling(scaler: DeploymentAutoscaler, now: float, seconds: float, scope: str) -> None:
+    """Tell what a decision about the number of replicas was made by.
+
+    Args:
+        scaler: Whose decision it is.
+        now: The time that it was made for.
+        seconds: How long it took.
+        scope: What it was made for: a "deployment", or a whole "application".
+    """
+    labels = _of(scaler.id)
+    if scaler.wanted is not None:
+        store.set(_WANTED, labels, scaler.wanted)
+    store.set(_COUNTED, labels, scaler.requests(now))
+    if (aim := scaler.config.get_target_ongoing_requests()) is not None:  # a policy may have no use for it
+        store.set(_AIMED, labels, aim)
+    store.set(_DECIDING, (*labels, ("policy_scope", scope)), seconds * 1000)
+
+
+def tell_proxy(node: str, address: str, status: int) -> None:
+    """Tell how the proxy of a node fares, as a number."""
+    store.set(_PROXY, (("node_id", node), ("node_ip_address", address)), status)
+
+
+def tell_proxy_stopped(node: str, address: str, seconds: float) -> None:
+    """Tell that the proxy of a node is gone, after so long."""
+    tell_proxy(node, address, 0)
+    _spread(_PROXY_STOPPED, (("node_id", node), ("node_ip_address", address)), seconds)
+
+
+def _of(id: DeploymentID) -> tuple[tuple[str, str], ...]:
+    return ("application", id.app_name), ("deployment", id.name)
+
+
+def _spread(family: Family, labels: tuple[tuple[str, str], ...], seconds: float) -> None:
+    spread = Spread()
+    spread.add(seconds)
+    store.add(family, labels, spread.take()[1])

@@ -228,7 +228,7 @@ class _Context(logging.Filter):
         request = _get_request()
         if request is not None:
             known.setdefault("request_id", request.request_id)
-            known.setdefault("route", request.route)
+            known.setdefault("route", request.full_route)
             known.setdefault("application", request.app_name)
         if self._component.kind == "replica":
             known.setdefault("application", self._component.application)

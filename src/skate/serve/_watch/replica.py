@@ -13,6 +13,7 @@ from skate.serve._watch.logs import Component, ServeLogs, setting
 from skate.serve._watch.options import WatchOptions
 from skate.serve._watch.tally import Spread, Tallies, counter, gauge, histogram
 from skate.serve._wire.frames import Call, Http, Rpc
+from skate.util._metrics_store import Family
 
 if TYPE_CHECKING:
     from skate.serve._replica.server import _Running
@@ -27,6 +28,7 @@ _STARTS = counter("deployment_replica_starts", "Replicas that have been started.
 _HEALTHY = gauge("deployment_replica_healthy", "1 while the replica says that it is well, 0 otherwise.")
 _RUNNING = gauge("replica_processing_queries", "Requests that a replica works on.")
 _STARTING = histogram("replica_initialization_latency_ms", "How long replicas took to start.")
+_CHANGING = histogram("replica_reconfigure_latency_ms", "How long replicas took to take a new `user_config`.")
 _CHECKING = histogram("health_check_latency_ms", "How long health checks took.")
 _UNWELL = counter("health_check_failures", "Health checks that failed.")
 
@@ -53,6 +55,8 @@ class ReplicaWatch:
             "replica": id.unique_id,
             "application": deployment.app_name,
         }
+        # What happens once or twice in a replica's life makes no series for each of them.
+        self._of_deployment = {name: self._labels[name] for name in ("deployment", "application")}
         self._load = load
         self._options = options
         self._ended: dict[str, Spread] = {}
@@ -83,14 +87,21 @@ class ReplicaWatch:
 
     def started(self, seconds: float) -> None:
         """Note that the replica is ready, after so long."""
-        spread = Spread()
-        spread.add(seconds)
         self._tallies.count(_STARTS, self._labels, 1)
-        self._tallies.spread(_STARTING, self._labels, spread.take()[1])
+        self._once(_STARTING, seconds)
         self._tallies.set(_HEALTHY, self._labels, 1)
         self._tallies.set(_RUNNING, self._labels, 0)
         if self._logs is not None:
             self._logs.tell(f"Started after {seconds * 1000:.1f}ms.")
+
+    def reconfigured(self, seconds: float) -> None:
+        """Note that the replica has taken a new `user_config`, after so long."""
+        self._once(_CHANGING, seconds)
+
+    def _once(self, family: Family, seconds: float) -> None:
+        spread = Spread()
+        spread.add(seconds)
+        self._tallies.spread(family, self._of_deployment, spread.take()[1])
 
     def checked(self, seconds: float, is_well: bool) -> None:
         """Note what a health check said."""

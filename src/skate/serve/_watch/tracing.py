@@ -138,6 +138,24 @@ class _ProxySpan:
         self._span.set_status(self._codes.ERROR if is_error else self._codes.OK)
 
 
+class _RouteSpan:
+    """The span of a request on its way to a replica."""
+
+    def __init__(self, span: Any, codes: Any) -> None:
+        self._span = span
+        self._codes = codes
+
+    def arrived(self) -> None:
+        """End it: a replica has been sent the request."""
+        self._span.end()
+
+    def lost(self, error: Exception) -> None:
+        """End it: no replica gets the request."""
+        self._span.record_exception(error)
+        self._span.set_status(self._codes.ERROR, str(error))
+        self._span.end()
+
+
 class Tracer:
     """Makes the spans of this process, under the names that Ray Serve gives them.
 
@@ -210,7 +228,7 @@ class Tracer:
         )
         carrier: dict[str, str] = {}
         self._propagate.inject(carrier, self._trace.set_span_in_context(span))
-        call.span = span
+        call.span = _RouteSpan(span, self._trace.StatusCode)
         call.context = msgspec.structs.replace(context, trace=carrier)
 
     def _has_parent(self) -> bool:

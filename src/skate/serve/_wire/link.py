@@ -50,22 +50,26 @@ class Link(asyncio.Protocol):
         self.name = name
         self.about: dict[str, Any] = {}
         self.is_open = False
-        self._gathers = False
         self._outgoing: list[bytes] = []
         self._incoming = bytearray()
         self._room: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def send(self, frame: Frame) -> None:
-        """Send a frame at the end of this turn of the loop; nothing happens if the link is closed."""
+    def send(self, frame: Frame, *, now: bool = False) -> None:
+        """Send a frame at the end of this turn of the loop; nothing happens if the link is closed.
+
+        Args:
+            frame: What to send.
+            now: Do not wait for the end of the turn: nothing else is expected to be sent in it.
+        """
         if not self.is_open:
             return
         data = encode(frame)
-        if self._gathers:
+        outgoing = self._outgoing
+        if now and not outgoing:
             self._transport.write(_SIZE.pack(len(data)) + data)  # type: ignore[union-attr]  # set when the link opened
             return
-        outgoing = self._outgoing
         if not outgoing:
             self._loop.call_soon(self._flush)  # type: ignore[union-attr]
         outgoing.append(_SIZE.pack(len(data)))
@@ -96,8 +100,6 @@ class Link(asyncio.Protocol):
         """Begin: called by the event loop."""
         self._transport = transport  # type: ignore[assignment]  # a stream has a writing side
         self._loop = asyncio.get_running_loop()
-        # uvloop gathers what is written in one turn by itself; a turn later would be a turn lost.
-        self._gathers = type(self._loop).__module__.startswith("uvloop")
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
