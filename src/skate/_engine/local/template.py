@@ -210,9 +210,10 @@ def _serve_warm(modules: Modules, sock: socket.socket, worker_main: Any, parent:
         die_with_parent(parent)
         adopt_orphans()
         wake = _wake_on_child()
-        gc.unfreeze()
+        gc.disable()  # next to nothing of what is imported is garbage, and to look for it copies pages
         for name in modules:
             _preload(name)
+        gc.enable()
         gc.collect()
         gc.freeze()
         _fork_on_request(sock, wake, worker_main, is_warm=True)
