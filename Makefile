@@ -36,9 +36,12 @@ MORE_SERVE_ON_RAY := http ingress
 MORE_ON_RAY := $(MORE_DATA_ON_RAY:%=tests/data/test_%.py) $(MORE_TRAIN_ON_RAY:%=tests/train/test_%.py) \
   $(MORE_SERVE_ON_RAY:%=tests/serve/test_%.py)
 
-# Training with each strategy and framework, which takes the time of importing and starting all of them. They open ports
-# and start servers of their own: a test that fails is tried once more, and the summary shows it.
-FRAMEWORKS := tests/train/strategies tests/train/frameworks
+# Training with each strategy and framework, and libraries that were written for Ray, which takes the time of importing and
+# starting all of them. They open ports and start servers of their own: a test that fails is tried once more, and the
+# summary shows it.
+WRITTEN_FOR_RAY := cubed daft deephyper evotorch hamilton modin pymoo sktime
+FRAMEWORKS := tests/train/strategies tests/train/frameworks tests/chaos/test_training.py \
+  $(WRITTEN_FOR_RAY:%=tests/compat/test_%.py)
 
 # Extra arguments for what a target runs: make test ARGS="-k actor -x"
 ARGS ?=
@@ -71,7 +74,7 @@ test: setup check ## all checks and all tests, but for those of `make frameworks
 	$(if $(ARGS),,$(BIN)/python -m pytest tests/data)
 	$(if $(ARGS),,$(BIN)/python -m pytest -p rerunfailures --reruns 1 tests/serve)
 
-frameworks: setup ## training with DeepSpeed, FSDP2, pipelines, Lightning, transformers, TensorFlow, JAX, XGBoost, …
+frameworks: setup ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
 	$(BIN)/python -m pytest -p rerunfailures --reruns 1 $(FRAMEWORKS) $(ARGS)
 
 ray: setup ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
