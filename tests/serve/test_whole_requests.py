@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from skate import serve
+from skate.serve._loop import ServeLoop
+from skate.serve._proxy.limits import Limits
+from skate.serve._proxy.server import HttpServer, bind
+from skate.serve._proxy.whole import WholeRequest
+from skate.serve._routes import Route
+from skate.serve._wire.frames import Context, Headers, Respond, Scope
 from tests.serve.conftest import light
 from tests.serve.sockets import RawClient
+
+if TYPE_CHECKING:
+    from skate.serve._proxy.protocol_httptools import HttpTools
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -110,6 +121,61 @@ def test_requests_that_come_together_are_answered_in_order(run: Run, url: str) -
     places = [answers.index(body) for body in bodies]
     assert places == sorted(places)
     assert answers.count(b"HTTP/1.1 ") == len(bodies)
+
+
+class Later:
+    """An edge that lets the test answer."""
+
+    def __init__(self) -> None:
+        self.begun: Future[WholeRequest] = Future()
+
+    def begin(
+        self,
+        protocol: HttpTools,
+        method: str,
+        path: str,
+        raw_path: bytes,
+        query: bytes,
+        headers: Headers,
+        body: bytes,
+    ) -> bool:
+        scope = Scope("http", method, path, raw_path, query, headers)
+        router: Any = None  # nothing is sent to a replica
+        request = WholeRequest(protocol, router, Route("/", "app", "deployment"), Context("1"), scope, body)
+        protocol.cycle = request
+        self.begun.set_result(request)
+        return True
+
+    def answered(self, request: WholeRequest, status: int) -> None: ...
+
+    def see_through(self, request: WholeRequest) -> None:
+        async def respond(_: Any, __: Any, send: Any) -> None:
+            part = await request.part()
+            await send({"type": "http.response.start", "status": part.status, "headers": part.headers})
+            await send({"type": "http.response.body", "body": part.body})
+
+        request.protocol.start_cycle(request, respond)
+
+
+def test_a_server_that_ends_answers_what_it_has_and_hangs_up() -> None:
+    loop = ServeLoop("test-whole")
+    edge, listening = Later(), bind("127.0.0.1", 0)
+    server = HttpServer(None, listening, {}, Limits(), edge)
+    loop.wait(server.start())
+    try:
+        with RawClient(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
+            client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            request = edge.begun.result(10)
+            ending = loop.submit(server.stop())
+            while request.keep_alive:  # until it has been told
+                time.sleep(0.001)
+            loop.call(request.receive, Respond(request.id, 0, 200, [(b"content-length", b"2")], b"ok", False))
+            answer = client.read_all()
+            assert b"connection: close" in answer
+            assert answer.endswith(b"ok")
+            ending.result(10)
+    finally:
+        loop.stop()
 
 
 def test_a_whole_request_has_its_time_limit(engine: str) -> None:

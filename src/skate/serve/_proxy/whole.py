@@ -54,7 +54,7 @@ class WholeRequest(HttpCall):
     """
 
     # What uvicorn's protocol asks a cycle for.
-    keep_alive = True  # others go the long way
+    keep_alive = True  # those that say otherwise go the long way; a server that is about to end sets it
     more_body = False
     waiting_for_100_continue = False
     disconnected = False
@@ -100,7 +100,7 @@ class WholeRequest(HttpCall):
         body, status = part.body, part.status
         if protocol.flow.write_paused or protocol.transport.is_closing():
             return False
-        if self.scope.method == "HEAD" or status in _WITHOUT_BODY:
+        if self.scope.method == "HEAD" or status in _WITHOUT_BODY or not self.keep_alive:
             return False
         content = [STATUS_LINE[status]]
         length = None
