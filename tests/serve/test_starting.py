@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
+import subprocess
+import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +22,7 @@ from skate.serve._controller.client import connect
 from skate.serve.exceptions import ListenError
 from skate.util.state import list_actors
 from tests.serve.conftest import LIGHT, light
+from tests.serve.waiting import until
 
 
 @pytest.fixture
@@ -112,3 +118,37 @@ def test_a_replica_tells_which_deployments_it_has_handles_to(start: Callable[...
     assert held() == ["app.whereabouts"]
     handle.remote().result()
     assert held() == ["app.whereabouts", "other.whereabouts"]
+
+
+def test_a_program_that_blocks_serves_until_ctrl_c() -> None:
+    code = """
+import skate
+from skate import serve
+
+@serve.deployment
+def hello() -> str:
+    return "hello"
+
+skate.init(num_cpus=1)
+serve.start(http_options={"port": 0})
+print(*serve.address(), flush=True)
+serve.run(hello.bind(), blocking=True)
+print("over")
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as program:
+        assert program.stdout is not None
+        host, port = program.stdout.readline().split()
+
+        def answers() -> bool:
+            with contextlib.suppress(urllib.error.HTTPError):
+                return text(f"http://{host}:{port}/") == "hello"
+            return False  # not deployed yet
+
+        until(answers)
+        assert program.poll() is None
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(timeout=30)
+    assert (program.returncode, out) == (0, "over\n"), err
+    assert "shutting down" in err

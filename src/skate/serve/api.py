@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -331,8 +331,7 @@ def _not_an_application(target: Any) -> str:
 
 def _block() -> None:
     try:
-        while True:
-            time.sleep(3600)
+        threading.Event().wait()
     except KeyboardInterrupt:
         logger.warning("Got KeyboardInterrupt, shutting down...")
         shutdown()
