@@ -65,14 +65,28 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## the tour: tasks, actors and objects, what each cost, and out/timeline.png
 	$(BIN)/python examples/04_tour.py
 
-# Tests of datasets and of Serve run in processes of their own: libraries that they load leave threads behind. Those of
-# Serve open ports and start servers and clients: a test that fails is tried once more, and the summary shows it.
-APART := tests/data tests/serve
+# The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Two
+# parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
+# has ended. The tests of Serve open ports and start servers and clients: one that fails is tried once more, and the
+# summary shows it.
+PARTS := test-engines test-programs test-data test-serve
+PROGRAMS := tests/chaos tests/compat tests/train $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
+APART := tests/data tests/serve $(PROGRAMS) tests/test_architecture.py
+.PHONY: $(PARTS)
 
 test: setup check ## all checks and all tests, but for those of `make frameworks` and `make ray`
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),$(addprefix --ignore ,$(APART) tests/test_architecture.py $(FRAMEWORKS)))
-	$(if $(ARGS),,$(BIN)/python -m pytest tests/data)
-	$(if $(ARGS),,$(BIN)/python -m pytest -p rerunfailures --reruns 1 tests/serve)
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
+	$(if $(ARGS),,$(MAKE) --jobs=2 --keep-going --output-sync=target --no-print-directory $(PARTS))
+
+$(PARTS): setup
+test-engines:
+	$(BIN)/python -m pytest $(addprefix --ignore ,$(APART))
+test-programs:
+	$(BIN)/python -m pytest $(PROGRAMS) $(addprefix --ignore ,$(FRAMEWORKS))
+test-data:
+	$(BIN)/python -m pytest tests/data
+test-serve:
+	$(BIN)/python -m pytest -p rerunfailures --reruns 1 tests/serve
 
 frameworks: setup ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
 	$(BIN)/python -m pytest -p rerunfailures --reruns 1 $(FRAMEWORKS) $(ARGS)

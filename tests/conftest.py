@@ -48,8 +48,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # sees what an earlier one cached. They have to be short: socket paths end at about 100 characters.
     for name in ("SKATE_TMPDIR", "SKATE_CACHE_DIR"):
         if name not in os.environ:
-            os.environ[name] = folder = tempfile.mkdtemp(prefix="skt-")
-            config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+            os.environ[name] = _folder_of_this_run(config)
+    # What workers and programs leave in the temporary directory goes with the run: one that is killed cannot tidy up.
+    os.environ["TMPDIR"] = _folder_of_this_run(config)
+
+
+def _folder_of_this_run(config: pytest.Config) -> str:
+    folder = tempfile.mkdtemp(prefix="skt-")
+    config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))
+    return folder
 
 
 def _looks_for_leaks(config: pytest.Config) -> bool:

@@ -165,10 +165,9 @@ def test_an_index_links_every_page_beside_it(folder: str) -> None:
 
 def test_the_reference_is_what_the_code_says() -> None:
     generate = runpy.run_path(str(ROOT / "docs" / "reference" / "generate.py"))
-    written = {
-        name: (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") for name in generate["pages"]()
-    }
-    assert written == generate["pages"](), "run `make docs`"
+    pages = generate["pages"]()
+    written = {name: (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8") for name in pages}
+    assert written == pages, "run `make docs`"
 
 
 def test_every_environment_variable_is_documented() -> None:

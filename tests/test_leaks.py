@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 
+import psutil
 import pytest
 
 from tests import leaks
@@ -28,6 +29,23 @@ def test_a_child_process_is_named(before: leaks.Snapshot) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         found = leaks.leaked_since(before, NO_GRACE)
         assert any(str(child.pid) in leak and "input()" in leak for leak in found)
+
+
+def test_a_child_of_a_child_without_the_marker_is_named(before: leaks.Snapshot) -> None:
+    # Both have an empty environment; the grandchild is known by its parent alone.
+    program = "import os; child = os.fork(); input() if not child else os.waitpid(child, 0)"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, env={}) as child:
+        (grandchild,) = eventually_children_of(child.pid)
+        found = leaks.leaked_since(before, NO_GRACE)
+        assert any(f"process {child.pid} " in leak for leak in found)
+        assert any(f"process {grandchild.pid} " in leak for leak in found)
+
+
+def eventually_children_of(pid: int) -> list[psutil.Process]:
+    """Wait until a process has children; the time limit of the test is that of this, too."""
+    while not (children := psutil.Process(pid).children()):
+        os.sched_yield()
+    return children
 
 
 def test_a_process_that_left_its_parent_is_named(before: leaks.Snapshot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -19,7 +20,7 @@ import yaml
 
 from skate import as_ray
 from skate._api import nodes
-from skate.serve.schema import ServeDeploySchema
+from skate.serve.schema import ControllerHealthMetrics, ServeDeploySchema
 from tests.cli.conftest import PATIENCE, Cli, cli, node  # noqa: F401  # fixtures: they are used by their names
 from tests.contract.support import eventually
 
@@ -192,6 +193,34 @@ def test_a_program_for_ray_serve_is_deployed_as_it_is(cli: Cli, url: str, progra
     cli.process("serve", "deploy", program.config({}, http_options={"port": 0}))
     found = wait_for(cli, "RUNNING")
     assert found["deployments"]["Says"]["status"] == "HEALTHY"
+
+
+def test_a_program_for_ray_serve_is_deployed_to_serve_that_was_started_before(
+    cli: Cli,  # noqa: F811
+    url: str,
+    program: Program,
+) -> None:
+    program.write(library="ray")
+    cli.process("serve", "deploy", program.config({}), "--wait")
+    assert httpx.get(url).text == "hello"
+
+
+def test_the_controller_says_how_it_does(cli: Cli, url: str) -> None:  # noqa: F811
+    shown = yaml.safe_load(cli.process("serve", "controller-health").out)
+    read = json.loads(cli.process("serve", "controller-health", "--json").out)
+    assert shown.keys() == read.keys() == ControllerHealthMetrics.model_fields.keys()
+    assert (
+        0
+        < shown["controller_start_time"]
+        == read["controller_start_time"]
+        < shown["timestamp"]
+        < read["timestamp"]
+    )
+    assert read["loop_duration_s"]["mean"] > 0
+
+
+def test_the_health_of_no_controller_is_an_error(cli: Cli, node: nodes.NodeRecord) -> None:  # noqa: F811
+    assert "no Serve instance running" in cli.process("serve", "controller-health", status=1).err
 
 
 def test_options_that_come_too_late_are_named(cli: Cli, url: str, program: Program) -> None:  # noqa: F811

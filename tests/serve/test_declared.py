@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+import skate
 from skate import serve
 from skate.serve._controller.client import Client, connect
 from skate.serve.schema import APIType, ApplicationStatus, DeploymentStatus, ServeDeploySchema
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 PROGRAM = """
 import os
 from pydantic import BaseModel
+import skate
 from skate import serve
 
 LIGHT = {"num_cpus": 0.1}
@@ -328,6 +331,22 @@ def test_a_part_of_the_capacity_bounds_autoscaling(file: File) -> None:
     # On the way down, and once all of it is wanted, the load does.
     assert until(lambda: replicas(50) == 1)
     assert until(lambda: replicas(None) == 2)
+
+
+def test_another_controller_knows_the_way_of_the_capacity(file: File) -> None:
+    scaling = {"min_replicas": 1, "initial_replicas": 4, "max_replicas": 8, "downscale_delay_s": 0}
+
+    def replicas(capacity: float, version: int) -> int | None:
+        deployment = {"name": "Says", "autoscaling_config": scaling, "user_config": {"version": version}}
+        file.deploy(file.app(deployments=[deployment]), target_capacity=capacity)
+        assert said() == f"hello {{'version': {version}}}"
+        return file.client.details().applications["default"].deployments["Says"].target_num_replicas
+
+    assert [replicas(25, 1), replicas(50, 2)] == [1, 2]
+    os.kill(skate.get(file.client.actor.get_pid.remote()), signal.SIGKILL)
+    # The file says the same capacity again: only who remembers the step before knows that it was one up.
+    assert replicas(50, 3) == 2
+    assert replicas(100, 4) == 4
 
 
 def test_details_say_how_everything_stands(file: File, url: str) -> None:

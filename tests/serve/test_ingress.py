@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, WebSocket, WebSocketDisconnect
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -108,6 +108,54 @@ def test_a_websocket_holds_a_conversation(run: Callable[..., Any], url: str) -> 
     assert asyncio.run(talk()) == ["a (7)", "b (7)"]
     while handle.plain.remote().result() != -1:
         pass  # the replica hears that the client has left
+
+
+def least(number: Annotated[int, Query(ge=1)]) -> int:
+    return number
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["an application", "a router"])
+def test_routers_in_routers_may_have_annotations_as_text(
+    is_whole: bool, run: Callable[..., Any], url: str
+) -> None:
+    app = FastAPI() if is_whole else APIRouter()
+    outer, inner = APIRouter(prefix="/outer"), APIRouter(prefix="/inner", dependencies=[Depends(least)])
+
+    @light
+    @serve.ingress(app)
+    class Counts:
+        @inner.get("/method")
+        def method(
+            self, found: Annotated[int, Depends(least)], often: Annotated[int, Query(le=9)] = 1
+        ) -> list[int]:
+            return [found] * often
+
+        outer.include_router(inner)
+        app.include_router(outer)
+
+    run(Counts.bind())
+    assert fetch(url, "/outer/inner/method?number=7&often=2").json() == [7, 7]
+    assert fetch(url, "/outer/inner/method?number=0").status == 422
+    assert set(fetch(url, "/openapi.json").json()["paths"]) == {"/outer/inner/method"}
+
+
+def test_a_mounted_application_may_have_annotations_as_text(run: Callable[..., Any], url: str) -> None:
+    app, mounted, router = FastAPI(), FastAPI(), APIRouter()
+
+    @router.get("/number")
+    def number(found: Annotated[int, Depends(least)]) -> int:
+        return found
+
+    mounted.include_router(router)
+    app.mount("/mounted", mounted)
+
+    @light
+    @serve.ingress(app)
+    class Mounts:
+        pass
+
+    run(Mounts.bind())
+    assert fetch(url, "/mounted/number?number=3").json() == 3
 
 
 def test_a_builder_makes_the_application_where_it_runs(run: Callable[..., Any], url: str) -> None:

@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -95,6 +97,21 @@ def test_an_address_that_cannot_be_had_is_an_error_that_leaves_nothing(engine: s
     with pytest.raises(ListenError, match=r"cannot listen on 203\.0\.113\.1:0"):
         serve.start(http_options={"host": "203.0.113.1", "port": 0})
     assert connect() is None
+
+
+def test_a_port_in_use_is_told_at_once_also_when_a_replica_takes_long_to_start(engine: str) -> None:
+    @serve.deployment(ray_actor_options=LIGHT)
+    class Endless:
+        def __init__(self) -> None:
+            threading.Event().wait()
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(ListenError, match=f"the port is in use by process {os.getpid()}"),
+    ):
+        serve.run(Endless.bind(), port=other.getsockname()[1])
+    assert connect() is None
+    assert list_actors(filters=[("state", "=", "ALIVE"), ("ray_namespace", "=", "serve")]) == []
 
 
 def test_a_replica_tells_which_deployments_it_has_handles_to(start: Callable[..., str]) -> None:

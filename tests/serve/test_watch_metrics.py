@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.error import HTTPError
@@ -14,7 +15,7 @@ from fastapi import FastAPI
 
 from skate import serve
 from skate.serve._watch.proxy import ProxyMeasures
-from skate.serve._watch.tally import MILLISECONDS, Spread, Tallies
+from skate.serve._watch.tally import FOLD_S, MILLISECONDS, Spread, Tallies
 from skate.util.metrics import prometheus_text
 from tests.serve.conftest import light
 from tests.serve.waiting import until
@@ -271,3 +272,36 @@ def test_numbers_are_added_once_for_all_that_came_meanwhile() -> None:
         assert not tallies.is_due
 
     asyncio.run(go())
+
+
+def test_a_loop_that_was_blocked_is_late() -> None:
+    async def go() -> list[float]:
+        folded = asyncio.Event()
+        late: list[float] = []
+        tallies = Tallies(folded.set, late.append)
+        tallies.touch()
+        time.sleep(2 * FOLD_S)  # noqa: ASYNC251 - it is to block the loop
+        await asyncio.wait_for(folded.wait(), 10)
+        return late
+
+    (late,) = asyncio.run(go())
+    assert late >= FOLD_S * 0.99
+
+
+def test_the_proxy_and_replicas_tell_how_late_their_loops_are(run: Callable[..., Any], url: str) -> None:
+    run(Measured.bind(), name="pulse", route_prefix="/pulse")
+    assert status_of(f"{url}/pulse") == 200
+    name = "serve_event_loop_monitoring_iterations_total"
+    until(lambda: samples(name, component="proxy"), prometheus_text)
+    until(lambda: samples(name, component="replica", application="pulse"), prometheus_text)
+    proxies = [labels for labels, _ in samples(name, component="proxy")]
+    assert sorted(each["loop_type"] for each in proxies) == ["main", "router"]
+    replicas = [labels for labels, _ in samples(name, component="replica", application="pulse")]
+    assert sorted(each["loop_type"] for each in replicas) == ["main", "router", "user_code"]
+    assert {each["deployment"] for each in replicas} == {"Measured"}
+    (proxy,), (replica,) = ({each["actor_id"] for each in found} for found in (proxies, replicas))
+    assert proxy != replica
+    for labels in replicas:
+        looks = total(name, **labels)
+        assert total("serve_event_loop_scheduling_latency_ms_count", **labels) >= looks > 0
+        assert samples("serve_event_loop_tasks", **labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from skate.train import Checkpoint
 
 def write_checkpoint(**files: str) -> Checkpoint:
     """Return a new folder with files."""
-    folder = tempfile.mkdtemp()
+    # The temporary directory of this run, also in the process of pytest, which has looked it up before there was one.
+    folder = tempfile.mkdtemp(dir=os.environ["TMPDIR"])
     for name, text in files.items():
         Path(folder, name).write_text(text)
     return Checkpoint(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from typing import Any
 
 import skate
@@ -20,9 +21,11 @@ __all__ = [
     "make_ready",
     "reachable_host",
     "surroundings",
+    "surroundings_of_proxy",
 ]
 
-_PRELOADED = ("skate.serve._preloaded",)
+# What of applications is slow to import, and where: preloaded if the process that starts others has it, as those will.
+_LIBRARIES = {"pydantic.main": "skate.serve._preloaded.models", "fastapi": "skate.serve._preloaded.fastapi"}
 
 
 def is_shared() -> bool:
@@ -51,15 +54,30 @@ def actor_class(kind: type, title: str) -> Any:
 
 
 def surroundings(given: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the runtime environment of Serve's actors: they are forked from a process that has imported all of it."""
+    """Return the runtime environment of the controller and of replicas.
+
+    They are forked from a process that has imported what they need; with it what applications need, if this process
+    has imported that too.
+    """
+    libraries = [ours for theirs, ours in _LIBRARIES.items() if theirs in sys.modules]
+    return _preloading(["skate.serve._preloaded.core", *libraries], given)
+
+
+def surroundings_of_proxy() -> dict[str, Any]:
+    """Return the runtime environment of the proxy, which needs other things: both are imported at the same time."""
+    return _preloading(["skate.serve._preloaded.proxy"])
+
+
+def _preloading(modules: list[str], given: dict[str, Any] | None = None) -> dict[str, Any]:
     given = given or {}
-    return {**given, "preload": [*_PRELOADED, *(given.get("preload") or ())]}
+    return {**given, "preload": [*modules, *(given.get("preload") or ())]}
 
 
-def make_ready(environment: dict[str, Any]) -> None:
-    """Have processes for Serve's actors made ready, and do not wait: there is enough to import here meanwhile."""
+def make_ready(*environments: dict[str, Any]) -> None:
+    """Have processes for Serve's actors made ready, and do not wait: there is enough to do here meanwhile."""
     if engine_name() == "local":
-        skate.remote(_nothing).options(num_cpus=0, runtime_env=environment).remote()
+        for each in environments:
+            skate.remote(_nothing).options(num_cpus=0, runtime_env=each).remote()
 
 
 def _nothing() -> None:

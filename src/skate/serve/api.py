@@ -14,7 +14,7 @@ from skate.serve._build import build, check_code
 from skate.serve._build.ingress import make_ingress
 from skate.serve._config.defaults import DEFAULT
 from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._controller.client import Client, connect, connect_or_start, forget
+from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, forget
 from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID
 from skate.serve._router.runtime import prepare
 from skate.serve._schema.statuses import ServeStatus
@@ -316,7 +316,7 @@ def _deploy(
     ]
     if local and not skate.is_initialized():
         skate.init("inline")
-    client = connect_or_start(None, http_options, None, controller_options=controller_options)
+    client = connect_or_begin(None, http_options, None, controller_options=controller_options)
     for spec in specs:
         prepare(DeploymentID(spec.ingress, spec.name))
     client.deploy(specs, wait=wait)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from skate.cli.serve.commands import build, config, deploy, shutdown, start, status
+from skate.cli.serve.commands import build, config, controller_health, deploy, shutdown, start, status
 from skate.cli.serve.commands import serve as cli
 from skate.cli.serve.files import pairs as convert_args_to_dict
 from skate.cli.serve.files import without_colours as remove_ansi_escape_sequences
@@ -15,6 +15,7 @@ __all__ = [
     "build",
     "cli",
     "config",
+    "controller_health",
     "convert_args_to_dict",
     "deploy",
     "remove_ansi_escape_sequences",

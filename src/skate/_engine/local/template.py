@@ -213,9 +213,8 @@ def _serve_warm(modules: Modules, sock: socket.socket, worker_main: Any, parent:
         gc.disable()  # next to nothing of what is imported is garbage, and to look for it copies pages
         for name in modules:
             _preload(name)
-        gc.enable()
-        gc.collect()
         gc.freeze()
+        gc.enable()
         _fork_on_request(sock, wake, worker_main, is_warm=True)
     except ConnectionError:
         end_descendants()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
@@ -59,6 +60,7 @@ def start(
     """
     from skate.serve._controller.client import connect, connect_or_start
 
+    mean_skate_by_ray()
     http = given_http(http_host, http_port)
     grpc: dict[str, Any] = {"grpc_servicer_functions": list(grpc_servicer_functions)}
     if grpc_port is not None:
@@ -226,6 +228,20 @@ def config(address: str, name: str | None) -> None:
         click.echo("No configuration was found.")
     else:
         click.echo("\n---\n\n".join(files.as_yaml(each) for each in found.values()), nl=False)
+
+
+@serve.command("controller-health")
+@address_option
+@click.option("--json", "as_json", is_flag=True, help="Write JSON instead of YAML.")
+def controller_health(address: str, as_json: bool) -> None:
+    """Show how the controller of Serve itself does: how much it has to do, and how late it hears of things."""
+    with asked(address) as client:
+        if client is None:
+            raise click.ClickException(
+                "There is no Serve instance running on the node. `skate serve start` and `skate serve deploy` start it."
+            )
+        found = client.health().model_dump()
+    click.echo(f"{json.dumps(found, indent=2)}\n" if as_json else files.as_yaml(found), nl=False)
 
 
 @serve.command()

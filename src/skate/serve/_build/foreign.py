@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any
 
-__all__ = ["teach_pickle"]
+__all__ = ["settle_routes", "teach_pickle"]
 
 _LOCK = type(threading.Lock())
 
@@ -22,6 +22,25 @@ def teach_pickle() -> None:
     included = getattr(routing, "_IncludedRouter", None)
     if included is not None:
         copyreg.pickle(included, _reduce_without_locks)
+
+
+def settle_routes(router: Any) -> None:
+    """Have a router of FastAPI work out the routes of those it includes, which it puts off to the first request.
+
+    Their annotations may be text, `from __future__ import annotations`, whose names a function that is pickled by its
+    value does not bring to the replica: there it would be too late.
+    """
+    for route in getattr(router, "routes", ()):
+        _settle(route)
+
+
+def _settle(route: Any) -> None:
+    settle_routes(route)  # of an application that is mounted
+    find = getattr(route, "effective_candidates", None)
+    if find is not None:
+        for candidate in find():
+            _settle(candidate)
+        route.effective_low_priority_routes()
 
 
 def _reduce_state(state: Any) -> Any:

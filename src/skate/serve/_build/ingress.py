@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skate import cloudpickle
-from skate.serve._build.foreign import teach_pickle
+from skate.serve._build.foreign import settle_routes, teach_pickle
 from skate.serve.exceptions import BackPressureError, retry_after
 
 __all__ = ["make_ingress"]
@@ -29,7 +29,9 @@ def make_ingress(cls: type, app: Any) -> type:
             f"@serve.ingress: {cls.__name__} must not define __call__: the application answers requests."
         )
     if app is not None and not inspect.isroutine(app):
+        app = _around_router(app)
         _give_self(cls, app)
+        settle_routes(getattr(app, "router", app))
         # As it is now: a later change of the user's object is not meant for this class.
         teach_pickle()
         frozen = cloudpickle.dumps(app)
@@ -46,13 +48,19 @@ def make_ingress(cls: type, app: Any) -> type:
     return made
 
 
-def _as_application(app: Any) -> Any:
-    if type(app).__name__ == "APIRouter" and type(app).__module__.startswith("fastapi"):
-        from fastapi import FastAPI
+def _around_router(app: Any) -> Any:
+    """Return an application around what is a router of FastAPI; all else is one already."""
+    if type(app).__name__ != "APIRouter" or not type(app).__module__.startswith("fastapi"):
+        return app
+    from fastapi import FastAPI
 
-        made = FastAPI()
-        made.include_router(app)
-        app = made
+    made = FastAPI()
+    made.include_router(app)
+    return made
+
+
+def _as_application(app: Any) -> Any:
+    app = _around_router(app)
     handle = getattr(app, "add_exception_handler", None)
     if handle is not None and not getattr(app, "middleware_stack", None):
         # Otherwise what a deployment below turns away would be an error of this one.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._controller.state import State
 from skate.serve._loop import ServeLoop
 from skate.serve._process import adopt
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve._watch.options import WatchOptions
 from skate.serve._watch.process import ProcessWatch
-from skate.serve._wire import Address
+
+if TYPE_CHECKING:
+    from skate.serve._controller.state import State
+    from skate.serve._wire import Address
 
 __all__ = ["Controller"]
 
@@ -31,12 +33,16 @@ class Controller:
         grpc_options: dict[str, Any] | None,
         watch: WatchOptions | None = None,
     ) -> None:
+        from skate.serve._controller.state import (
+            State,
+        )  # not above: the program that starts Serve has no use for it
+
         self._watch = ProcessWatch("controller", watch or WatchOptions())
         self._loop = ServeLoop("skate-serve-controller")
         self._is_over = threading.Event()
         self._turn = threading.Lock()  # of those who shut it down
         adopt(self._loop)
-        self._state = State(http_options, grpc_options)
+        self._state: State = State(http_options, grpc_options)
         self._address: Address = self._loop.wait(self._state.open())
 
     def address(self) -> Address:
@@ -90,6 +96,10 @@ class Controller:
     def deployments_of(self, app: str) -> list[str] | None:
         """Return the names of an application's deployments, or None if there is no such application."""
         return self._loop.wait(self._state.deployments_of(app))
+
+    def get_health_metrics(self) -> dict[str, Any]:
+        """Return how the controller itself is doing, as the fields of `ControllerHealthMetrics`."""
+        return self._loop.wait(self._state.health.metrics()).model_dump()
 
     def get_pid(self) -> int:
         """Return the number of the controller's process."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
 from skate.serve._controller.deployment import DeploymentKeeper
+from skate.serve._controller.health import Health
 from skate.serve._controller.memory import Recall
 from skate.serve._controller.records import ApplicationRecord
 from skate.serve._router.router import DeploymentNews
@@ -27,10 +28,15 @@ class ApplicationKeeper:
         spec: What it should be.
         post: Called with what callers of a deployment have to know, whenever it changes.
         note: Called whenever anything has changed.
+        health: Where the controller's turns are counted.
     """
 
     def __init__(
-        self, spec: ApplicationSpec, post: Callable[[str, DeploymentNews], None], note: Callable[[], None]
+        self,
+        spec: ApplicationSpec,
+        post: Callable[[str, DeploymentNews], None],
+        note: Callable[[], None],
+        health: Health,
     ) -> None:
         self.spec = spec
         self.deployments: dict[str, DeploymentKeeper] = {}
@@ -41,6 +47,7 @@ class ApplicationKeeper:
         self.changed = asyncio.Condition()
         self._post = post
         self._note = note
+        self._health = health
         self._bare: tuple[ApplicationSpec, ApplicationSpec] | None = (
             None  # a specification with and without its parts
         )
@@ -54,10 +61,11 @@ class ApplicationKeeper:
         actors: Collection[str],
         post: Callable[[str, DeploymentNews], None],
         note: Callable[[], None],
+        health: Health,
     ) -> ApplicationKeeper:
         """Return the keeper of an application that another controller kept; see `DeploymentKeeper.adopt`."""
         bare: ApplicationSpec = recall(record.spec)
-        app = cls(replace(bare, deployments=tuple(map(recall, record.parts))), post, note)
+        app = cls(replace(bare, deployments=tuple(map(recall, record.parts))), post, note, health)
         app._bare = app.spec, bare
         app.deployed_at = record.deployed_at
         app.is_deleting, app.is_building = record.is_deleting, record.is_building
@@ -110,7 +118,9 @@ class ApplicationKeeper:
                 self._add(name, each).step()
 
     def _add(self, name: str, spec: DeploymentSpec) -> DeploymentKeeper:
-        keeper = DeploymentKeeper(spec, functools.partial(self._post, spec.id.key), self._notify)
+        keeper = DeploymentKeeper(
+            spec, functools.partial(self._post, spec.id.key), self._notify, self._health
+        )
         self.deployments[name] = keeper
         return keeper
 
@@ -184,12 +194,8 @@ class ApplicationKeeper:
             await self.changed.wait_for(condition)
 
     def _notify(self) -> None:
-        tell_application(self)
-        for name, keeper in list(self.deployments.items()):
-            if keeper.is_gone:
-                del self.deployments[name]
-        if self.is_gone:
-            tell_application(self)
+        with self._health.applications.timed():
+            self._tell()
         self._note()
 
         async def notify() -> None:
@@ -199,3 +205,11 @@ class ApplicationKeeper:
         task = asyncio.ensure_future(notify())
         self._notices.add(task)
         task.add_done_callback(self._notices.discard)
+
+    def _tell(self) -> None:
+        tell_application(self)
+        for name, keeper in list(self.deployments.items()):
+            if keeper.is_gone:
+                del self.deployments[name]
+        if self.is_gone:
+            tell_application(self)

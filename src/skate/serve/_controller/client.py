@@ -8,8 +8,9 @@ import skate
 from skate.exceptions import ActorDiedError, RayActorError
 from skate.serve._build.spec import ApplicationSpec
 from skate.serve._config import defaults
+from skate.serve._controller.actor import Controller
 from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
-from skate.serve._process import actor_class, make_ready, surroundings
+from skate.serve._process import actor_class, make_ready, surroundings, surroundings_of_proxy
 from skate.serve._router import router
 from skate.serve._router.runtime import close_runtime
 from skate.serve._schema.statuses import ServeStatus
@@ -18,17 +19,35 @@ from skate.serve._watch.options import WatchOptions
 if TYPE_CHECKING:
     from skate.serve._schema.application import ServeDeploySchema
     from skate.serve._schema.details import ServeInstanceDetails
+    from skate.serve._schema.health import ControllerHealthMetrics
 
-__all__ = ["Client", "connect", "connect_or_start", "forget"]
+__all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "forget"]
 
 _THREADS = 256  # calls of the controller that wait at the same time
 
 
 class Client:
-    """The controller's methods, as plain functions."""
+    """The controller's methods, as plain functions.
 
-    def __init__(self, actor: Any) -> None:
+    Args:
+        actor: The controller.
+        opening: The start of the proxy, where that is under way: what is to be deployed need not wait for it.
+    """
+
+    def __init__(self, actor: Any, opening: Any = None) -> None:
         self.actor = actor
+        self._opening = opening
+
+    def wait_for_proxy(self) -> None:
+        """Wait until Serve can be asked from outside; if it cannot, it is shut down, and the reason is raised."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        try:
+            skate.get(opening)
+        except Exception:
+            self.shutdown()
+            raise
 
     def deploy(self, specs: list[ApplicationSpec], *, wait: bool) -> None:
         """Deploy applications.
@@ -36,7 +55,9 @@ class Client:
         Raises:
             RuntimeError: If one of them could not be deployed.
         """
-        skate.get(self.actor.deploy.remote(specs))
+        deploying = self.actor.deploy.remote(specs)
+        self.wait_for_proxy()
+        skate.get(deploying)
         if wait:
             self._wait([spec.name for spec in specs])
 
@@ -100,6 +121,12 @@ class Client:
         found: ServeStatus = skate.get(self.actor.status.remote())
         return found
 
+    def health(self) -> ControllerHealthMetrics:
+        """Return how the controller itself is doing."""
+        from skate.serve._schema.health import ControllerHealthMetrics
+
+        return ControllerHealthMetrics.model_validate(skate.get(self.actor.get_health_metrics.remote()))
+
     def ingress_of(self, app: str) -> str | None:
         """Return the name of an application's ingress deployment."""
         found: str | None = skate.get(self.actor.ingress_of.remote(app))
@@ -146,7 +173,14 @@ def connect() -> Client | None:
         return None
 
 
-def connect_or_start(
+def connect_or_start(*args: Any, **kwargs: Any) -> Client:
+    """Return the client of Serve, which is started if it does not run; takes what `connect_or_begin` does."""
+    client = connect_or_begin(*args, **kwargs)
+    client.wait_for_proxy()
+    return client
+
+
+def connect_or_begin(
     proxy_location: Any,
     http_options: Any,
     grpc_options: Any,
@@ -156,7 +190,7 @@ def connect_or_start(
     controller_options: Any = None,
     **kwargs: Any,
 ) -> Client:
-    """Return the client of Serve, which is started if it does not run."""
+    """Return the client of Serve; if it did not run, its proxy is still starting: see `Client.wait_for_proxy`."""
     environment = _controller_environment(controller_options)
     watch = WatchOptions.of(logging_config, tracing_config)
     if watch.tracing is not None:
@@ -167,9 +201,8 @@ def connect_or_start(
         skate.init()
     client = connect()
     if client is None:
-        make_ready(surroundings(environment))
-        from skate.serve._controller.actor import Controller
-
+        surrounded = surroundings(environment)
+        make_ready(surrounded, surroundings_of_proxy())
         http = _http_options(proxy_location, http_options, kwargs)
         made = actor_class(Controller, "ServeController").options(
             name=CONTROLLER_NAME,
@@ -177,17 +210,13 @@ def connect_or_start(
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
-            runtime_env=surroundings(environment),
+            runtime_env=surrounded,
             max_concurrency=_THREADS,
             max_restarts=-1,
             max_task_retries=-1,  # what it is asked while it is restarted is answered afterwards
         )
-        client = Client(made.remote(http, _grpc_options(grpc_options), watch))
-        try:
-            skate.get(client.actor.start_proxy.remote())
-        except Exception:
-            client.shutdown()
-            raise
+        controller = made.remote(http, _grpc_options(grpc_options), watch)
+        client = Client(controller, controller.start_proxy.remote())
     return client
 
 

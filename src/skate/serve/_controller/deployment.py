@@ -12,6 +12,7 @@ from typing import Any
 from skate.serve._autoscaling.capacity import in_gangs
 from skate.serve._build.spec import DeploymentSpec
 from skate.serve._config.deployment import DeploymentOptions, needs_new_replicas, needs_reconfigure
+from skate.serve._controller.health import Health
 from skate.serve._controller.memory import Recall
 from skate.serve._controller.place import Seat, gang_seats, new_gang, own_seat, seats_again
 from skate.serve._controller.records import DeploymentRecord
@@ -48,10 +49,15 @@ class DeploymentKeeper:
         spec: What to deploy.
         post: Called with what callers have to know, whenever it changes.
         changed: Called whenever the status may have changed.
+        health: Where the controller's turns are counted.
     """
 
     def __init__(
-        self, spec: DeploymentSpec, post: Callable[[DeploymentNews], None], changed: Callable[[], None]
+        self,
+        spec: DeploymentSpec,
+        post: Callable[[DeploymentNews], None],
+        changed: Callable[[], None],
+        health: Health,
     ) -> None:
         self.spec = spec
         self.target = spec.first_replicas
@@ -70,6 +76,7 @@ class DeploymentKeeper:
         self._pause: asyncio.TimerHandle | None = None
         self._post = post
         self._changed = changed
+        self._health = health
         self._tasks: set[asyncio.Task[None]] = set()
 
     def record(self, key_of: Callable[[Any], str]) -> DeploymentRecord:
@@ -195,6 +202,10 @@ class DeploymentKeeper:
 
     def step(self) -> None:
         """Do what comes next, tell callers, and see how things stand."""
+        with self._health.turn():
+            self._step()
+
+    def _step(self) -> None:
         for id, replica in list(self.replicas.items()):
             if replica.is_over.is_set():
                 del self.replicas[id]

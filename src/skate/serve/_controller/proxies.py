@@ -11,7 +11,7 @@ from typing import Any
 import skate
 from skate.serve._controller.records import ProxyRecord
 from skate.serve._ids import NAMESPACE, PROXY_PREFIX, new_id
-from skate.serve._process import actor_class, ask, ended, surroundings
+from skate.serve._process import actor_class, ask, ended, surroundings_of_proxy
 from skate.serve._proxy import Proxy
 from skate.serve._schema.statuses import ProxyStatus
 from skate.serve._watch.controller import tell_proxy, tell_proxy_stopped
@@ -99,7 +99,7 @@ class ProxyKeeper:
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
-            runtime_env=surroundings(),
+            runtime_env=surroundings_of_proxy(),
             max_concurrency=8,
         )
         self._actor = await loop.run_in_executor(

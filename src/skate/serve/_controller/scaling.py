@@ -16,12 +16,14 @@ from skate.serve._autoscaling.application import ApplicationAutoscaler, Replicas
 from skate.serve._autoscaling.deployment import DeploymentAutoscaler
 from skate.serve._controller.application import ApplicationKeeper
 from skate.serve._controller.deployment import DeploymentKeeper
+from skate.serve._controller.health import Health
+from skate.serve._controller.replica import ReplicaKeeper
 from skate.serve._controller.rollout import Phase
 from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._loop import ServeLoop
 from skate.serve._router.router import LoadReport
 from skate.serve._schema.statuses import DeploymentStatus
-from skate.serve._watch.controller import tell_scaling
+from skate.serve._watch.controller import tell_handle_delay, tell_replica_delay, tell_scaling
 
 __all__ = ["Scaling"]
 
@@ -29,9 +31,14 @@ logger = logging.getLogger("skate.serve")
 
 
 class Scaling:
-    """Scales every deployment that wants it. On the controller's loop."""
+    """Scales every deployment that wants it. On the controller's loop.
 
-    def __init__(self) -> None:
+    Args:
+        health: Where it is noted how late reports come, and how long it takes to take them in.
+    """
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
         self._groups: dict[str, list[_Group]] = {}  # by application
         self._by_deployment: dict[str, _Group] = {}
         self._policies: dict[str, ServeLoop] = {}  # where policies of users run, by application
@@ -55,9 +62,12 @@ class Scaling:
         }
         policy = (app.spec.config or {}).get("autoscaling_policy")
         if policy and members:
-            groups = [_Group(members, lambda: self._loop(name), policy)]
+            groups = [_Group(members, lambda: self._loop(name), self._health, policy)]
         else:
-            groups = [_Group({key: member}, lambda: self._loop(name)) for key, member in members.items()]
+            groups = [
+                _Group({key: member}, lambda: self._loop(name), self._health)
+                for key, member in members.items()
+            ]
         self._groups[name] = groups
         for group in groups:
             self._by_deployment.update(dict.fromkeys(group.members, group))
@@ -89,7 +99,8 @@ class Scaling:
         """Take what a caller tells of its requests."""
         group = self._by_deployment.get(report.deployment)
         if group is not None:
-            group.heard(caller, report)
+            with self._health.from_handles.timed():
+                group.heard(caller, report)
 
     def left(self, caller: str) -> None:
         """Forget a caller: its requests are gone with it."""
@@ -193,10 +204,12 @@ class _Group:
         self,
         members: dict[str, _Member],
         loop: Callable[[], ServeLoop],
+        health: Health,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
         self.members = members
         self._loop = loop
+        self._health = health
         self._together: ApplicationAutoscaler | None = None
         if policy is not None:
             from skate.serve._config.autoscaling import policy_of
@@ -211,7 +224,9 @@ class _Group:
         self._meanwhile: dict[Hashable, Callable[[], None]] = {}  # the newest by whom it comes from
         self._questions: dict[ReplicaID, asyncio.Task[None]] = {}
         self._unwell: set[ReplicaID] = set()
-        self._asking = asyncio.ensure_future(self._ask_replicas()) if self._runs_user_code else None
+        self._silent: set[ReplicaID] = set()  # replicas that measure nothing of their own
+        self._asking: asyncio.Task[None] | None = None
+        self._see_whom_to_ask()
 
     @property
     def is_deciding(self) -> bool:
@@ -232,6 +247,9 @@ class _Group:
 
     def heard(self, caller: str, report: LoadReport) -> None:
         member = self.members[report.deployment]
+        late = max(time.time() - report.at, 0.0)
+        self._health.handle_delays.add(late)
+        tell_handle_delay(member.id, late)
         self._note((member.id, caller), lambda: member.heard(caller, report))
 
     def left(self, caller: str) -> None:
@@ -240,8 +258,7 @@ class _Group:
 
     def stepped(self, key: str) -> None:
         self._note(key, self.members[key].stepped)
-        if self._asking is None and self._runs_user_code:
-            self._asking = asyncio.ensure_future(self._ask_replicas())
+        self._see_whom_to_ask()
 
     def _note(self, by: Hashable, change: Callable[[], None]) -> None:
         """Take a measurement, and decide; after the decision that a policy is making in a thread just now."""
@@ -343,16 +360,35 @@ class _Group:
             if remark:
                 logger.warning("%s: %s", keeper.spec.id, remark)
 
+    def _see_whom_to_ask(self) -> None:
+        running = self._running()
+        self._silent &= {replica.spec.id for _, replica in running}
+        if (self._asking is None or self._asking.done()) and self._to_ask(running):
+            self._asking = asyncio.ensure_future(self._ask_replicas())
+
+    def _running(self) -> list[tuple[str, ReplicaKeeper]]:
+        return [
+            (key, replica)
+            for key, member in self.members.items()
+            for replica in member.keeper.replicas.values()
+            if replica.phase is Phase.RUNNING
+        ]
+
+    def _to_ask(self, running: list[tuple[str, ReplicaKeeper]]) -> list[tuple[str, ReplicaKeeper]]:
+        """Return the replicas to ask: a policy of the user's wants to hear of all, otherwise those that measure."""
+        if self._runs_user_code:
+            return running
+        return [(key, replica) for key, replica in running if replica.spec.id not in self._silent]
+
     async def _ask_replicas(self) -> None:
-        """Ask replicas what they measured for the policy, as often as the configuration says."""
-        while True:
+        """Ask replicas what they measured, as often as the configuration says, while there is one to ask."""
+        while replicas := self._to_ask(self._running()):
+            for key, replica in replicas:
+                # One that has not answered is not asked again: each question takes a thread there.
+                if replica.spec.id not in self._questions:
+                    task = asyncio.ensure_future(self._ask(key, replica.spec.id, replica.stats))
+                    self._questions[replica.spec.id] = task
             await asyncio.sleep(min(m.scaler.config.metrics_interval_s for m in self.members.values()))
-            for key, member in self.members.items():
-                for replica in member.keeper.replicas.values():
-                    # One that has not answered is not asked again: each question takes a thread there.
-                    if replica.phase is Phase.RUNNING and replica.spec.id not in self._questions:
-                        task = asyncio.ensure_future(self._ask(key, replica.spec.id, replica.stats))
-                        self._questions[replica.spec.id] = task
 
     async def _ask(self, key: str, id: ReplicaID, stats: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         try:
@@ -366,5 +402,15 @@ class _Group:
         finally:
             del self._questions[id]
         self._unwell.discard(id)
+        late = max(time.time() - found["at"], 0.0)
+        self._health.replica_delays.add(late)
+        tell_replica_delay(id.deployment_id, late)
+        if not found["measures"]:
+            self._silent.add(id)
+        if not self._runs_user_code:
+            return  # callers have told what the default policy goes by, and have told it earlier
         running = float(found["running"])
-        self._note(id, lambda: self.members[key].scaler.record_replica(id, running, custom, time.monotonic()))
+        with self._health.from_replicas.timed():
+            self._note(
+                id, lambda: self.members[key].scaler.record_replica(id, running, custom, time.monotonic())
+            )

@@ -14,6 +14,7 @@ from skate.serve._build.spec import ApplicationSpec
 from skate.serve._controller.application import ApplicationKeeper
 from skate.serve._controller.board import Board
 from skate.serve._controller.declared import Declarations
+from skate.serve._controller.health import Health
 from skate.serve._controller.ledger import open_ledger
 from skate.serve._controller.memory import Memory, Recall
 from skate.serve._controller.proxies import ProxyKeeper
@@ -39,12 +40,13 @@ class State:
     """What should run, what runs, and who is told. On the controller's loop."""
 
     def __init__(self, http_options: dict[str, Any] | None, grpc_options: dict[str, Any] | None) -> None:
+        self.health = Health()
         self.proxy = ProxyKeeper(http_options, grpc_options, self._proxy_changed)
         self._apps: dict[str, ApplicationKeeper] = {}
         self._declarations = Declarations(self._keeper, self._deploy)
         self._declared: tuple[dict[str, Any], str | None] | None = None  # the file before, and its folder
         self._target_capacity: float | None = None
-        self._scaling = Scaling()
+        self._scaling = Scaling(self.health)
         self._memory = Memory(open_ledger(), self._record)
         self._tasks: set[asyncio.Task[None]] = set()
         self._board = Board(self._heard, self._left)
@@ -53,7 +55,9 @@ class State:
     async def open(self) -> Address:
         """Go on where another controller was killed, listen for processes that want to be told, and return where."""
         found = await asyncio.get_running_loop().run_in_executor(None, look)
-        self._adopt(*await self._memory.open(), found)
+        remembered = await self._memory.open()
+        with self.health.turn():
+            self._adopt(*remembered, found)
         self._post_routes()
         return await self._listener.open()
 
@@ -71,7 +75,7 @@ class State:
         self._target_capacity = record.target_capacity
         for each in record.applications:
             app = ApplicationKeeper.adopted(
-                each, recall, found.actors, self._post_deployment, self._memory.note
+                each, recall, found.actors, self._post_deployment, self._memory.note, self.health
             )
             self._apps[app.spec.name] = app
         if record.proxy is not None:
@@ -159,7 +163,9 @@ class State:
     def _keeper(self, spec: ApplicationSpec) -> ApplicationKeeper:
         app = self._apps.get(spec.name)
         if app is None:
-            app = self._apps[spec.name] = ApplicationKeeper(spec, self._post_deployment, self._memory.note)
+            app = self._apps[spec.name] = ApplicationKeeper(
+                spec, self._post_deployment, self._memory.note, self.health
+            )
         return app
 
     def _deploy(self, spec: ApplicationSpec) -> None:

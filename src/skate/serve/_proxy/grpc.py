@@ -42,7 +42,7 @@ class GrpcServer:
     """
 
     def __init__(self, runtime: Runtime, host: str, options: dict[str, Any], limits: Limits) -> None:
-        self._grpc = load("grpc", "Serve over gRPC", "'skate[serve]'")
+        self._grpc = load("grpc", "Serve over gRPC", "'skate[serve-grpc]'")
         self._codes = {code.value[0]: code for code in self._grpc.StatusCode}
         self._runtime = runtime
         self._host = host

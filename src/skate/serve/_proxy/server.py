@@ -82,7 +82,7 @@ class HttpServer:
             http=make_protocol(limits, edge),
             h11_max_incomplete_event_size=limits.header_bytes,
             lifespan="off",
-            ws="websockets-sansio",
+            ws=_websocket,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -112,6 +112,13 @@ class HttpServer:
         if self._main is not None:
             await self._main
         await self._server.shutdown(sockets=[self._socket])
+
+
+def _websocket(**options: Any) -> Any:
+    """Return uvicorn's side of a websocket. It is loaded for the first one: most proxies never see any."""
+    from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+    return WebSocketsSansIOProtocol(**options)
 
 
 def _check_files(options: dict[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from skate.serve._replica.lifespan import Lifespan
 from skate.serve._replica.routing_stats import RoutingStats
 from skate.serve._replica.server import RequestServer
 from skate.serve._replica.spec import ReplicaSpec
+from skate.serve._replica.threads import ThreadLimit
 from skate.serve._replica.user_code import UserCode
 from skate.serve._router.runtime import set_loop
 from skate.serve._watch.replica import ReplicaWatch
@@ -99,8 +99,13 @@ class Replica:
     def stats(self) -> dict[str, Any]:
         """Return how busy the replica is, and what the user's object measured for autoscaling."""
         parts = self._need()
-        custom = self._loop.wait(parts.code.autoscaling_stats())
-        return {"running": parts.server.load, "custom": custom or {}}
+        custom = self._loop.wait(parts.autoscaling_stats())
+        return {
+            "running": parts.server.load,
+            "custom": custom or {},
+            "measures": parts.code.has_autoscaling_stats,
+            "at": time.time(),
+        }
 
     def list_outbound_deployments(self) -> list[DeploymentID]:
         """Return the deployments that the user's object was given handles to, or has asked for."""
@@ -150,6 +155,7 @@ class _Parts:
     lifespan: Lifespan | None = None
     listener: Listener
     routing_stats: RoutingStats
+    threads: ThreadLimit
     watch: ReplicaWatch
 
     @classmethod
@@ -172,8 +178,8 @@ class _Parts:
             await parts.lifespan.start()
         await code.reconfigure(spec.options.user_config)
         await code.check_health()
-        _limit_threads(spec.options.max_ongoing_requests)
-        parts.http = HttpHandler(code, app)
+        parts.threads = ThreadLimit(spec.options.max_ongoing_requests)
+        parts.http = HttpHandler(code, parts.threads, app)
         parts.server = RequestServer(
             code, spec.options.max_ongoing_requests, parts.http, context, parts.watch
         )
@@ -212,10 +218,16 @@ class _Parts:
         finally:
             self.watch.checked(time.perf_counter() - began, is_well)
 
+    async def autoscaling_stats(self) -> dict[str, float] | None:
+        if not self.code.has_autoscaling_stats:
+            return None
+        with self.watch.measuring():
+            return await self.code.autoscaling_stats()
+
     async def reconfigure(self, spec: ReplicaSpec, user_config_changed: bool) -> None:
         self.watch.configure(spec.options.logging_config)
         self.server.capacity = spec.options.max_ongoing_requests
-        _limit_threads(spec.options.max_ongoing_requests)
+        self.threads.change(spec.options.max_ongoing_requests)
         self.server.replica = self._introduce(spec, self.code.instance)
         self.routing_stats.start(spec.options)
         if user_config_changed:
@@ -237,13 +249,6 @@ class _Parts:
         await self.code.destroy()
         await self.listener.close()
         self.watch.close()
-
-
-def _limit_threads(count: int) -> None:
-    """Let FastAPI and others run as many functions in threads as there are requests at a time."""
-    anyio = sys.modules.get("anyio.to_thread")  # whoever uses it has imported it
-    if anyio is not None:
-        anyio.current_default_thread_limiter().total_tokens = count
 
 
 def _told(error: Exception, id: ReplicaID) -> Exception:

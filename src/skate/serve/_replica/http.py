@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skate.serve._replica.responses import ready_response, to_response
+from skate.serve._replica.threads import ThreadLimit
 from skate.serve._replica.user_code import UserCode
 from skate.serve._wire.frames import Headers, Http, Respond, Scope
 
@@ -26,8 +27,9 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 class HttpHandler:
     """Answers HTTP requests with an ASGI application, or with the deployment's `__call__(request)`."""
 
-    def __init__(self, code: UserCode, app: ASGIApp | None = None) -> None:
+    def __init__(self, code: UserCode, threads: ThreadLimit, app: ASGIApp | None = None) -> None:
         self._code = code
+        self._threads = threads
         self.app = app
         self._plain: _Plain | None = None
 
@@ -39,6 +41,7 @@ class HttpHandler:
         if self.app is not None:
             context = running.context
             context.scope = scope
+            self._threads.apply()
             send = _Sender(running, load)
             try:
                 await self.app(scope, receive, send)
@@ -70,8 +73,10 @@ class HttpHandler:
             running.link.send(Respond(frame.id, others, *ready, False, spent=spent), now=not others)
             background = getattr(result, "background", None)
             if background is not None:
+                self._threads.apply()
                 await background()
             return
+        self._threads.apply()
         send = _Sender(running, load)
         await to_response(result, self._code)(scope, receive, send)
         send.end()

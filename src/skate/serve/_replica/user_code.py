@@ -140,13 +140,17 @@ class UserCode:
             if inspect.isawaitable(result):
                 await result
 
-    async def autoscaling_stats(self) -> dict[str, float] | None:
-        """Return what the instance measured for autoscaling, if it does."""
-        function = None if self.is_function else getattr(self.instance, "record_autoscaling_stats", None)
-        if function is None:
-            return None
-        result = function()
-        return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
+    @property
+    def has_autoscaling_stats(self) -> bool:
+        """Whether the instance measures something for autoscaling."""
+        return not self.is_function and hasattr(self.instance, "record_autoscaling_stats")
+
+    async def autoscaling_stats(self) -> dict[str, float]:
+        """Return what the instance measured for autoscaling."""
+        function = self.instance.record_autoscaling_stats
+        result = function() if _is_asynchronous(function) else await self.in_thread(function)
+        found: dict[str, float] = await result if inspect.isawaitable(result) else result
+        return found
 
     @property
     def has_routing_stats(self) -> bool:

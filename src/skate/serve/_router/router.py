@@ -54,6 +54,7 @@ class LoadReport(msgspec.Struct):
     deployment: str
     queued: int
     running: dict[str, int]
+    at: float  # when it was written, in seconds since 1970
 
 
 class Router:
@@ -290,5 +291,6 @@ class Router:
             self.id.key,
             len(self._queue),
             {line.info.id: len(line.under_way) for line in self._lines.values()},
+            time.time(),
         )
         self._report(report)

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "tell_application",
+    "tell_handle_delay",
     "tell_proxy",
     "tell_proxy_stopped",
+    "tell_replica_delay",
     "tell_replica_started",
     "tell_replica_stopped",
     "tell_scaling",
@@ -35,6 +37,12 @@ _WANTED = gauge("autoscaling_desired_replicas", "What the autoscaling policy sai
 _COUNTED = gauge("autoscaling_total_requests", "Requests that the autoscaling policy has seen.")
 _AIMED = gauge("autoscaling_target_ongoing_requests", "Requests that a replica should work on.")
 _DECIDING = gauge("autoscaling_policy_execution_time_ms", "How long the autoscaling policy took.")
+_HANDLE_LATE = histogram(
+    "autoscaling_handle_metrics_delay_ms", "From a caller's report of its load until the controller has it."
+)
+_REPLICA_LATE = histogram(
+    "autoscaling_replica_metrics_delay_ms", "From a replica's report of its load until the controller has it."
+)
 _STARTED = histogram(
     "replica_startup_latency_ms", "From the decision to start a replica until it takes requests."
 )
@@ -63,6 +71,16 @@ def tell_replica_started(id: DeploymentID, seconds: float) -> None:
 def tell_replica_stopped(id: DeploymentID, seconds: float) -> None:
     """Tell that a replica is gone, so long after it was decided to stop it."""
     _spread(_STOPPED, _of(id), seconds)
+
+
+def tell_handle_delay(id: DeploymentID, seconds: float) -> None:
+    """Tell how late a caller's report of its load has come."""
+    _spread(_HANDLE_LATE, _of(id), seconds)
+
+
+def tell_replica_delay(id: DeploymentID, seconds: float) -> None:
+    """Tell how late a replica's report of its load has come."""
+    _spread(_REPLICA_LATE, _of(id), seconds)
 
 
 def tell_scaling(scaler: DeploymentAutoscaler, now: float, seconds: float, scope: str) -> None:

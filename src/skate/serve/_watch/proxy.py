@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from skate.serve._watch.pulse import Pulse
 from skate.serve._watch.tally import Spread, Tallies, counter, gauge, histogram
 
 __all__ = ["ProxyMeasures"]
@@ -43,7 +44,9 @@ class ProxyMeasures:
             "What Serve adds to a request: all but waiting for a replica, and the replica's time for it.",
         )
         self._passed_on: dict[tuple[str, str], Spread] = {}
-        self._tallies = Tallies(self._fold)
+        # All protocols have one loop: it is enough that one of them tells of it.
+        beat = Pulse("proxy", {}).beat if protocol == "http" else None
+        self._tallies = Tallies(self._fold, beat)
 
     def began(self) -> None:
         """Note that a request is being answered."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from skate.serve._ids import ReplicaID
@@ -11,6 +12,7 @@ from skate.serve._process import is_shared
 from skate.serve._watch.access import AccessLog
 from skate.serve._watch.logs import Component, ServeLogs, setting
 from skate.serve._watch.options import WatchOptions
+from skate.serve._watch.pulse import Pulse
 from skate.serve._watch.tally import Spread, Tallies, counter, gauge, histogram
 from skate.serve._wire.frames import Call, Http, Rpc
 from skate.util._metrics_store import Family
@@ -30,6 +32,8 @@ _RUNNING = gauge("replica_processing_queries", "Requests that a replica works on
 _STARTING = histogram("replica_initialization_latency_ms", "How long replicas took to start.")
 _CHANGING = histogram("replica_reconfigure_latency_ms", "How long replicas took to take a new `user_config`.")
 _CHECKING = histogram("health_check_latency_ms", "How long health checks took.")
+_MEASURING = histogram("user_autoscaling_stats_latency_ms", "How long `record_autoscaling_stats` took.")
+_UNMEASURED = counter("record_autoscaling_stats_failed", "Calls of `record_autoscaling_stats` that failed.")
 _UNWELL = counter("health_check_failures", "Health checks that failed.")
 
 CANCELLED = 499
@@ -63,7 +67,7 @@ class ReplicaWatch:
         self._errors: dict[tuple[str, str], int] = {}
         self._checks = Spread()
         self._failed_checks = 0
-        self._tallies = Tallies(self._fold)
+        self._tallies = Tallies(self._fold, Pulse("replica", self._of_deployment).beat)
         self._logs: ServeLogs | None = None
         self._access: AccessLog | None = None
         self.tracer: Tracer | None = None
@@ -109,6 +113,20 @@ class ReplicaWatch:
         self._failed_checks += not is_well
         self._tallies.set(_HEALTHY, self._labels, float(is_well))
         self._tallies.touch()
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Note how long the user's object measures something for autoscaling, and whether it fails."""
+        began = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            self._tallies.count(_UNMEASURED, {**self._labels, "exception_name": _type_name(error)}, 1)
+            raise
+        finally:
+            spread = Spread()
+            spread.add(time.perf_counter() - began)
+            self._tallies.spread(_MEASURING, self._labels, spread.take()[1])
 
     def began(self) -> None:
         """Note that a request runs."""

@@ -8,6 +8,7 @@ them was recorded. An idle process does nothing.
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
@@ -66,18 +67,28 @@ class Tallies:
 
     Args:
         fold: Adds them, with the functions below.
+        beat: Called before it with the seconds by which the loop is late.
     """
 
-    def __init__(self, fold: Callable[[], None]) -> None:
+    def __init__(self, fold: Callable[[], None], beat: Callable[[float], None] | None = None) -> None:
         self.is_due = False
         self._fold = fold
+        self._beat = beat
+        self._due_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def touch(self) -> None:
         """Note that something was recorded. On the loop; callers look at `is_due` first, which is cheaper."""
         if not self.is_due:
             self.is_due = True
-            self._timer = asyncio.get_running_loop().call_later(FOLD_S, self.fold)
+            # Not the loop's own clock, which stands still while the loop is blocked.
+            self._due_at = time.monotonic() + FOLD_S
+            self._timer = asyncio.get_running_loop().call_later(FOLD_S, self._on_time)
+
+    def _on_time(self) -> None:
+        if self._beat is not None:
+            self._beat(max(time.monotonic() - self._due_at, 0.0))
+        self.fold()
 
     def fold(self) -> None:
         """Add the numbers to the metrics now."""

@@ -1,0 +1,1 @@
+"""What processes of Serve need, for `runtime_env={"preload": …}`: imported once, and forked from there."""
