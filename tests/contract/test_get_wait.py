@@ -321,7 +321,9 @@ def test_wait_refuses_a_list_with_duplicates_after_it_has_returned_one_of_that_l
 def test_wait_goes_on_with_the_list_that_it_returned_and_that_was_added_to() -> None:
     first, second, third = (skate.put(number) for number in range(3))
     (ready,), rest = skate.wait([first, second])
-    other = second if ready == first else first  # all are there: which of them comes first is for the engine to say
+    other = (
+        second if ready == first else first
+    )  # all are there: which of them comes first is for the engine to say
     rest.append(third)
     assert skate.wait(rest, num_returns=2) == ([other, third], [])
     rest.append(third)
