@@ -139,7 +139,8 @@ def test_requests_that_run_are_answered_when_their_replica_is_let_go(
 ) -> None:
     policy = AutoscalingPolicy(policy_function=_three_then_one)
     scaling = quick(policy=policy, initial_replicas=3)
-    handle = run(Waits.options(autoscaling_config=scaling).bind(gate))
+    # Nine requests run at a time only if each replica has three: one without would be gone at once.
+    handle = run(Waits.options(autoscaling_config=scaling, max_ongoing_requests=3).bind(gate))
     until_running(3)
     responses = [handle.remote() for _ in range(9)]
     until(lambda: state().replica_states.get(ReplicaState.STOPPING, 0) == 2)
