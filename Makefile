@@ -72,11 +72,13 @@ run: setup ## the tour: tasks, actors and objects, what each cost, and out/timel
 PARTS := test-engines test-programs test-data test-serve
 PROGRAMS := tests/chaos tests/compat tests/train $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
 APART := tests/data tests/serve $(PROGRAMS) tests/test_architecture.py
+SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
 test: setup check ## all checks and all tests, but for those of `make frameworks` and `make ray`
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
-	$(if $(ARGS),,$(MAKE) --jobs=2 --keep-going --output-sync=target --no-print-directory $(PARTS))
+	$(if $(ARGS),,@echo "$(words $(PARTS)) parts, two at a time: each is shown when it has ended, the first after minutes")
+	$(if $(ARGS),,$(MAKE) --jobs=2 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
 
 $(PARTS): setup
 test-engines:

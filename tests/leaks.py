@@ -109,51 +109,21 @@ def _threads() -> Iterable[threading.Thread]:
 
 
 def _descendants() -> Iterable[psutil.Process]:
-    """Find the processes that descend from this one, and those that have its marker.
-
-    It is done after every test, so it reads /proc itself: psutil takes more than twice as long to say the same.
-    """
-    if not os.path.exists("/proc"):  # macOS
-        return psutil.Process().children(recursive=True)
-    me = os.getpid()
-    marker = f"{MARKER}={os.environ[MARKER]}\0".encode() if MARKER in os.environ else None
-    children: dict[int, list[int]] = {}
-    found = set()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        pid = int(name)
-        try:
-            children.setdefault(_parent_of(pid), []).append(pid)
-            if marker and pid != me and marker in _read(f"/proc/{pid}/environ"):
-                found.add(pid)
-        except OSError:
-            pass  # Another user's process, or one that ended while we looked.
-    unseen = [me]
-    while unseen:
-        born = children.get(unseen.pop(), [])
-        found.update(born)
-        unseen += born
-    return filter(_is_alive, filter(None, map(_process, found)))
+    me = psutil.Process()
+    found = set(me.children(recursive=True))
+    marker = os.environ.get(MARKER)
+    if marker:
+        for process in psutil.process_iter():
+            if process != me and _run_of(process) == marker:
+                found.add(process)
+    return (p for p in found if _is_alive(p))
 
 
-def _parent_of(pid: int) -> int:
-    # The name of the program stands before it, in parentheses, and may hold anything.
-    return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
-
-
-def _read(path: str) -> bytes:
-    # Not `open`, whose layers take longer than the reading.
-    descriptor = os.open(path, os.O_RDONLY)
+def _run_of(process: psutil.Process) -> str | None:
     try:
-        return b"".join(iter(lambda: os.read(descriptor, 65536), b""))
-    finally:
-        os.close(descriptor)
-
-
-def _process(pid: int) -> psutil.Process | None:
-    try:
-        return psutil.Process(pid)
-    except psutil.Error:
-        return None  # It ended while we looked.
+        return process.environ().get(MARKER)
+    except (psutil.Error, OSError):
+        return None  # Another user's process, or one that ended while we looked.
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -26,21 +26,30 @@ def ask_at_once(url: str, count: int) -> list[str]:
         return [answer.text for answer in pool.map(lambda _: client.get(url), range(count))]
 
 
-def test_functions_of_fastapi_run_for_all_requests_at_a_time(run: Callable[..., Any], url: str) -> None:
+def meeting_of_fastapi() -> Any:
+    """Make a deployment whose answers wait for each other, in threads."""
     app = FastAPI()
 
-    @serve.deployment(max_ongoing_requests=MANY, ray_actor_options=LIGHT)
+    @serve.deployment(ray_actor_options=LIGHT)
     @serve.ingress(app)
     class Meeting:
         def __init__(self) -> None:
             self.barrier = threading.Barrier(MANY)
+
+        @app.get("/ready")
+        def ready(self) -> str:
+            return "ready"
 
         @app.get("/")
         def meet(self) -> str:
             self.barrier.wait(PATIENCE)
             return "met"
 
-    run(Meeting.bind())
+    return Meeting
+
+
+def test_functions_of_fastapi_run_for_all_requests_at_a_time(run: Callable[..., Any], url: str) -> None:
+    run(meeting_of_fastapi().options(max_ongoing_requests=MANY).bind())
     assert ask_at_once(url, MANY) == ['"met"'] * MANY
 
 
@@ -77,24 +86,8 @@ def test_what_a_response_runs_in_threads_runs_for_all_requests_at_a_time(
 
 
 def test_a_new_limit_holds_for_the_replica_that_is_there(run: Callable[..., Any], url: str) -> None:
-    app = FastAPI()
-
-    @serve.deployment(ray_actor_options=LIGHT)
-    @serve.ingress(app)
-    class Meeting:
-        def __init__(self) -> None:
-            self.barrier = threading.Barrier(MANY)
-
-        @app.get("/ready")
-        def ready(self) -> str:
-            return "ready"
-
-        @app.get("/")
-        def meet(self) -> str:
-            self.barrier.wait(PATIENCE)
-            return "met"
-
-    run(Meeting.options(max_ongoing_requests=5).bind())
+    deployment = meeting_of_fastapi()
+    run(deployment.options(max_ongoing_requests=5).bind())
     assert ask_at_once(f"{url}/ready", 1) == ['"ready"']
-    run(Meeting.options(max_ongoing_requests=MANY).bind())
+    run(deployment.options(max_ongoing_requests=MANY).bind())
     assert ask_at_once(url, MANY) == ['"met"'] * MANY

@@ -33,9 +33,8 @@ class Controller:
         grpc_options: dict[str, Any] | None,
         watch: WatchOptions | None = None,
     ) -> None:
-        from skate.serve._controller.state import (
-            State,
-        )  # not above: the program that starts Serve has no use for it
+        # Not above: the program that starts Serve imports this module, and has no use for what is behind it.
+        from skate.serve._controller.state import State
 
         self._watch = ProcessWatch("controller", watch or WatchOptions())
         self._loop = ServeLoop("skate-serve-controller")

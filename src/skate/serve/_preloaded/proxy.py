@@ -1,4 +1,4 @@
-"""What a proxy needs: a server of HTTP, which takes as long to import as all of Serve."""
+"""What a proxy needs: a server of HTTP, which the others do without."""
 
 from __future__ import annotations
 

@@ -49,9 +49,8 @@ class Proxy:
     def _listen(self) -> dict[str, Any]:
         if self._http is None:
             return {}
-        from skate.serve._proxy.doors import (
-            Doors,
-        )  # not above: the controller has no use for a server of HTTP
+        # Not above: the controller imports this module, and has no use for a server of HTTP.
+        from skate.serve._proxy.doors import Doors
 
         self._doors = Doors(self._http, self._grpc, self._watch.tracer)
         return self._loop.wait(self._doors.open())

@@ -10,8 +10,8 @@ __all__ = ["ThreadLimit"]
 class ThreadLimit:
     """Lets as many functions run in anyio's threads as a replica has requests at a time. On the replica's loop.
 
-    To ask anyio takes longer than to start a replica, since it loads half of its modules then: it is done when
-    something is about to be run that may use such threads.
+    To ask anyio makes it load twenty more modules, which a replica that never uses such threads need not wait for: it
+    is done when something is about to be run that may use them.
 
     Args:
         count: How many.
