@@ -65,7 +65,7 @@ def deepspeed_config(options):
 
 
 def main():
-    options = parser(__doc__)
+    options = parser(__doc__, multiple_of=STAGES)
     options.add_argument("--zero", action="store_true", help="with ZeRO-1")
     options = options.parse_args()
     place = storage(options)

@@ -74,7 +74,7 @@ def learn(config):
 
 
 def main():
-    options = parser(__doc__).parse_args()
+    options = parser(__doc__, multiple_of=SHARE_A_LAYER).parse_args()
     result = TorchTrainer(
         learn,
         train_loop_config={"steps": options.steps},

@@ -118,13 +118,19 @@ def train_alone(steps: int) -> nn.Sequential:
     return model
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Return the options that all examples have."""
+def parser(description: str, multiple_of: int = 1) -> argparse.ArgumentParser:
+    """Return the options that all examples have; a strategy may need a multiple of some number of workers."""
+
+    def count(text: str) -> int:
+        if int(text) < 1 or int(text) % multiple_of:
+            raise argparse.ArgumentTypeError(f"{text} workers: it has to be a multiple of {multiple_of}")
+        return int(text)
+
     options = argparse.ArgumentParser(description=description.partition("\n")[0])
     options.add_argument(
         "--gpu", action="store_true", help="one GPU for each worker, and nccl instead of gloo"
     )
-    options.add_argument("--workers", type=int, default=2)
+    options.add_argument("--workers", type=count, default=2)
     options.add_argument("--steps", type=int, default=20)
     options.add_argument(
         "--storage", default=None, help="where the run is kept; a temporary folder by default"

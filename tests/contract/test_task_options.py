@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
+import psutil
 import pytest
 
 import skate
-from tests.contract.support import Counter
+from tests.contract.support import Counter, Log, eventually
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -228,6 +230,36 @@ def test_max_calls_ends_the_worker_after_that_many_calls() -> None:
 
     pids = [skate.get(pid.remote()) for _ in range(3)]
     assert len(set(pids)) == 3
+
+
+def test_what_a_task_has_started_goes_on_when_its_worker_ends() -> None:
+    log = Log.remote()
+
+    @skate.remote
+    def note(what: str) -> None:
+        skate.get(log.append.remote(what))
+
+    @skate.remote(max_calls=1)
+    def start() -> None:
+        log.append.remote("a call")
+        log.append.remote(np.ones(1_000_000))
+        note.remote("a task")
+
+    skate.get([start.remote() for _ in range(3)])
+    items = eventually(lambda: len(found := skate.get(log.items.remote())) == 9 and found)
+    told = [item if isinstance(item, str) else "a large one" for item in items]
+    assert {each: told.count(each) for each in told} == {"a call": 3, "a large one": 3, "a task": 3}
+
+
+def test_an_actor_outlives_the_worker_that_has_created_it(engine_name: str) -> None:
+    @skate.remote(max_calls=1)
+    def create() -> tuple[Any, int]:
+        return Log.remote(), os.getpid()
+
+    log, pid = skate.get(create.remote())
+    if engine_name == "local":  # a worker of Ray stays for as long as its actors do
+        eventually(lambda: not psutil.pid_exists(pid), "the worker has ended")
+    assert skate.get(log.append.remote("still there")) == 1
 
 
 def test_the_decorator_takes_options() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +56,18 @@ def test_the_last_report_is_kept_also_without_a_checkpoint(fit: Fit) -> None:
     assert result.config == {"steps": 3}
     assert list(result.metrics_dataframe["step"]) == [0, 1, 2]
     assert sorted(result.rank_metrics()["rank"]) == [0, 0, 0, 1, 1, 1]
+
+
+def test_a_result_outlives_the_folder_of_the_run(fit: Fit) -> None:
+    def function() -> None:
+        for step in range(2):
+            train.report({"step": step})
+
+    result = fit(function)
+    shutil.rmtree(result.path)
+    again = pickle.loads(pickle.dumps(result))
+    assert list(again.metrics_dataframe["step"]) == [0, 1]
+    assert len(result.rank_metrics()) == 4
 
 
 def test_nobody_waits_for_a_worker_that_does_not_report(fit: Fit) -> None:

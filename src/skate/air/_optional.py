@@ -1,4 +1,4 @@
-"""Libraries that only some readers, writers and formats need, loaded when they are used."""
+"""Libraries that not every program needs: those of an extra, and those that are loaded when they are used."""
 
 from __future__ import annotations
 
@@ -42,4 +42,22 @@ def require(module: str, for_what: str, package: str | None = None) -> None:
     if module not in sys.modules and importlib.util.find_spec(module) is None:
         raise ImportError(
             f"{for_what} needs {package or module}: pip install {package or module}", name=module
+        )
+
+
+def require_extra(extra: str, importer: str, *modules: str) -> None:
+    """See that what a part of Skate cannot be imported without is installed, without importing it.
+
+    Args:
+        extra: The extra of Skate that installs it.
+        importer: The part of Skate, as the user imports it.
+        modules: The import names of what it needs.
+
+    Raises:
+        ImportError: Some of it is not installed; names all that is missing, and says what to install.
+    """
+    missing = [name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{importer} needs {' and '.join(missing)}: pip install 'skate[{extra}]'", name=missing[0]
         )

@@ -5,6 +5,7 @@
 [{'square': 0}, {'square': 1}, {'square': 4}, {'square': 9}]
 """
 
+from skate.data import _extra as _extra
 from skate.data._compute import ActorPoolStrategy, TaskPoolStrategy
 from skate.data._exec_options import ExecutionOptions, ExecutionResources
 from skate.data._mixing import MixStoppingCondition

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from skate.serve import _extra as _extra
 from skate.serve.api import (
     RunTarget,
     address,

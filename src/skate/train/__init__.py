@@ -12,6 +12,7 @@ What is private has packages of its own. Each imports only those that are named 
 - `_frameworks`: what trainers of several frameworks share. They derive from the one in `data_parallel_trainer`.
 """
 
+from skate.train import _extra as _extra
 from skate.train._config.datasets import DataConfig
 from skate.train._config.shared import (
     CheckpointConfig,

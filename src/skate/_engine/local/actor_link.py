@@ -53,6 +53,14 @@ class ActorLink:
         """Return how many calls have not been answered."""
         return len(self._waiting) + len(self._sent)
 
+    @property
+    def owes(self) -> bool:
+        """Whether calls would be lost with this process: they have yet to be sent, or it holds what they refer to."""
+        connection = self._connection
+        if self._waiting or (connection is not None and connection.backlog):
+            return True
+        return any(call.keep and call.stream is None for call in list(self._sent.values()))
+
     def watch(self) -> None:
         """Ask the node where the actor is."""
         if not self._watching:
@@ -329,6 +337,10 @@ class LinkTable:
     def _lost(self, connection: Connection) -> None:
         if isinstance(connection.label, ActorLink):
             connection.label.lost()
+
+    def settle(self) -> None:
+        """Wait until no call would be lost with this process, though nobody may wait for what comes of it."""
+        self._client.hub.attend(lambda: not any(link.owes for link in list(self._links.values())))
 
     def fail_all(self, error: bytes) -> None:
         """The session is over: nothing will be answered."""

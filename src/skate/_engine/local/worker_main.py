@@ -138,12 +138,13 @@ class Worker:
             self.client.send(m.Events(rows, message.request))
 
     def tell_the_rest(self) -> None:
-        """Send what the node has yet to learn; the process ends after that."""
+        """Send what the node has yet to learn, and that the process ends after that."""
         with self._telling:
             rows = self.events.take()
             if rows:
                 self.client.send(m.Events(rows))
             self.client.flush_garbage()
+            self.client.send(m.Goodbye())
             self.client.hub.send_held_back()
 
     def _stray_parent(self) -> bytes:
@@ -367,13 +368,14 @@ def _resolver(engine: LocalEngine, request: dict[str, Any]) -> Any:
 
 
 def _leave(worker: Worker) -> None:
-    """End like a normal program: exit handlers run, what was printed and what was run is told."""
+    """End like a normal program: exit handlers run, no call is lost, what was printed and what was run is told."""
     import atexit
 
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     if not worker.client.closed:
+        worker.engine.links.settle()
         worker.tell_the_rest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,25 @@ from skate.train._storage.run_folder import RECORD, Record, Storage
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
+
+
+class _Frame:
+    """The field of a result that is a frame: made when it is looked at, as pandas takes longer than a small run."""
+
+    def __get__(self, result: Result | None, owner: type[Result] | None = None) -> pd.DataFrame | None:
+        if result is None:
+            return None  # the default of the field
+        found = result.__dict__.get("metrics_dataframe")
+        if found is None and result._history:
+            rank = min(row["rank"] for row in result._history)
+            found = _optional.load("pandas", "Result.metrics_dataframe").DataFrame(
+                [row["metrics"] for row in result._history if row["rank"] == rank]
+            )
+            self.__set__(result, found)
+        return found
+
+    def __set__(self, result: Result, frame: pd.DataFrame | None) -> None:
+        result.__dict__["metrics_dataframe"] = frame
 
 
 @dataclass
@@ -39,12 +59,12 @@ class Result:
     checkpoint: Checkpoint | None
     error: Exception | None
     path: str
-    metrics_dataframe: pd.DataFrame | None = None
+    metrics_dataframe: _Frame = _Frame()  # a descriptor, not a value that results share
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
     _storage_filesystem: pafs.FileSystem | None = None
     return_value: Any = None
     _record: Record | None = None
-    _storage: Storage | None = None
+    _history: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
     def of(cls, storage: Storage, record: Record, return_value: Any = None) -> Result:
@@ -58,12 +78,11 @@ class Result:
             checkpoint=_checkpoint(storage, record.kept[-1]) if record.kept else None,
             error=TrainingFailedError(record.error) if record.error else None,
             path=storage.experiment_fs_path,
-            metrics_dataframe=_frame(storage),
             best_checkpoints=kept,
             _storage_filesystem=storage.storage_filesystem,
             return_value=return_value,
             _record=record,
-            _storage=storage,
+            _history=storage.history(),
         )
 
     @classmethod
@@ -122,14 +141,13 @@ class Result:
 
     def rank_metrics(self) -> pd.DataFrame:
         """Return all reports of all workers: a row for each, with the columns `report`, `rank` and `time` first."""
-        pandas = _optional.load("pandas", "Result.rank_metrics")
-        rows = self._storage.history() if self._storage is not None else []
-        return pandas.DataFrame(
+        frame: pd.DataFrame = _optional.load("pandas", "Result.rank_metrics").DataFrame(
             [
                 {"report": row["report"], "rank": row["rank"], "time": row["time"], **row["metrics"]}
-                for row in rows
+                for row in self._history
             ]
         )
+        return frame
 
     def __repr__(self) -> str:
         shown = [
@@ -145,16 +163,3 @@ class Result:
 
 def _checkpoint(storage: Storage, kept: ledger.Kept) -> Checkpoint:
     return Checkpoint(storage.path_of(kept.name), storage.storage_filesystem)
-
-
-def _frame(storage: Storage) -> pd.DataFrame | None:
-    """Return the reports of the lowest rank that made any; None where pandas is missing, or nothing was reported."""
-    history = storage.history()
-    if not history:
-        return None
-    try:
-        import pandas as pd
-    except ImportError:
-        return None
-    rank = min(row["rank"] for row in history)
-    return pd.DataFrame([row["metrics"] for row in history if row["rank"] == rank])

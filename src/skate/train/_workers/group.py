@@ -197,9 +197,10 @@ def _placed(scaling: ScalingConfig, size: int, patience: float) -> PlacementGrou
             "or wait until others have ended"
         ) from None
     except (ValueError, skate.exceptions.RayError) as error:
+        reason = str(error).removesuffix(".")
         raise TrainingFailedError(
-            f"{asked} cannot be placed: {error}. There is {_shown(skate.cluster_resources())} in all: ask for fewer or "
-            "smaller workers in ScalingConfig"
+            f"{asked} cannot be placed: {reason}. There is {_shown(skate.cluster_resources())} in all: ask for fewer "
+            "or smaller workers in ScalingConfig"
         ) from error
     return group
 

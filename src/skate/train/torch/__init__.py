@@ -1,5 +1,6 @@
 """Training with torch."""
 
+from skate.train.torch import _extra as _extra
 from skate.train.torch.config import TorchConfig
 from skate.train.torch.torch_checkpoint import TorchCheckpoint
 from skate.train.torch.torch_trainer import TorchTrainer

@@ -34,7 +34,11 @@ def company(config: TorchConfig) -> Iterator[Company]:
         torch.cuda.set_device(local_rank)
     if joins:
         backend = config.backend or ("nccl" if torch.cuda.is_available() else "gloo")
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=config.timeout_s))
+        dist.init_process_group(
+            backend,
+            timeout=datetime.timedelta(seconds=config.timeout_s),
+            device_id=torch.device("cuda", local_rank) if "nccl" in backend else None,
+        )
     rank = dist.get_rank()
     place = Place(rank, dist.get_world_size(), local_rank, local_size, rank // local_size)
     try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.train._failures.errors import TrainingFailedError
 from skate.train._workers.company import Company
 from skate.train.backend import Backend, BackendConfig
 from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING_DEFAULT
@@ -49,7 +50,8 @@ class TorchConfig(BackendConfig):
     """How workers become a process group.
 
     Args:
-        backend: "nccl", "gloo", or another that torch has; by default nccl with GPUs and gloo without.
+        backend: "nccl", "gloo", or another that torch has; by default nccl where each worker has a GPU of its own, and
+            gloo where they have none, or share one.
         init_method: "env" or "tcp": how they find each other.
         timeout_s: Seconds after which a collective that does not come about fails.
     """
@@ -98,6 +100,7 @@ class _TorchBackend(Backend):
 
     def on_start(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
         """Open the place to meet at, and let all workers join."""
+        backend = _possible(backend_config.backend, _sharing_a_gpu(worker_group))
         host = worker_group.members[0].whereabouts.node_ip
         if len({member.whereabouts.node_id for member in worker_group.members}) == 1:
             host = "127.0.0.1"  # nobody else has to come in
@@ -107,7 +110,9 @@ class _TorchBackend(Backend):
         port = worker_group.execute_single(0, _open, host, len(worker_group), backend_config.timeout_s)
         skate.get(
             [
-                worker_group.execute_single_async(member.place.world_rank, _join, backend_config, host, port)
+                worker_group.execute_single_async(
+                    member.place.world_rank, _join, backend_config, backend, host, port
+                )
                 for member in worker_group.members
             ]
         )
@@ -126,6 +131,36 @@ class _TorchBackend(Backend):
                 limit,
                 _LEAVING,
             )
+
+
+def _sharing_a_gpu(worker_group: WorkerGroup) -> list[int]:
+    """Return the ranks, two or more, that have the same GPU; none if each has its own."""
+    holders: dict[tuple[str, str], list[int]] = {}
+    for member in worker_group.members:
+        for gpu in member.whereabouts.gpu_ids:
+            holders.setdefault((member.whereabouts.node_id, gpu), []).append(member.place.world_rank)
+    most = max(holders.values(), key=len, default=[])
+    return most if len(most) > 1 else []
+
+
+def _possible(backend: str | None, sharing: list[int]) -> str | None:
+    """Return what workers can talk through: what was asked for, or None if it depends on their devices.
+
+    Raises:
+        TrainingFailedError: It is nccl, which refuses two ranks on one GPU, at their first collective operation.
+    """
+    if not sharing:
+        return backend
+    ranks = f"ranks {', '.join(map(str, sharing))} have the same GPU"
+    if backend is None:
+        log.warning("%s, which nccl does not allow: they use gloo, which is slower", ranks)
+        return "gloo"
+    if "nccl" in backend:
+        raise TrainingFailedError(
+            f"{ranks}, which nccl does not allow: give each worker a whole GPU in ScalingConfig, or let them use gloo, "
+            "with TorchConfig(backend='gloo') or without a backend"
+        )
+    return backend
 
 
 def _load() -> None:
@@ -151,7 +186,7 @@ def _open(host: str, world_size: int, timeout: float) -> int:
     return port
 
 
-def _join(config: TorchConfig, host: str, port: int) -> None:
+def _join(config: TorchConfig, backend: str | None, host: str, port: int) -> None:
     import torch
     import torch.distributed as dist
 
@@ -175,13 +210,15 @@ def _join(config: TorchConfig, host: str, port: int) -> None:
     if device.type == "cpu":
         # DeepSpeed looks when it is imported, and would take a GPU that is another worker's.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
-    backend = config.backend or ("nccl" if device.type == "cuda" else "gloo")
+    backend = backend or ("nccl" if device.type == "cuda" else "gloo")
     dist.init_process_group(
         backend,
         init_method="env://",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=datetime.timedelta(seconds=config.timeout_s),
+        # Or nccl guesses, for a barrier, that a rank has the GPU of that number; if it has not, the barrier hangs.
+        device_id=device if "nccl" in backend else None,
     )
 
 

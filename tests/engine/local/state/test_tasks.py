@@ -455,6 +455,39 @@ def test_a_worker_that_is_gone_is_not_killed_for_a_cancelled_task(world: World) 
 # ---------------------------------------------------------------- owners that end
 
 
+def test_queued_tasks_of_a_worker_that_is_done_go_on_though_nobody_asks_for_them(world: World) -> None:
+    driver = world.driver()
+    task = driver.submit(resources={})
+    parent = world.start_worker()
+    first, second = parent.submit(), parent.submit(needs=[result(parent.submit())])
+    parent.release(result(first), result(second))
+    parent.finish(task, last=True)
+    parent.say(m.Goodbye())
+    parent.leave(0)
+    worker = world.start_worker()
+    done = []
+    while worker.tasks:
+        done.append(worker.tasks[0])
+        worker.finish(worker.tasks[0])
+    assert done[0] == first
+    assert done[-1] == second
+    assert world.unfinished == []
+
+
+def test_a_queued_generator_of_a_worker_that_is_done_is_not_held_back_for_a_reader(world: World) -> None:
+    driver = world.driver()
+    task = driver.submit(resources={})
+    parent = world.start_worker()
+    generator = parent.submit(num_returns=m.STREAMING)
+    world.fail_to_start()  # nobody has room for it yet
+    parent.finish(task, last=True)
+    parent.say(m.Goodbye())
+    parent.leave(0)
+    worker = world.start_worker()
+    assert worker.tasks == [generator]
+    assert [(each.task, each.closed) for each in worker.told(m.Consumed)] == [(generator, True)]
+
+
 def test_queued_tasks_of_a_dead_worker_are_dropped_if_nobody_can_ask_for_them(world: World) -> None:
     driver = world.driver()
     parent = driver.submit()

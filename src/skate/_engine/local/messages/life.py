@@ -31,7 +31,7 @@ class Welcome(Message, tag=2):
 
 
 class Goodbye(Message, tag=3):
-    """A process leaves on purpose."""
+    """A process leaves on purpose: a driver with all of its job, a worker so that what it has started goes on."""
 
     reason: str = ""
 

@@ -149,7 +149,7 @@ class Machine:
             m.Ask: self.views.ask,
             m.Events: lambda source, x: self.views.events(source, x),
             m.Hello: self._hello,
-            m.Goodbye: lambda source, _: self._gone(source, 0, []),
+            m.Goodbye: lambda source, _: self._goodbye(source),
             m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun),
             m.Spilled: lambda _, x: store.spilled(x.id, x.error),
             m.Restored: lambda _, x: store.restored(x.id, x.segment, x.error),
@@ -198,6 +198,14 @@ class Machine:
             return
         self.scheduler.worker_ready(peer)
 
+    def _goodbye(self, source: int) -> None:
+        """A driver has left, or a worker is about to: it has done what it was told to."""
+        peer = self.peers.get(source)
+        if peer is None or peer.is_driver:
+            self._gone(source, 0, [])
+        else:
+            peer.said_goodbye = True
+
     def kill(self, peer: Peer, why: str) -> None:
         """Have the host kill a worker."""
         if not peer.killed:
@@ -224,8 +232,9 @@ class Machine:
         peer.state = LEAVING if peer.state is not ACTOR else ACTOR
         self.store.process_gone(number, peer.segments, peer.pins)
         self.directory.process_gone(number, peer.holds)
-        self.tasks.owner_gone(number)
-        if not peer.is_driver:
+        self.tasks.owner_gone(number, goes_on=peer.said_goodbye)
+        # What an actor has created ends with it, however it ends; what a task has, only if its worker was torn away.
+        if not peer.is_driver and (peer.actor is not None or not peer.said_goodbye):
             self.actors.owner_gone(number)
         self.views.peer_gone(number)
         self.job_may_be_over(peer.job)

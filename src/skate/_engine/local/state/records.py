@@ -52,6 +52,7 @@ class Peer:
         "number",
         "pid",
         "pins",
+        "said_goodbye",
         "segments",
         "started",
         "state",
@@ -89,6 +90,7 @@ class Peer:
         self.timed: set[bytes] = set()  # blocked tasks that do not wait forever
         self.actor: Actor | None = None
         self.killed = ""  # why the node killed it, if it did
+        self.said_goodbye = False  # of a worker: it ends because it is done, not because it broke
 
     def survives_job(self) -> bool:
         """Tell whether the process goes on when its job ends."""

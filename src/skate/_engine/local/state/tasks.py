@@ -290,12 +290,12 @@ class Tasks:
                 name = task.template.spec.name
                 self.fail(task, failures.crashed(name, peer.pid, code, lines, peer.killed))
 
-    def owner_gone(self, number: int) -> None:
-        """Drop queued tasks of a dead process whose results nobody can ask for."""
+    def owner_gone(self, number: int, *, goes_on: bool) -> None:
+        """Drop queued tasks of a process that ended whose results nobody can ask for, unless they are to go on."""
         objects = self._machine.directory.objects
         mine = [t for t in self.table.values() if t.owner == number and t.actor is None]
         for task in reversed(mine):  # a later one may be all that wants the result of an earlier one
-            if task.state is RUNNING:
+            if task.state is RUNNING or goes_on:
                 if task.template.spec.num_returns == m.STREAMING:
                     self.consumed(m.Consumed(task.id, task.items, closed=True))  # nobody reads it any more
                 continue

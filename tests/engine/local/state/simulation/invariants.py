@@ -235,7 +235,10 @@ def _check_jobs(world: Simulation, machine: Machine) -> None:
         owner = peers.get(task.owner)
         if owner is not None and owner.killed == exits.JOB_ENDED:
             raise Violation(f"{world.name(task.id)} was submitted by a worker whose job is over")
+    in_order = {peer.number for peer in machine.gone if peer.said_goodbye and peer.actor is None}
     for actor in machine.actors.table.values():
+        if actor.owner in in_order:
+            continue  # it lives as long as there are handles, which a detached actor may have
         if actor.state is not DEAD and not actor.options.detached and actor.owner not in peers:
             raise Violation(f"{world.name(actor.id)} is {actor.state}, but its owner is gone")
     left = {peer.job for peer in peers.values()} | {task.template.cls.job for task in tasks}

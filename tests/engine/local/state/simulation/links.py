@@ -46,6 +46,11 @@ class Link:
         self._ended: dict[bytes, DirectCall] = {}  # generators that are over, but some items are on the way
         self._watching = False
 
+    @property
+    def owes(self) -> bool:
+        """Tell whether calls would be lost with the process."""
+        return bool(self.waiting) or any(call.kept and call.stream is None for call in self.sent.values())
+
     def watch(self) -> None:
         """Ask the node where the actor is, once."""
         if not self._watching:

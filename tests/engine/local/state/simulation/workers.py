@@ -149,6 +149,9 @@ class Worker(Process):
 
     def _begin_next(self) -> bool:
         if self.leaving and not self.calls:
+            if any(link.owes for link in self.links.values()):
+                return False
+            self.post(m.Goodbye())
             self.world.end(self, 0)
             return True
         if self.queue and not self.leaving:
