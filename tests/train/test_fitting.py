@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import pickle
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,9 @@ import skate
 import skate.data
 from skate import train
 from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback, WorkerGroupError
+from skate.train._workers import group
 from skate.train.collective import barrier, broadcast_from_rank_zero
+from tests.contract.support import Log, eventually
 from tests.train.checkpoints import next_step, read, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -68,6 +73,49 @@ def test_a_result_outlives_the_folder_of_the_run(fit: Fit) -> None:
     again = pickle.loads(pickle.dumps(result))
     assert list(again.metrics_dataframe["step"]) == [0, 1]
     assert len(result.rank_metrics()) == 4
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_training_function_has_started_goes_on_after_it(fit: Fit, fails: bool) -> None:
+    log = Log.remote()
+
+    @skate.remote
+    def note() -> None:
+        skate.get(log.append.remote("a task"))
+
+    def function() -> None:
+        log.append.remote("a call")
+        note.remote()
+        if fails:
+            raise ValueError("bad weights")
+
+    with pytest.raises(WorkerGroupError) if fails else contextlib.nullcontext():
+        fit(function)
+    said = eventually(lambda: len(found := skate.get(log.items.remote())) == 4 and found)
+    assert sorted(said) == ["a call", "a call", "a task", "a task"]
+
+
+def test_what_is_to_be_done_at_exit_is_done_when_fit_returns(fit: Fit, tmp_path: Path) -> None:
+    def function() -> None:
+        atexit.register((tmp_path / f"exit of {train.get_context().get_world_rank()}").touch)
+
+    fit(function)
+    assert sorted(file.name for file in tmp_path.glob("exit*")) == ["exit of 0", "exit of 1"]
+
+
+def test_a_worker_that_does_not_come_to_its_end_is_killed(
+    fit: Fit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group, "_LEAVING", 0.5)
+
+    def function() -> None:
+        if train.get_context().get_world_rank() == 1:
+            atexit.register(threading.Event().wait)
+        train.report({"pid": os.getpid()})
+
+    assert fit(function).metrics is not None
+    assert "rank 1 " in caplog.text
+    assert "does not end within 0.5 s" in caplog.text
 
 
 def test_nobody_waits_for_a_worker_that_does_not_report(fit: Fit) -> None:

@@ -38,6 +38,7 @@ class Attempt:
 
     Attributes:
         outgrown_by: How many workers there is room for now, if the group was given up for a larger one.
+        ended: The ranks whose training function has come to an end, good or bad.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Attempt:
         self._deadline: float | None = None
         self._saves = False  # workers have failed, and others are still storing what will be a checkpoint
         self.outgrown_by: int | None = None
+        self.ended: set[int] = set()
 
     def run(self, function: Any) -> dict[int, Failure]:
         """Train, and return the failures by rank: none if the run has finished, or goes on with a larger group.
@@ -149,6 +151,7 @@ class Attempt:
             message = skate.get(next(stream))
         except StopIteration:
             del self._streams[stream]
+            self.ended.add(rank)
             self._supervisor.ended(rank)
             if rank not in self._failures:  # what one that failed has not reported is missing
                 self._journal.ended(rank)
@@ -160,6 +163,7 @@ class Attempt:
             self._streams[stream] = self._streams.pop(stream)
             self._supervisor.heard(rank)
             if isinstance(message, Failed):
+                self.ended.add(rank)
                 self._failed({rank: Failure(message.error, message.text, message.at)})
             else:
                 self._take(rank, message)

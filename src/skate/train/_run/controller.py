@@ -124,7 +124,7 @@ class Controller:
         try:
             failures = attempt.run(function)
         finally:
-            group.end()
+            group.end(attempt.ended)
             self._journal.drop_unfinished()
         if attempt.outgrown_by is not None:
             self._journal.standing.state = "growing"

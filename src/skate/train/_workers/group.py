@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +21,14 @@ from skate.train._workers.sessions import Assignment, Place
 from skate.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+log = logging.getLogger(__name__)
+
 _ONE_THREAD = "skate._base.one_thread"  # for workers with one CPU: has to be imported before torch
 
 # Of one worker: the training function, the stream of its messages, answers, and what a backend does meanwhile.
 _CALLS_AT_ONCE = 8
 _DYING = 10.0  # seconds that a killed process may take to end
+_LEAVING = 5.0  # seconds that a process may take which ends by itself
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,12 @@ class Member:
             return str(psutil.Process(self.whereabouts.pid).status())
         except psutil.NoSuchProcess:
             return "gone"
+
+    def wait_for_end(self, timeout: float) -> bool:
+        """Wait until its process is gone, if that can be seen from here; tell whether it may be."""
+        if not self.is_on_this_machine or self.whereabouts.pid == os.getpid():
+            return True
+        return _ends(self.whereabouts.pid, max(0.0, timeout))
 
     @property
     def shown(self) -> str:
@@ -169,16 +180,38 @@ class WorkerGroup:
                 return member.place.world_rank
         raise ControllerError(error) from error
 
-    def end(self) -> None:
-        """End the workers, whatever they are doing."""
+    def end(self, done: Collection[int] = ()) -> None:
+        """End the workers, whatever they are doing.
+
+        Args:
+            done: The ranks that do nothing any more. They end like programs, so that calls and tasks that they have
+                started go on, and what libraries do at exit is done: others are torn away.
+        """
         members = getattr(self, "members", ())
+        leaving = [member for member in members if member.place.world_rank in done]
+        left = [member.actor.__ray_terminate__.remote() for member in leaving]
         for member in members:
-            skate.kill(member.actor)
+            if member not in leaving:
+                skate.kill(member.actor)
+        if left:
+            self._wait_for(leaving, left)
         remove_placement_group(self._group)
         # What they were storing is deleted next: none may be alive to add to it.
         for member in members:
-            if member.is_on_this_machine and member.whereabouts.pid != os.getpid():
-                _wait_for_end(member.whereabouts.pid, _DYING)
+            member.wait_for_end(_DYING)
+
+    def _wait_for(self, leaving: Sequence[Member], left: list[Any]) -> None:
+        """Give workers that end by themselves some time to do so."""
+        deadline = time.monotonic() + _LEAVING
+        _, late = skate.wait(left, num_returns=len(left), timeout=_LEAVING)
+        for member, end in zip(leaving, left, strict=True):
+            if end in late or not member.wait_for_end(deadline - time.monotonic()):
+                log.warning(
+                    "%s does not end within %g s of its training function: it is killed",
+                    member.shown,
+                    _LEAVING,
+                )
+                skate.kill(member.actor)
 
 
 def _placed(scaling: ScalingConfig, size: int, patience: float) -> PlacementGroup:
@@ -239,16 +272,16 @@ def _ranked(started: list[tuple[Any, Whereabouts]]) -> list[Member]:
     return members
 
 
-def _wait_for_end(pid: int, timeout: float) -> None:
-    """Wait until a process, which is not a child of this one, is gone."""
+def _ends(pid: int, timeout: float) -> bool:
+    """Wait for a process, which is not a child of this one; tell whether it has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
-        return
+        return True
     try:
         poller = select.poll()
         poller.register(descriptor, select.POLLIN)
-        poller.poll(timeout * 1000)
+        return bool(poller.poll(timeout * 1000))
     finally:
         os.close(descriptor)
 
