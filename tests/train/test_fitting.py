@@ -19,10 +19,12 @@ import skate
 import skate.data
 from skate import train
 from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback, WorkerGroupError
+from skate.train._run import questions
 from skate.train._workers import group
 from skate.train.collective import barrier, broadcast_from_rank_zero
 from tests.contract.support import Log, eventually
 from tests.train.checkpoints import next_step, read, write_checkpoint
+from tests.train.processes import wait_for
 
 pytestmark = pytest.mark.usefixtures("engine")
 Fit = Callable[..., Result]
@@ -308,6 +310,42 @@ def test_a_worker_can_ask_for_all_checkpoints(fit: Fit) -> None:
         train.report({"found": [each.metrics["step"] for each in found]})
 
     assert fit(function, 1).metrics == {"found": [0, 1]}
+
+
+def test_who_asks_for_checkpoints_waits_for_slower_workers(fit: Fit, tmp_path: Path) -> None:
+    gate = tmp_path / "rank 1 has reported"
+
+    def function() -> None:
+        if train.get_context().get_world_rank() == 1:
+            for step in range(3):
+                train.report({"step": step})
+            gate.touch()
+        else:
+            wait_for(gate)
+            for step in range(3):
+                train.report({"step": step}, checkpoint=write_checkpoint(step=str(step)))
+        found = [each.metrics["step"] for each in train.get_all_reported_checkpoints()]
+        train.report({"found": found})
+
+    assert list(fit(function).rank_metrics()["found"].dropna()) == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_who_asks_for_checkpoints_does_not_wait_forever_for_a_worker_that_does_not_report(
+    fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "_PATIENCE", 0.2)
+    gate = tmp_path / "rank 0 has an answer"
+
+    def function() -> None:
+        if train.get_context().get_world_rank() == 1:
+            wait_for(gate)
+            return
+        for step in range(3):
+            train.report({"step": step}, checkpoint=write_checkpoint(step=str(step)))
+        train.report({"found": len(train.get_all_reported_checkpoints())})
+        gate.touch()
+
+    assert fit(function).metrics == {"found": 3}
 
 
 def test_callbacks_are_told(fit: Fit, run_config: Callable[..., RunConfig]) -> None:

@@ -211,6 +211,12 @@ class Ledger:
                 return True
         return False
 
+    def is_settled(self, before: int) -> bool:
+        """Tell whether all workers have made the reports before some number, or ended, and all is stored."""
+        return all(
+            self._ended[rank] or self.index_of(rank) >= before for rank in range(len(self._made))
+        ) and not any(index < before for index in self._reports)
+
     @property
     def end(self) -> int:
         """The number of the first report that nobody has made."""

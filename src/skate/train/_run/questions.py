@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skate.train._reports.messages import BEGIN, CHECKPOINTS, Asked
 from skate.train._run.journal import Journal
 from skate.train._run.meeting import Meeting
+
+_PATIENCE = 10.0  # seconds for which who asks waits for workers that nobody else waits for
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class _Open:
         reports: How many reports have to be complete.
         validated: Whether validations have to be over.
         deadline: When it gets what there is, on the monotonic clock.
+        lenient: When it waits no longer for workers that may not report at all, on the same clock; None after that.
     """
 
     rank: int
@@ -29,6 +32,7 @@ class _Open:
     reports: int
     validated: bool
     deadline: float | None
+    lenient: float | None
 
 
 class Questions:
@@ -64,24 +68,35 @@ class Questions:
                 self._answer(each, number, answer)
             return
         validated, timeout = asked.value
-        deadline = None if timeout is None else time.monotonic() + timeout
-        reports = self._journal.ledger.index_of(rank)
-        self._open.append(_Open(rank, asked.number, reports, validated and self._validates, deadline))
+        now = time.monotonic()
+        self._open.append(
+            _Open(
+                rank,
+                asked.number,
+                self._journal.ledger.index_of(rank),
+                validated and self._validates,
+                None if timeout is None else now + timeout,
+                now + _PATIENCE,
+            )
+        )
         self.look()
 
     @property
     def due(self) -> float | None:
         """When somebody has waited for long enough, on the monotonic clock."""
-        return min((each.deadline for each in self._open if each.deadline is not None), default=None)
+        times = [at for each in self._open for at in (each.deadline, each.lenient) if at is not None]
+        return min(times, default=None)
 
     def came(self, ref: Any) -> None:
         """Nothing is waited for."""
 
     def look(self) -> None:
         """Answer those who can be answered."""
-        waiting = []
+        waiting, now = [], time.monotonic()
         for each in self._open:
-            if self._has_answer(each):
+            if each.lenient is not None and now >= each.lenient:
+                each = replace(each, lenient=None)
+            if self._has_answer(each, now):
                 self._answer(each.rank, each.number, self._journal.checkpoints())
             else:
                 waiting.append(each)
@@ -97,9 +112,12 @@ class Questions:
         """The ranks that wait for validations, and do nothing meanwhile."""
         return sorted({each.rank for each in self._open if each.validated})
 
-    def _has_answer(self, each: _Open) -> bool:
-        if each.deadline is not None and time.monotonic() >= each.deadline:
+    def _has_answer(self, each: _Open, now: float) -> bool:
+        if each.deadline is not None and now >= each.deadline:
             return True
-        if self._journal.ledger.next < each.reports:
+        ledger = self._journal.ledger
+        # Whoever is behind may be slow, or not report at all: who asks wants to know of what comes late, too.
+        complete = ledger.next >= each.reports if each.lenient is None else ledger.is_settled(each.reports)
+        if not complete:
             return False
         return not each.validated or all(kept.index >= each.reports for kept in self._journal.pending)
