@@ -191,7 +191,7 @@ class WorkerGroup:
         leaving = [member for member in members if member.place.world_rank in done]
         left = [member.actor.__ray_terminate__.remote() for member in leaving]
         for member in members:
-            if member not in leaving:
+            if member.place.world_rank not in done:
                 skate.kill(member.actor)
         if left:
             self._wait_for(leaving, left)

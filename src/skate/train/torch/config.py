@@ -218,7 +218,7 @@ def _join(config: TorchConfig, backend: str | None, host: str, port: int) -> Non
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=datetime.timedelta(seconds=config.timeout_s),
         # Or nccl guesses, for a barrier, that a rank has the GPU of that number; if it has not, the barrier hangs.
-        device_id=device if "nccl" in backend else None,
+        device_id=device if device.type == "cuda" and "nccl" in backend else None,
     )
 
 
