@@ -23,7 +23,7 @@ RAY_SOURCES ?=
 # interrupted by a signal: a test that hangs ends that process, and xdist goes on in another. Ray has races of its own
 # (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
 # summary shows it.
-ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
+ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 -rR --numprocesses 1 --timeout-method thread
 DATA_ON_RAY := mapping relating consuming faults reading resuming
 TRAIN_ON_RAY := fitting faults positions torch validation
 SERVE_ON_RAY := handles updates
@@ -88,10 +88,10 @@ test-programs:
 test-data:
 	$(BIN)/python -m pytest tests/data
 test-serve:
-	$(BIN)/python -m pytest -p rerunfailures --reruns 1 tests/serve
+	$(BIN)/python -m pytest -p rerunfailures --reruns 1 -rR tests/serve
 
 frameworks: setup ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
-	$(BIN)/python -m pytest -p rerunfailures --reruns 1 $(FRAMEWORKS) $(ARGS)
+	$(BIN)/python -m pytest -p rerunfailures --reruns 1 -rR $(FRAMEWORKS) $(ARGS)
 
 ray: setup ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
 	$(ON_RAY) tests/contract tests/engine/ray $(LIBRARIES_ON_RAY) $(ARGS)
