@@ -200,6 +200,7 @@ _RAY: dict[str, tuple[str, ...]] = {
         "test_objects.py::test_a_result_larger_than_the_budget_fails_its_task",
     ),
     "Ray's error for a dead worker names no exit code, signal, task or output": (
+        "test_errors.py::test_a_dead_actor_names_its_exit_code",
         "test_errors.py::test_a_worker_that_exits_names_its_exit_code",
         "test_errors.py::test_a_worker_that_is_killed_names_the_signal",
         "test_errors.py::test_a_worker_that_crashes_shows_its_last_words",

@@ -265,7 +265,7 @@ def test_a_dead_actor_names_its_exit_code() -> None:
         def die(self) -> None:
             os._exit(19)
 
-    with pytest.raises(RayActorError, match="19"):
+    with pytest.raises(RayActorError, match="exit code 19"):
         skate.get(Mortal.remote().die.remote())
 
 
