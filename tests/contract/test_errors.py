@@ -227,7 +227,7 @@ def test_a_worker_that_exits_names_its_exit_code() -> None:
     def leave() -> None:
         os._exit(17)
 
-    with pytest.raises(WorkerCrashedError, match="17"):
+    with pytest.raises(WorkerCrashedError, match="exit code 17"):
         skate.get(leave.remote())
 
 
