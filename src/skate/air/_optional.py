@@ -39,7 +39,7 @@ def require(module: str, for_what: str, package: str | None = None) -> None:
     Raises:
         ImportError: It is not installed; says what to install.
     """
-    if module not in sys.modules and importlib.util.find_spec(module) is None:
+    if not _is_there(module):
         raise ImportError(
             f"{for_what} needs {package or module}: pip install {package or module}", name=module
         )
@@ -56,8 +56,12 @@ def require_extra(extra: str, importer: str, *modules: str) -> None:
     Raises:
         ImportError: Some of it is not installed; names all that is missing, and says what to install.
     """
-    missing = [name for name in modules if name not in sys.modules and importlib.util.find_spec(name) is None]
+    missing = [name for name in modules if not _is_there(name)]
     if missing:
         raise ImportError(
             f"{importer} needs {' and '.join(missing)}: pip install 'skate[{extra}]'", name=missing[0]
         )
+
+
+def _is_there(module: str) -> bool:
+    return module in sys.modules or importlib.util.find_spec(module) is not None

@@ -211,11 +211,13 @@ class Ledger:
                 return True
         return False
 
-    def is_settled(self, before: int) -> bool:
-        """Tell whether all workers have made the reports before some number, or ended, and all is stored."""
-        return all(
-            self._ended[rank] or self.index_of(rank) >= before for rank in range(len(self._made))
-        ) and not any(index < before for index in self._reports)
+    def behind(self, index: int) -> list[int]:
+        """Return the ranks that have yet to make the report before a number, and may."""
+        return [rank for rank, ended in enumerate(self._ended) if not ended and self.index_of(rank) < index]
+
+    def is_complete(self, before: int) -> bool:
+        """Tell whether all reports before a number are, and nothing is being stored that belongs to them."""
+        return self.next >= before and not any(index < before for index in self._reports)
 
     @property
     def end(self) -> int:

@@ -11,7 +11,7 @@ from skate.train._reports.messages import BEGIN, CHECKPOINTS, Asked
 from skate.train._run.journal import Journal
 from skate.train._run.meeting import Meeting
 
-_PATIENCE = 10.0  # seconds for which who asks waits for workers that nobody else waits for
+_PATIENCE = 10.0  # seconds for which who asks waits for workers that are behind, until these report again
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class _Open:
         reports: How many reports have to be complete.
         validated: Whether validations have to be over.
         deadline: When it gets what there is, on the monotonic clock.
-        lenient: When it waits no longer for workers that may not report at all, on the same clock; None after that.
+        lenient: When it gives up those who have not reported as often, on the same clock; None after that.
     """
 
     rank: int
@@ -55,6 +55,9 @@ class Questions:
         self._meeting = Meeting(world)
         self._validates = validates
         self._open: list[_Open] = []
+        self._silent: dict[
+            int, int
+        ] = {}  # ranks that were given up -> the report that they would have made next
 
     def asked(self, rank: int, asked: Asked) -> None:
         """A worker has asked something."""
@@ -95,6 +98,8 @@ class Questions:
         waiting, now = [], time.monotonic()
         for each in self._open:
             if each.lenient is not None and now >= each.lenient:
+                ledger = self._journal.ledger
+                self._silent.update((rank, ledger.index_of(rank)) for rank in ledger.behind(each.reports))
                 each = replace(each, lenient=None)
             if self._has_answer(each, now):
                 self._answer(each.rank, each.number, self._journal.checkpoints())
@@ -115,9 +120,11 @@ class Questions:
     def _has_answer(self, each: _Open, now: float) -> bool:
         if each.deadline is not None and now >= each.deadline:
             return True
-        ledger = self._journal.ledger
         # Whoever is behind may be slow, or not report at all: who asks wants to know of what comes late, too.
-        complete = ledger.next >= each.reports if each.lenient is None else ledger.is_settled(each.reports)
-        if not complete:
+        ledger = self._journal.ledger
+        awaited = [
+            rank for rank in ledger.behind(each.reports) if self._silent.get(rank) != ledger.index_of(rank)
+        ]
+        if (awaited and each.lenient is not None) or not ledger.is_complete(each.reports):
             return False
         return not each.validated or all(kept.index >= each.reports for kept in self._journal.pending)

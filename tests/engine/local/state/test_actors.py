@@ -387,32 +387,6 @@ def test_an_actor_ends_when_the_last_process_with_a_handle_dies(world: World) ->
     assert world.machine.actors.table[actor].state == "DEAD"
 
 
-@pytest.mark.parametrize("done", [True, False])
-def test_an_actor_outlives_the_worker_that_created_it_if_that_is_done(world: World, done: bool) -> None:
-    driver = world.driver()
-    task = driver.submit()
-    creator = world.start_worker()
-    actor = creator.create()
-    driver.hold(handle(actor))
-    world.start_worker().become()
-    creator.finish(task, last=True)
-    if done:
-        creator.say(m.Goodbye())
-    creator.leave(0 if done else -9)
-    assert world.machine.actors.table[actor].state == ("ALIVE" if done else "DEAD")
-
-
-def test_an_actor_shares_the_fate_of_the_actor_that_created_it_however_that_ends(world: World) -> None:
-    driver = world.driver()
-    _, creator = alive(driver)
-    actor = creator.create()
-    driver.hold(handle(actor))
-    world.start_worker().become()
-    creator.say(m.Goodbye())
-    creator.leave(0)
-    assert world.machine.actors.table[actor].state == "DEAD"
-
-
 def test_a_detached_actor_needs_no_handle_and_leaves_nothing_behind_when_killed(world: World) -> None:
     driver, other = world.driver(), world.driver()
     actor, worker = alive(driver, detached=True, name="amy")
