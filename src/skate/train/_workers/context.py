@@ -191,8 +191,7 @@ def get_all_reported_checkpoints(
     """Return all checkpoints of the run that are kept, oldest first.
 
     It waits until the reports that this worker has made are complete: the other workers have made theirs, and all
-    parts of the checkpoints are stored. A worker that does not report is waited for
-    once, for ten seconds.
+    parts of the checkpoints are stored. A worker that does not report is waited for once, for ten seconds.
 
     Args:
         consistency_mode: VALIDATED: wait for the validations too. COMMITTED: do not.
