@@ -23,7 +23,7 @@ RAY_SOURCES ?=
 # interrupted by a signal: a test that hangs ends that process, and xdist goes on in another. Ray has races of its own
 # (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
 # summary shows it.
-ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 -rR --numprocesses 1 --timeout-method thread
+ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
 DATA_ON_RAY := mapping relating consuming faults reading resuming
 TRAIN_ON_RAY := fitting faults positions torch validation
 SERVE_ON_RAY := handles updates
@@ -37,8 +37,7 @@ MORE_ON_RAY := $(MORE_DATA_ON_RAY:%=tests/data/test_%.py) $(MORE_TRAIN_ON_RAY:%=
   $(MORE_SERVE_ON_RAY:%=tests/serve/test_%.py)
 
 # Training with each strategy and framework, and libraries that were written for Ray, which takes the time of importing and
-# starting all of them. They open ports and start servers of their own: a test that fails is tried once more, and the
-# summary shows it.
+# starting all of them.
 WRITTEN_FOR_RAY := cubed daft deephyper evotorch hamilton modin pymoo sktime
 FRAMEWORKS := tests/train/strategies tests/train/frameworks tests/chaos/test_training.py \
   $(WRITTEN_FOR_RAY:%=tests/compat/test_%.py)
@@ -46,8 +45,12 @@ FRAMEWORKS := tests/train/strategies tests/train/frameworks tests/chaos/test_tra
 # Extra arguments for what a target runs: make test ARGS="-k actor -x"
 ARGS ?=
 
+# The order of tests: none is the order of the files. `make steady` shuffles modules, and tests within a module.
+ORDER ?=
+ROUNDS ?= 5
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run test frameworks ray ray-more check format docs bench compat chaos clean
+.PHONY: help setup run test steady frameworks ray ray-more check format docs bench compat chaos clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,8 +70,7 @@ run: setup ## the tour: tasks, actors and objects, what each cost, and out/timel
 
 # The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Two
 # parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
-# has ended. The tests of Serve open ports and start servers and clients: one that fails is tried once more, and the
-# summary shows it.
+# has ended. No test is tried twice.
 PARTS := test-engines test-programs test-data test-serve
 PROGRAMS := tests/chaos tests/compat tests/train $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
 APART := tests/data tests/serve $(PROGRAMS) tests/test_architecture.py
@@ -82,16 +84,24 @@ test: setup check ## all checks and all tests, but for those of `make frameworks
 
 $(PARTS): setup
 test-engines:
-	$(BIN)/python -m pytest $(addprefix --ignore ,$(APART))
+	$(BIN)/python -m pytest $(ORDER) $(addprefix --ignore ,$(APART))
 test-programs:
-	$(BIN)/python -m pytest $(PROGRAMS) $(addprefix --ignore ,$(FRAMEWORKS))
+	$(BIN)/python -m pytest $(ORDER) $(PROGRAMS) $(addprefix --ignore ,$(FRAMEWORKS))
 test-data:
-	$(BIN)/python -m pytest tests/data
+	$(BIN)/python -m pytest $(ORDER) tests/data
 test-serve:
-	$(BIN)/python -m pytest -p rerunfailures --reruns 1 -rR tests/serve
+	$(BIN)/python -m pytest $(ORDER) tests/serve
+
+# A test that passes by luck fails here sooner or later: in another order, or on a busy machine.
+steady: setup ## `make test` ROUNDS times, in random order, beside two busy processes
+	@for each in 1 2; do timeout 10h sh -c 'while :; do :; done' & busy="$$busy $$!"; done; trap "kill $$busy" EXIT; \
+	for round in $$(seq $(ROUNDS)); do \
+	  echo "round $$round of $(ROUNDS)"; \
+	  $(MAKE) --no-print-directory test ORDER="--random-order --random-order-seed=$$round" || exit 1; \
+	done
 
 frameworks: setup ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
-	$(BIN)/python -m pytest -p rerunfailures --reruns 1 -rR $(FRAMEWORKS) $(ARGS)
+	$(BIN)/python -m pytest $(ORDER) $(FRAMEWORKS) $(ARGS)
 
 ray: setup ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
 	$(ON_RAY) tests/contract tests/engine/ray $(LIBRARIES_ON_RAY) $(ARGS)

@@ -53,6 +53,15 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TMPDIR"] = _folder_of_this_run(config)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the tests that passed at a second try: each is a fault of the test or of what it tests."""
+    names = sorted({report.nodeid for report in terminalreporter.getreports("rerun")})
+    if config.pluginmanager.hasplugin("rerunfailures"):
+        terminalreporter.section(f"tests that needed a rerun: {len(names)}", yellow=bool(names))
+        for name in names:
+            terminalreporter.line(name)
+
+
 def _folder_of_this_run(config: pytest.Config) -> str:
     folder = tempfile.mkdtemp(prefix="skt-")
     config.add_cleanup(functools.partial(shutil.rmtree, folder, ignore_errors=True))

@@ -40,6 +40,8 @@ TRAINING = {"skate.train", *(part for part in TRAIN if "._" not in part)}  # wha
 LIBRARIES = {"skate.air", "skate.data", "skate.tune", "skate.serve"} | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
     "skate._base": set(),
+    # The first module of a child process, which stands above everything.
+    "skate._base.alias.import_path": {"skate"},
     # Errors are words that everybody uses, from the engines up.
     "skate.exceptions": {"skate._base"},
     "skate._engine": BASE,

@@ -73,7 +73,7 @@ def test_tasks_are_listed_with_what_they_do(session: None) -> None:
     assert rows["task-0"].job_id == skate.get_runtime_context().get_job_id()
     assert rows["task-0"].func_or_class_name == "wait_for"
     skate.get(signal.send.remote())
-    assert skate.get(dependent) == 1
+    assert skate.get([dependent, *blocked]) == [1, 1, 1]
     assert {row.state for row in state.list_tasks()} == {"FINISHED"}
 
 

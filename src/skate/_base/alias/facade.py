@@ -58,7 +58,8 @@ class RayModule(ModuleType):
         return child
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__:
+        # importlib's LazyLoader replaces the class of a module until its first use.
+        if name in self.__dict__ or name == "__class__":
             super().__setattr__(name, value)
         elif isinstance(value, ModuleType) and value.__name__ == names.target_of(f"{names.RAY}.{name}"):
             adoption.adopt(value)  # importlib binds a submodule, which __getattr__ finds

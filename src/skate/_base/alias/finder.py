@@ -69,15 +69,26 @@ class AliasLoader:
 
     def __init__(self) -> None:
         self._spec: ModuleSpec | None = None
+        self._class = ModuleType
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return Skate's module."""
         module = ray if spec.name == names.RAY else reach(spec.name)
         self._spec = module.__spec__
+        self._class = type(module)
         _keep_shadows(module, spec.name)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its own spec back, which importlib has replaced by that of its second name."""
+        """Restore the module's own spec and class.
+
+        importlib has replaced the spec by that of the module's second name, and its LazyLoader the class.
+        """
         if self._spec is not None:  # else `ray` is reloaded, which has nothing to load
             module.__spec__ = self._spec
+            module.__class__ = self._class
+
+
+# `importlib.util.find_spec` returns this spec once `ray` is imported, and callers load the module with it.
+_spec: Any = ray.__spec__
+_spec.loader = AliasLoader()

@@ -31,8 +31,12 @@ def missing_attribute(module: ModuleType, alias: str, name: str, asking: FrameTy
 
 def missing_module(alias: str) -> ModuleNotFoundError:
     """Return the error for a module of Ray's that Skate does not have."""
-    parent = names.target_of(alias.rpartition(".")[0])
-    hint = _explanation(alias, sys.modules.get(parent or ""))
+    above, _, name = alias.rpartition(".")
+    parent = sys.modules.get(names.target_of(above) or "")
+    if hasattr(parent, name):
+        hint = f"{alias} exists, but is not a module: write `from {above} import {name}`."
+    else:
+        hint = _explanation(alias, parent)
     return ModuleNotFoundError(f"No module named {alias!r}. {hint}", name=alias)
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 from types import ModuleType
 
-from skate._base.alias import adoption, names, real
+from skate._base.alias import adoption, children, names, real
 from skate._base.alias.beside import ImportHooks
 from skate._base.alias.facade import RayModule
 from skate._base.alias.finder import RayFinder
@@ -19,22 +19,25 @@ _import_module = importlib.import_module  # the one that does not ask who import
 
 
 def install() -> None:
-    """Let `import ray`, and every submodule of it, mean Skate in this process; again does nothing.
+    """Let `import ray`, and every submodule of it, mean Skate here and in child processes; again does nothing.
 
-    Where the real Ray has been imported before, its own modules keep it.
+    Where the real Ray has been imported before, its own modules keep it, and child processes have it too.
     """
     with _lock:
         if installed():
             return
         adoption.begin()
         sys.meta_path.insert(0, _finder)
-        if not isinstance(sys.modules.get(names.RAY), RayModule | None):
+        if isinstance(sys.modules.get(names.RAY), RayModule | None):
+            children.share()
+        else:
             _make_room()
 
 
 def uninstall() -> None:
     """Let `import ray` mean what it meant before; again does nothing."""
     with _lock:
+        children.withdraw()
         if not installed():
             return
         sys.meta_path.remove(_finder)
@@ -53,7 +56,8 @@ def installed() -> bool:
 def real_ray(name: str = names.RAY) -> ModuleType:
     """Import the real Ray, or a module of it, whether the alias is on or not.
 
-    From the first call on, both are in this process: `import ray` is Skate for everybody but Ray itself.
+    From the first call on, both are in this process: `import ray` is Skate for everybody but Ray itself, and
+    child processes have the real Ray.
 
     Args:
         name: The module's full name, like "ray.util.state".
@@ -62,7 +66,10 @@ def real_ray(name: str = names.RAY) -> ModuleType:
         ImportError: Ray is not installed.
     """
     with _lock:
+        children.withdraw()  # Ray starts Python processes of its own
         if not _real_ray_exists():
+            if installed():
+                children.share()
             raise ImportError("The ray engine needs Ray: pip install 'skate[ray]'", name=names.RAY)
         if installed() and not _finder.stands_aside:
             _make_room()
@@ -79,6 +86,7 @@ def _real_ray_exists() -> bool:
 
 def _make_room() -> None:
     """Leave `sys.modules` to the real Ray, and tell by who imports which of the two is meant."""
+    children.withdraw()
     _finder.stands_aside = True
     real.is_here.set()
     _hooks.put_on()
