@@ -15,6 +15,7 @@ from skate._version import __version__
 if TYPE_CHECKING:
     from skate import actor, exceptions, remote_function, runtime_context
     from skate._api.cluster import available_resources, cluster_resources, get_gpu_ids, nodes, timeline
+    from skate._api.logs import logger as logger
     from skate._api.modes import SCRIPT_MODE, WORKER_MODE
     from skate._api.objects import cancel, get, kill, put, wait
     from skate._api.remote import remote
@@ -37,11 +38,15 @@ if TYPE_CHECKING:
     from skate.actor import get_actor, method
     from skate.client_builder import ClientBuilder as ClientBuilder
     from skate.client_builder import client as client
+    from skate.cross_language import Language as Language
+    from skate.cross_language import java_actor_class as java_actor_class
+    from skate.cross_language import java_function as java_function
     from skate.runtime_context import get_runtime_context
 
 # Names load when they are first used: a node needs few of them, and starts while its driver loads the rest.
 _HOMES = {
     "_api.cluster": ("available_resources", "cluster_resources", "get_gpu_ids", "nodes", "timeline"),
+    "_api.logs": ("logger",),
     "_api.modes": ("SCRIPT_MODE", "WORKER_MODE"),
     "_api.objects": ("cancel", "get", "kill", "put", "wait"),
     "_api.remote": ("remote",),
@@ -55,12 +60,14 @@ _HOMES = {
     "_base.object_ref": ("ObjectRef",),
     "actor": ("get_actor", "method"),
     "client_builder": ("ClientBuilder", "client"),
+    "cross_language": ("Language", "java_actor_class", "java_function"),
     "runtime_context": ("get_runtime_context",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 _SUBMODULES = frozenset(
     (
-        *("actor", "air", "client_builder", "cloudpickle", "dag", "data", "exceptions", "experimental"),
+        *("actor", "air", "autoscaler", "client_builder", "cloudpickle", "cross_language", "dag", "data"),
+        *("exceptions", "experimental"),
         *("job_config", "job_submission", "llm", "remote_function", "runtime_context", "runtime_env"),
         *("serve", "train", "tune", "types", "util"),
     )

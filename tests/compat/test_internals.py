@@ -17,6 +17,9 @@ TOUCHED = {
     "ray._raylet.ObjectRef": "Hamilton",
     "ray.util.client.ray": "Daft",
     "ray.WORKER_MODE": "Daft",
+    "ray.state.state": "older programs",
+    "ray.worker.global_worker": "older programs",
+    "ray.experimental.state.api.list_tasks": "older programs",
     "ray.experimental.tqdm_ray.tqdm": "Daft",
 }
 
@@ -59,6 +62,81 @@ assert actors("ff" * 16) == {}
 """
 
 
+TABLES_OF_STATE = """
+import numpy
+import ray
+import ray.state
+from ray._private.internal_api import memory_summary
+from ray.experimental.state.api import list_nodes
+
+ray.init(num_cpus=2)
+(node,) = list_nodes()
+assert ray.state.state is ray._private.state.state
+assert [row["NodeID"] for row in ray.state.state.node_table()] == [node.node_id]
+assert ray.state.total_resources_per_node()[node.node_id]["CPU"] == 2
+assert ray.state.available_resources_per_node() == {node.node_id: ray.available_resources()}
+assert ray.state.state.actor_table() == ray.state.state.placement_group_table() == {}
+
+reference = ray.put(numpy.ones(1 << 17))
+text = memory_summary(units="MB")
+assert reference.hex() in text and "MB in use" in text, text
+assert reference.hex() not in memory_summary(stats_only=True)
+for wrong in ({"units": "MiB"}, {"sort_by": "AGE"}):
+    try:
+        memory_summary(**wrong)
+    except ValueError as error:
+        assert repr(*wrong.values()) in str(error)
+    else:
+        raise AssertionError(wrong)
+"""
+
+OTHER_LANGUAGES = """
+import ray
+from ray import cross_language
+from ray.exceptions import CrossLanguageError
+
+for refused in (
+    lambda: ray.java_function("a.B", "c"),
+    lambda: ray.java_actor_class("a.B"),
+    lambda: cross_language.cpp_function("plus"),
+    lambda: cross_language.cpp_actor_class("make", "Counter"),
+):
+    try:
+        refused()
+    except CrossLanguageError as error:
+        assert "runs Python only" in str(error), error
+    else:
+        raise AssertionError(refused)
+"""
+
+ASKING_FOR_MORE = """
+import logging
+import ray
+from ray.autoscaler.sdk import request_resources
+
+ray.init(num_cpus=2)
+warnings = []
+handler = logging.Handler()
+handler.emit = lambda record: warnings.append(record.getMessage())
+ray.logger.addHandler(handler)
+request_resources(num_cpus=1, bundles=[{"CPU": 1}])
+assert warnings == []
+request_resources(bundles=[{"CPU": 2}, {"CPU": 1, "GPU": 1}])
+(text,) = warnings
+assert "{'CPU': 3, 'GPU': 1}" in text and "{'CPU': 2.0, 'GPU': 0}" in text, text
+for wrong, kind in (
+    ({"num_cpus": "2"}, TypeError),
+    ({"bundles": {"CPU": 1}}, TypeError),
+    ({"bundles": [{"CPU": 1}], "bundle_label_selectors": []}, ValueError),
+):
+    try:
+        request_resources(**wrong)
+    except kind:
+        continue
+    raise AssertionError(wrong)
+"""
+
+
 def run(program: str, folder: Path) -> None:
     """Run a Ray program on Skate; fail if it fails."""
     script = folder / "program.py"
@@ -73,6 +151,15 @@ def test_each_name_is_found_under_rays_path(tmp_path: Path) -> None:
     run("\n".join(lookups), tmp_path)
 
 
-@pytest.mark.parametrize("program", [KINDS_OF_PROCESS, TABLE_OF_ACTORS], ids=["process", "actors"])
+PROGRAMS = {
+    "process": KINDS_OF_PROCESS,
+    "actors": TABLE_OF_ACTORS,
+    "state": TABLES_OF_STATE,
+    "languages": OTHER_LANGUAGES,
+    "autoscaler": ASKING_FOR_MORE,
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_what_a_private_name_says_is_true(program: str, tmp_path: Path) -> None:
     run(program, tmp_path)

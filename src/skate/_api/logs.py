@@ -7,12 +7,13 @@ from typing import Any
 
 import skate._engine as engines
 
+logger = logging.getLogger("skate")
+
 _FORMAT = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
 
 
 def configure(level: int | str, form: str | None, config: Any) -> None:
     """Set the level and format of the `skate` logger; other loggers are the program's own."""
-    logger = logging.getLogger("skate")
     logger.setLevel(level.upper() if isinstance(level, str) else level)
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())

@@ -20,15 +20,27 @@ ENGINE = "SKATE_ENGINE"  # the variable that names the engine
 INTERNALS = frozenset(
     (
         "ray._private",
+        "ray._private.internal_api",
         "ray._private.services",
         "ray._private.state",
         "ray._private.worker",
         "ray._raylet",
         "ray._version",
+        "ray.internal",
         "ray.util.client",
     )
 )
 _INTERNALS_HOME = f"{SKATE}._api.ray_internals"
+
+# Older names of modules, which programs still use.
+_MOVED = {
+    "ray.experimental.state": f"{SKATE}.util.state",
+    "ray.experimental.state.api": f"{SKATE}.util.state.api",
+    "ray.experimental.state.common": f"{SKATE}.util.state.common",
+    "ray.experimental.state.exception": f"{SKATE}.util.state.exception",
+    "ray.state": f"{_INTERNALS_HOME}._private.state",
+    "ray.worker": f"{_INTERNALS_HOME}._private.worker",
+}
 
 # Skate's own, which no Ray program means.
 _OURS = frozenset((f"{SKATE}.as_ray", f"{SKATE}.cli"))
@@ -54,6 +66,8 @@ def target_of(name: str) -> str | None:
     """
     if not is_ray(name):
         return None
+    if name in _MOVED:
+        return _MOVED[name]
     if name in INTERNALS:
         return _INTERNALS_HOME + name.removeprefix(RAY)
     parts = name.split(".")[1:]

@@ -105,6 +105,8 @@ class CrossLanguageError(RayError):
         self.ray_exception = ray_exception
 
     def __str__(self) -> str:
+        if isinstance(self.ray_exception, str):
+            return self.ray_exception
         return f"An exception raised in another language: {self.ray_exception}"
 
 

@@ -1,0 +1,3 @@
+"""Stands for `ray.internal`, which is empty in Ray too."""
+
+__all__: list[str] = []
