@@ -90,7 +90,7 @@ def test_a_task_is_handled_and_its_result_kept(consume: Any, configure: Configur
     task = client.enqueue_task_sync("double", args=[4], kwargs={"plus": 1})
     assert task.created_at is not None
     assert ended(client, task).result == 9
-    assert client.get_task_status_sync("no such task").status == "PENDING"
+    assert client.get_task_status_sync("never enqueued").status == "PENDING"
 
 
 def test_a_failed_task_is_tried_again_and_put_aside(consume: Any, configure: Configure) -> None:

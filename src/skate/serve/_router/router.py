@@ -72,6 +72,8 @@ class Router:
         self._timer: asyncio.TimerHandle | None = None
         self._custom: CustomRouting | None = None
         self._arrived = asyncio.Event()
+        self._limits_queue = False  # only once it has reached the replicas that were there when it began
+        self._settling: asyncio.Task[None] | None = None
         self._last_report: LoadReport | None = None
         self._measures = RouterMeasures(
             id, lambda: len(self._queue), lambda: sum(len(line.under_way) for line in self._lines.values())
@@ -119,15 +121,8 @@ class Router:
             if not news.exists:
                 self._fail_all([call])
                 return
-            if 0 <= news.max_queued <= len(self._queue):
-                call.turn_away(
-                    BackPressureError(
-                        num_queued_requests=len(self._queue),
-                        max_queued_requests=news.max_queued,
-                        status_code=news.status_code,
-                        retry_after_s=news.retry_after_s,
-                    )
-                )
+            if self._limits_queue and 0 <= news.max_queued <= len(self._queue):
+                self._turn_away(call, news)
                 return
         call.arrived = time.monotonic()
         self._measures.queued()
@@ -172,16 +167,40 @@ class Router:
                 self._connecting[id] = asyncio.ensure_future(self._connect(info))
         self._renew_open()
         self._arrived.set()
+        if self._settling is None:
+            self._settling = asyncio.ensure_future(self._settle())
         if not news.exists:
             self._fail_all(self._queue)
             self._queue.clear()
         self._place_queued()
         self._watch_load(news.report_every_s)
 
+    async def _settle(self) -> None:
+        """Apply the limit of the queue, also to requests that came before the limit was known."""
+        await self._connected()
+        self._place_queued()
+        self._limits_queue = True
+        news = self.news
+        if news is not None and news.max_queued >= 0:
+            while len(self._queue) > news.max_queued:
+                self._turn_away(self._queue.pop(), news)
+
+    def _turn_away(self, call: Outgoing, news: DeploymentNews) -> None:
+        call.turn_away(
+            BackPressureError(
+                num_queued_requests=len(self._queue),
+                max_queued_requests=news.max_queued,
+                status_code=news.status_code,
+                retry_after_s=news.retry_after_s,
+            )
+        )
+
     async def close(self) -> None:
         """Close every link."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._settling is not None:
+            self._settling.cancel()
         for task in self._connecting.values():
             task.cancel()
         if self._custom is not None:
