@@ -1,0 +1,145 @@
+"""A group of equal actors whose methods are called on all of them at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import skate
+
+__all__ = ["ActorGroup", "ActorGroupMethod", "ActorWrapper"]
+
+
+@dataclass
+class ActorWrapper:
+    """An actor of a group, with what its `get_actor_metadata` returned; None if it has no such method."""
+
+    actor: Any
+    metadata: Any
+
+
+class ActorGroupMethod:
+    """A method of all actors of a group."""
+
+    def __init__(self, actor_group: ActorGroup, method_name: str) -> None:
+        self._group = actor_group
+        self._name = method_name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: a method is called with `.remote()`."""
+        raise TypeError(
+            f"Methods of an ActorGroup cannot be called directly: write {self._name}.remote() "
+            f"instead of {self._name}()."
+        )
+
+    def remote(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call the method of each actor; return one reference for each."""
+        return [getattr(each.actor, self._name).remote(*args, **kwargs) for each in self._group.actors]
+
+
+class ActorGroup:
+    """Actors of one class that are started, called and stopped together.
+
+    >>> import skate
+    >>> from skate.util.actor_group import ActorGroup
+    >>> class Adder:
+    ...     def add(self, x, y):
+    ...         return x + y
+    >>> group = ActorGroup(Adder, num_actors=2)
+    >>> skate.get(group.add.remote(1, 2))
+    [3, 3]
+    >>> group.shutdown()
+
+    Args:
+        actor_cls: The class.
+        num_actors: How many actors to start.
+        num_cpus_per_actor: CPUs of each.
+        num_gpus_per_actor: GPUs of each.
+        resources_per_actor: Further resources of each.
+        init_args: Arguments of the constructor.
+        init_kwargs: Keyword arguments of the constructor.
+
+    Raises:
+        ValueError: If a number is out of range.
+    """
+
+    def __init__(
+        self,
+        actor_cls: type,
+        num_actors: int = 1,
+        num_cpus_per_actor: float = 1,
+        num_gpus_per_actor: float = 0,
+        resources_per_actor: dict[str, float] | None = None,
+        init_args: tuple[Any, ...] | None = None,
+        init_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        if num_actors < 1:
+            raise ValueError(f"num_actors must be 1 or more, got {num_actors}.")
+        if num_cpus_per_actor < 0 or num_gpus_per_actor < 0:
+            raise ValueError(
+                "num_cpus_per_actor and num_gpus_per_actor must not be negative, "
+                f"got {num_cpus_per_actor} and {num_gpus_per_actor}."
+            )
+        self.actors: list[ActorWrapper] = []
+        self.num_actors = num_actors
+        self._class = skate.remote(
+            num_cpus=num_cpus_per_actor, num_gpus=num_gpus_per_actor, resources=resources_per_actor
+        )(actor_cls)
+        self._args = init_args or ()
+        self._kwargs = init_kwargs or {}
+        self.start()
+
+    def __getattr__(self, name: str) -> ActorGroupMethod:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if not self.actors:
+            raise RuntimeError("This ActorGroup has been shut down: call start() first.")
+        return ActorGroupMethod(self, name)
+
+    def __len__(self) -> int:
+        return len(self.actors)
+
+    def __getitem__(self, index: int) -> ActorWrapper:
+        return self.actors[index]
+
+    @property
+    def actor_metadata(self) -> list[Any]:
+        """What `get_actor_metadata` of each actor returned."""
+        return [each.metadata for each in self.actors]
+
+    def start(self) -> None:
+        """Start the actors after `shutdown`.
+
+        Raises:
+            RuntimeError: If they run already.
+        """
+        if self.actors:
+            raise RuntimeError("The actors of this ActorGroup run already: call shutdown() first.")
+        self.add_actors(self.num_actors)
+
+    def add_actors(self, num_actors: int) -> None:
+        """Start further actors."""
+        actors = [self._class.remote(*self._args, **self._kwargs) for _ in range(num_actors)]
+        metadata: list[Any] = [None] * len(actors)
+        if actors and hasattr(actors[0], "get_actor_metadata"):
+            metadata = skate.get([actor.get_actor_metadata.remote() for actor in actors])
+        self.actors += [ActorWrapper(*each) for each in zip(actors, metadata, strict=True)]
+
+    def remove_actors(self, actor_indexes: list[int]) -> None:
+        """Let go of actors; they end when nobody else has a handle."""
+        gone = set(actor_indexes)
+        self.actors = [each for index, each in enumerate(self.actors) if index not in gone]
+
+    def shutdown(self, patience_s: float = 5) -> None:
+        """End the actors.
+
+        Args:
+            patience_s: Seconds for calls that run to finish; then the actors are killed.
+        """
+        actors, self.actors = [each.actor for each in self.actors], []
+        if patience_s > 0:
+            ending = [actor.__ray_terminate__.remote() for actor in actors]
+            _, unfinished = skate.wait(ending, num_returns=len(ending), timeout=patience_s)
+            actors = [actor for actor, ref in zip(actors, ending, strict=True) if ref in unfinished]
+        for actor in actors:
+            skate.kill(actor)
