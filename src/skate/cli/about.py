@@ -96,7 +96,7 @@ def _programs() -> Finding:
         found = nodes.nodes()
     except OSError as error:
         return "nodes", BAD, f"cannot be looked for: {error}"
-    words = [f"pid {node.pid} ({'private' if node.private else 'long-lived'})" for node in found]
+    words = [f"{node.process} ({'private' if node.private else 'long-lived'})" for node in found]
     return "nodes", OK, ", ".join(words) or "none runs"
 
 

@@ -1,0 +1,32 @@
+"""Binding and connecting unix sockets in folders whose paths are longer than the kernel's limit for sockets."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+
+LONGEST_PATH = 107  # bytes
+
+
+def bind(sock: socket.socket, path: str) -> None:
+    """Bind a socket to a path of any length."""
+    _by_short_path(sock.bind, path)
+
+
+def connect(sock: socket.socket, path: str) -> None:
+    """Connect a socket to a path of any length."""
+    _by_short_path(sock.connect, path)
+
+
+def _by_short_path(act: Callable[[str], None], path: str) -> None:
+    if len(os.fsencode(path)) <= LONGEST_PATH:
+        act(path)
+        return
+    folder, name = os.path.split(path)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        # The kernel follows this link to the folder, whatever that folder's own path is.
+        act(f"/proc/self/fd/{descriptor}/{name}")
+    finally:
+        os.close(descriptor)
