@@ -10,17 +10,21 @@ any point leaves a folder whose name says what to do with it.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from skate._engine.common.session_roots import UnusableFolderError
+
 LOCK = "lock"
 DRAFT = "new-"  # before the name of a folder that has no claim yet
 GONE = "gone-"  # before the name of a folder that is being deleted
 DRAFT_SECONDS = 60.0
 ATTEMPTS = 10
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 def make(parent: str, name: str) -> tuple[str, int]:
@@ -37,6 +41,15 @@ def make(parent: str, name: str) -> tuple[str, int]:
         except (FileNotFoundError, BlockingIOError):  # another process took the draft for a dead one's
             if claim >= 0:
                 os.close(claim)
+        except OSError as error:
+            if claim >= 0:
+                os.close(claim)
+                remove(draft)
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise UnusableFolderError(
+                f"The file system of {parent} has no file locks. Set SKATE_TMPDIR to a folder on a local disk."
+            ) from error
         else:
             return path, claim
     raise FileNotFoundError(f"{path} was removed {ATTEMPTS} times while it was being created")

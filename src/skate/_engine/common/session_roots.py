@@ -9,11 +9,15 @@ SHM = "/dev/shm"
 SPARE_NAMES = 9  # tried in turn where another user has taken the usual name
 
 
+class UnusableFolderError(OSError):
+    """Sessions cannot have their files or their shared memory in a folder."""
+
+
 def root() -> str:
     """Return the folder of this user's sessions; create it if necessary.
 
     Raises:
-        OSError: The folder cannot be created, or other users have taken all its names.
+        UnusableFolderError: The folder cannot be created, or other users have taken all its names.
     """
     named = os.environ.get("SKATE_TMPDIR")
     base = named or os.environ.get("TMPDIR") or "/tmp"
@@ -23,7 +27,7 @@ def root() -> str:
         try:
             base = tempfile.gettempdir()
         except FileNotFoundError as error:
-            raise FileNotFoundError(
+            raise UnusableFolderError(
                 f"{error.strerror or error}. Set SKATE_TMPDIR to a folder that you can write to."
             ) from error
     return _private_folder(base, "SKATE_TMPDIR")
@@ -33,7 +37,7 @@ def shm_root() -> str:
     """Return the folder for shared memory: in SKATE_SHMDIR or /dev/shm, or `root()` where /dev/shm is unusable.
 
     Raises:
-        OSError: The folder cannot be created, or other users have taken all its names.
+        UnusableFolderError: The folder cannot be created, or other users have taken all its names.
     """
     named = os.environ.get("SKATE_SHMDIR")
     if not named and not _is_usable(SHM):
@@ -57,8 +61,8 @@ def _private_folder(base: str, variable: str) -> str:
             if _make_private(path):
                 return path
     except OSError as error:
-        raise type(error)(f"Skate cannot use {base}: {error.strerror or error}. {remedy}") from error
-    raise PermissionError(
+        raise UnusableFolderError(f"Skate cannot use {base}: {error.strerror or error}. {remedy}") from error
+    raise UnusableFolderError(
         f"{usual} and {SPARE_NAMES} other names belong to other users or are not folders. {remedy}"
     )
 
@@ -67,7 +71,7 @@ def _make_base(base: str) -> None:
     try:
         os.makedirs(base, exist_ok=True)
     except FileExistsError:
-        raise NotADirectoryError(f"{base} is not a folder") from None
+        raise NotADirectoryError("it is not a folder") from None
 
 
 def _make_private(path: str) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Callable
 
-LONGEST_PATH = 107  # bytes
+LONGEST_PATH = 107 if sys.platform == "linux" else 103  # bytes
+DESCRIPTORS = "/proc/self/fd"
 
 
 def bind(sock: socket.socket, path: str) -> None:
@@ -23,10 +25,12 @@ def _by_short_path(act: Callable[[str], None], path: str) -> None:
     if len(os.fsencode(path)) <= LONGEST_PATH:
         act(path)
         return
+    if not os.path.isdir(DESCRIPTORS):
+        raise OSError(f"{path} is too long for a socket. Set SKATE_TMPDIR to a folder with a shorter path.")
     folder, name = os.path.split(path)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         # The kernel follows this link to the folder, whatever that folder's own path is.
-        act(f"/proc/self/fd/{descriptor}/{name}")
+        act(f"{DESCRIPTORS}/{descriptor}/{name}")
     finally:
         os.close(descriptor)
