@@ -166,7 +166,7 @@ def _write_current(folder: str) -> None:
 # ------------------------------------------------------------ finding
 
 
-def find(address: str, *, observer: bool = False) -> str:
+def find(address: str, *, observer: bool = False, long_lived: bool = False) -> str:
     """Return the session's folder of the node with this address.
 
     Args:
@@ -174,6 +174,7 @@ def find(address: str, *, observer: bool = False) -> str:
             one; or a session's folder.
         observer: Whether "auto" may also be the private node of any running program: good to look at, but not
             to work with, because it ends with that program.
+        long_lived: Whether "auto" must be the node of `skate start`.
 
     Raises:
         ConnectionError: There is no such node, or it cannot be used from here.
@@ -182,7 +183,13 @@ def find(address: str, *, observer: bool = False) -> str:
     if address == "auto" and os.path.isabs(named):
         address = named  # a submitted job is told its node in this way
     if address == "auto":
-        node = current() or _of_ancestor()
+        node = current()
+        if node is None and long_lived:
+            raise ConnectionError(
+                "No long-lived Skate node is running for this user, and the node of a program ends with the program. "
+                "Start one with `skate start`."
+            )
+        node = node or _of_ancestor()
         if node is None and observer:
             node = _only_private()
         if node is None:
