@@ -23,7 +23,7 @@ import psutil
 _T = TypeVar("_T")
 
 # The only place in the tests that knows where sessions live.
-SESSION_GLOB = "session-*"
+SESSION_GLOB = "*session-*"  # with those that are being made or deleted
 HOME_LINK = ".session"  # in a session's folder in shared memory: leads to its session folder
 
 

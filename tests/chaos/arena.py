@@ -61,7 +61,7 @@ class Arena:
     def sessions(self) -> list[Path]:
         """Return the session folders of this arena, and its shared memory elsewhere."""
         folders = self.folder / f"skate-{os.getuid()}"
-        found = sorted(path for path in folders.glob("*session-*") if not path.name.endswith(".lock"))
+        found = sorted(folders.glob("*session-*"))
         shared = leaks.shared_memory_root()
         if shared.is_dir():
             found += sorted(path for path in shared.glob("*session-*") if self._is_ours(path))

@@ -137,6 +137,8 @@ def test_the_doctor_looks_at_the_machine(cli: Cli, node: nodes.NodeRecord) -> No
     assert skate.__version__ in text
     done = cli.process("doctor", status=1, SKATE_TMPDIR="/proc/nowhere/" + "x" * 100)
     assert "SKATE_TMPDIR" in done.out
+    assert "SKATE_SHMDIR" in cli.process("doctor", status=1, SKATE_SHMDIR=__file__).out
+    assert "Error: Skate cannot use" in cli.process("start", status=1, SKATE_TMPDIR=__file__).err
 
 
 def test_the_version_is_one_word(cli: Cli) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from skate._api import nodes
 from skate.cli import main
 from skate.job_submission import JobDetails, JobErrorType, JobStatus, JobSubmissionClient, JobType
 from skate.util import state
-from tests.contract.support import eventually
+from tests.contract.support import PATIENCE, eventually
 
 PROGRAM = """
 import os, skate
@@ -231,6 +232,27 @@ def test_a_client_needs_a_node(node: nodes.NodeRecord) -> None:
     nodes.stop()
     with pytest.raises(ConnectionError, match="skate start"):
         JobSubmissionClient()
+
+
+def test_a_job_does_not_go_to_the_private_node_of_another_program(node: nodes.NodeRecord) -> None:
+    nodes.stop()
+    host = "import skate, sys; skate.init(num_cpus=1); print(flush=True); sys.stdin.readline()"
+    asks = (
+        "from skate.job_submission import JobSubmissionClient; JobSubmissionClient('http://127.0.0.1:8265')"
+    )
+    words = "`skate start`"
+    with subprocess.Popen(
+        [sys.executable, "-c", host], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline()
+        with pytest.raises(ConnectionError, match=words):
+            JobSubmissionClient("http://127.0.0.1:8265")
+        program.communicate(b"\n", timeout=PATIENCE)
+    skate.init(num_cpus=1)  # a program's own node, which its children may not use for jobs
+    assert JobSubmissionClient().get_address() == skate.get_runtime_context().get_session_dir()
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=False)
+    assert words in done.stderr
 
 
 # ------------------------------------------------------------ the command line

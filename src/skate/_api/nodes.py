@@ -9,11 +9,13 @@ from urllib.parse import urlsplit
 
 import skate._engine as engines
 from skate._api.session import _check
+from skate._engine.common.session_roots import UnusableFolderError, root, shm_root
 from skate._engine.local.long_lived import GRACE_SECONDS, NodeRecord, current, end, find, nodes, stop, wait
 
 __all__ = [
     "GRACE_SECONDS",
     "NodeRecord",
+    "UnusableFolderError",
     "current",
     "end",
     "find",
@@ -21,6 +23,8 @@ __all__ = [
     "nodes",
     "observe",
     "plain_address",
+    "root",
+    "shm_root",
     "start",
     "stop",
     "store",

@@ -14,8 +14,9 @@ SWITCH = "SKATE_PROGRESS"  # "0" turns the lines of all libraries off
 
 
 def wanted() -> bool:
-    """Tell whether there is somebody to look at progress, who has not turned it off."""
-    return os.environ.get(SWITCH, "1") != "0" and sys.stderr.isatty()
+    """Return whether progress is shown: on a terminal, and not turned off."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # None: the program was started without it
+    return is_terminal and os.environ.get(SWITCH, "1") != "0"
 
 
 class LiveLines:

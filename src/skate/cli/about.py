@@ -8,7 +8,6 @@ import platform
 import resource
 import shutil
 import sys
-import tempfile
 
 import click
 
@@ -20,7 +19,6 @@ VERSION = skate.__version__
 
 FEW_FILES = 1024
 LITTLE_SHARED_MEMORY = 256 << 20
-LONG_PATH = 60  # a socket's path may have 107 characters, and a session's name needs the rest
 _OPTIONAL = ("numpy", "pyarrow", "torch", "ray", "optuna", "uvicorn")
 
 OK, POOR, BAD = "ok", "warning", "problem"
@@ -63,25 +61,24 @@ def _system() -> list[Finding]:
 
 
 def _temporary_folder() -> Finding:
-    folder = os.environ.get("SKATE_TMPDIR") or tempfile.gettempdir()
-    if not os.access(folder, os.W_OK):
-        return "sessions", BAD, f"{folder} cannot be written to; set SKATE_TMPDIR to a folder that can"
-    if len(folder) > LONG_PATH:
-        return (
-            "sessions",
-            BAD,
-            f"the path {folder} is too long for sockets; set SKATE_TMPDIR to a shorter one",
-        )
+    try:
+        folder = nodes.root()
+    except nodes.UnusableFolderError as error:
+        return "sessions", BAD, str(error)
     return "sessions", OK, f"{folder}, {shutil.disk_usage(folder).free >> 30} GiB free for spilled objects"
 
 
 def _shared_memory() -> Finding:
-    if not os.path.isdir("/dev/shm"):
-        return "shared memory", POOR, "there is no /dev/shm: objects are shared through files"
-    free = shutil.disk_usage("/dev/shm").free
+    try:
+        folder = nodes.shm_root()
+        if folder == nodes.root():
+            return "shared memory", POOR, "/dev/shm cannot be written to: objects are shared through files"
+    except nodes.UnusableFolderError as error:
+        return "shared memory", BAD, str(error)
+    free = shutil.disk_usage(folder).free
     if free < LITTLE_SHARED_MEMORY:
-        return "shared memory", POOR, f"{free >> 20} MiB free in /dev/shm; in a container, raise --shm-size"
-    return "shared memory", OK, f"{free >> 20} MiB free in /dev/shm"
+        return "shared memory", POOR, f"{free >> 20} MiB free in {folder}; in a container, raise --shm-size"
+    return "shared memory", OK, f"{free >> 20} MiB free in {folder}"
 
 
 def _open_files() -> Finding:
@@ -95,8 +92,8 @@ def _programs() -> Finding:
     try:
         found = nodes.nodes()
     except OSError as error:
-        return "nodes", BAD, f"cannot be looked for: {error}"
-    words = [f"pid {node.pid} ({'private' if node.private else 'long-lived'})" for node in found]
+        return "nodes", BAD, f"cannot be searched: {error}"
+    words = [f"{node.process} ({'private' if node.private else 'long-lived'})" for node in found]
     return "nodes", OK, ", ".join(words) or "none runs"
 
 

@@ -176,7 +176,7 @@ def status(verbose: bool, address: str) -> None:
         jobs = [row for row in state.list_jobs(limit=10_000, detail=True) if row.status == "RUNNING"]
         write_block(
             {
-                "node": f"pid {record.pid}, {'private' if record.private else 'long-lived'}, {folder}",
+                "node": f"{record.process}, {'private' if record.private else 'long-lived'}, {folder}",
                 "since": state.common.Humanify.timestamp(record.started * 1000).partition(".")[0],
                 "programs": ", ".join(f"{job.entrypoint} (job {job.job_id})" for job in jobs),
                 "actors": _counts(actors),

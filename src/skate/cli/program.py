@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from skate._api.nodes import UnusableFolderError
 from skate.cli import about, inspection, jobs, lifecycle, listing, logs, run, serve
 from skate.cli.script import Handover
 from skate.exceptions import RayError
@@ -29,7 +30,7 @@ class Program(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise  # whoever read our output has seen enough: click ends quietly
-        except (ConnectionError, RayError) as error:
+        except (ConnectionError, RayError, UnusableFolderError) as error:
             raise click.ClickException(str(error)) from error
 
 

@@ -100,5 +100,6 @@ class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
     def _write(self, end: str) -> None:
         of_total = "" if self.total is None else f"/{self.total}"
         before = f"{self._description}: " if self._description else ""
-        sys.stderr.write(f"{before}{self.n}{of_total} {self._unit}{end}\n")
-        sys.stderr.flush()
+        if sys.stderr is not None:  # the program may have been started without it
+            sys.stderr.write(f"{before}{self.n}{of_total} {self._unit}{end}\n")
+            sys.stderr.flush()

@@ -35,8 +35,8 @@ class JobSubmissionClient:
     the node has to be on this machine and of this user.
 
     Args:
-        address: Of the node: "auto" or None for that of `skate start`, or a session's folder. Ray's habit of
-            "http://127.0.0.1:8265" means "auto".
+        address: Of the node: "auto" or None for that of this program if it has called `init`, or else that of
+            `skate start`; or a session's folder. Ray's habit of "http://127.0.0.1:8265" means "auto".
         create_cluster_if_needed: Ignored.
         cookies: Ignored.
         metadata: Metadata of every job that this client submits.
@@ -63,7 +63,7 @@ class JobSubmissionClient:
         if skate.is_initialized() and given in ("auto", "local"):
             self._session = skate.get_runtime_context().get_session_dir()
         else:
-            self._session = nodes.find(given, observer=True)
+            self._session = nodes.find(given, long_lived=True)
         self._store = JobStore(self._session)
 
     def get_address(self) -> str:

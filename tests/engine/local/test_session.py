@@ -2,72 +2,155 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
 
-from skate._engine.local import session
+from skate._engine.common import session_folders, session_roots
+from skate._engine.local import session, unix_sockets
 
 
 @pytest.fixture(autouse=True)
 def _own_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKATE_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(session, "SHM", str(tmp_path / "shm"))
+    monkeypatch.setattr(session_roots, "SHM", str(tmp_path / "shm"))
     (tmp_path / "shm").mkdir()
+
+
+def folders_of(made: session.Session) -> list[str]:
+    return [path for path in (made.folder, made.shm) if os.path.isdir(path)]
 
 
 def test_folders_are_for_their_user_alone() -> None:
     made = session.create()
     for folder in (made.folder, made.shm, os.path.dirname(made.folder)):
         assert os.stat(folder).st_mode & 0o777 == 0o700
-    os.close(made.claim)
+    made.close()
 
 
 def test_a_living_session_is_not_swept() -> None:
     made = session.create()
-    descriptor = session.lock(made, {})
+    session.lock(made, {})
     session.sweep()
-    assert os.path.isdir(made.folder)
-    os.close(descriptor)
+    assert folders_of(made) == [made.folder, made.shm]
+    made.close()
 
 
 def test_a_dead_session_is_swept_with_its_memory() -> None:
     made = session.create()
-    os.close(session.lock(made, {}))
+    session.lock(made, {})
+    made.close()
     Path(made.shm, "segment").write_bytes(b"left")
     session.sweep()
-    assert not os.path.exists(made.folder)
-    assert not os.path.exists(made.shm)
+    assert folders_of(made) == []
+    assert os.listdir(session.shm_root()) == []
 
 
 def test_a_session_that_is_starting_is_not_swept() -> None:
     made = session.create()  # its node does not run yet
     session.sweep()
-    assert os.path.isdir(made.folder)
-    os.close(made.claim)
+    assert folders_of(made) == [made.folder, made.shm]
+    made.close()
 
 
 def test_a_session_whose_maker_died_before_its_node_ran_is_swept() -> None:
     made = session.create()
-    os.close(made.claim)
+    made.close()
     session.sweep()
-    assert not os.path.exists(made.folder)
-    assert not os.path.exists(made.shm)
+    assert folders_of(made) == []
 
 
-def test_a_session_that_is_being_made_is_not_swept_unless_it_is_old() -> None:
-    folder = Path(session.root(), session.DRAFT + "session-x")
-    folder.mkdir()
-    session.sweep()
-    assert folder.exists()
-    os.utime(folder, (0, 0))
-    session.sweep()
-    assert not folder.exists()
-
-
-def test_memory_without_a_session_is_swept() -> None:
+def test_a_session_whose_memory_lies_with_its_files_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_roots, "SHM", "/nowhere")
     made = session.create()
-    os.close(made.claim)
-    shutil.rmtree(made.folder)
+    assert os.path.dirname(made.shm) == made.folder
     session.sweep()
-    assert not os.path.exists(made.shm)
+    assert folders_of(made) == [made.folder, made.shm]
+    made.close()
+    session.sweep()
+    assert folders_of(made) == []
+
+
+def test_memory_is_spared_while_it_is_claimed_though_its_session_folder_cannot_be_seen() -> None:
+    made = session.create()
+    shutil.move(made.folder, made.folder + "-elsewhere")  # as in another mount namespace
+    session.sweep()
+    assert folders_of(made) == [made.shm]
+    made.close()
+    session.sweep()
+    assert folders_of(made) == []
+
+
+def test_files_are_spared_while_they_are_claimed_though_their_memory_cannot_be_seen() -> None:
+    made = session.create()
+    shutil.rmtree(made.shm)
+    session.sweep()
+    assert folders_of(made) == [made.folder]
+    made.close()
+    session.sweep()
+    assert folders_of(made) == []
+
+
+def test_a_folder_without_a_lock_is_not_swept() -> None:
+    """Earlier versions claimed no shared memory, so nothing proves that their sessions are dead."""
+    shm = Path(session.shm_root(), "session-20260101-000000-1-abcdef")
+    inline = Path(session.root(), "inline-1-abcdef")
+    for folder in (shm, inline):
+        folder.mkdir()
+        os.symlink("/nowhere", folder / ".session")
+        os.utime(folder, (0, 0))
+    session.sweep()
+    assert shm.exists()
+    assert inline.exists()
+
+
+def test_a_folder_that_is_being_made_is_not_swept_unless_it_is_empty_and_old() -> None:
+    drafts = [Path(session.root(), f"{session_folders.DRAFT}{number}-session-x") for number in range(3)]
+    for draft in drafts:
+        draft.mkdir()
+    (drafts[1] / "logs").mkdir()
+    for draft in drafts[:2]:
+        os.utime(draft, (0, 0))
+    session.sweep()
+    assert [draft.exists() for draft in drafts] == [False, True, True]
+
+
+def test_a_maker_whose_draft_is_swept_makes_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_folder, swept = os.mkdir, []
+
+    def sweep_after(path: str, *arguments: int) -> None:
+        make_folder(path, *arguments)
+        if session_folders.DRAFT in path and len(swept) < 2:
+            swept.append(path)
+            os.utime(path, (0, 0))
+            session.sweep()
+
+    monkeypatch.setattr(os, "mkdir", sweep_after)
+    made = session.create()
+    assert len(swept) == 2
+    assert folders_of(made) == [made.folder, made.shm]
+    assert session.is_alive(made.folder)
+    made.close()
+
+
+def test_a_deletion_that_was_cut_short_is_finished() -> None:
+    made = session.create()
+    made.close()
+    os.rename(made.shm, os.path.join(session.shm_root(), session_folders.GONE + os.path.basename(made.shm)))
+    assert made.is_left
+    session.sweep()
+    assert not made.is_left
+    assert os.listdir(session.shm_root()) == []
+
+
+def test_a_node_is_known_by_its_listener_and_not_by_its_number() -> None:
+    made = session.create()
+    session.lock(made, {"pid": 1})  # a pid of another namespace, which exists in this one too
+    assert session.about(made.folder) is None  # it does not listen yet
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        unix_sockets.bind(listener, made.socket)
+        listener.listen()
+        assert session.about(made.folder) == {"pid": os.getpid()}
+    assert session.about(made.folder) is None  # a process that was forked may still have the claim
+    made.close()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import atexit
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,14 +29,14 @@ from skate._base.memory import total as memory
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.serialization import serialize
-from skate._engine.common import failures
+from skate._engine.common import failures, session_folders, session_roots
 from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, resources
 from skate._engine.common.outcomes import ExitRequest, serialize_put
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.calls import WORKER, Arguments, Call
 from skate._engine.inline.context import current
-from skate._engine.inline.environments import Environments
+from skate._engine.inline.environments import Environments, refuse
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.groups import Group
 from skate._engine.inline.guests import Guests
@@ -69,11 +68,9 @@ class InlineEngine:
         self.node = secrets.token_bytes(ids.UNIQUE_SIZE)
         self.namespace = namespace
         self.metadata = metadata
-        base = os.environ.get("SKATE_TMPDIR") or tempfile.gettempdir()
-        folder = f"inline-{os.getpid()}-{secrets.token_hex(3)}"
-        self.session = os.path.join(
-            base, f"skate-{os.getuid()}", folder
-        )  # made when there is something to keep
+        refuse(environment)
+        name = f"inline-{os.getpid()}-{secrets.token_hex(3)}"
+        self.session, self._claim = session_folders.make(session_roots.root(), name)
         factory = ids.IdFactory(WORKER, self.job, self.node)
         self._ids = factory
         self.environments = Environments(environment, self.session)
@@ -422,7 +419,8 @@ class InlineEngine:
         self.objects.close("shutdown() was called")
         self.guests.close()
         self.progress.close()
-        self.environments.close()
+        session_folders.remove(self.session)
+        os.close(self._claim)
 
 
 def start(

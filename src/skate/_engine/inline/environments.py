@@ -64,7 +64,6 @@ class Environments:
         self._made: dict[str, Home] = {}
         self._outside: Surroundings | None = None  # the driver's, while something else runs
         self._thread = 0  # which thread's code has its surroundings; they are the whole process' in truth
-        refuse(job)
 
     def merged(self, own: dict[str, Any] | None) -> dict[str, Any]:
         """Return the environment of what is submitted here with an environment of its own, or none."""
@@ -104,12 +103,6 @@ class Environments:
             with self.inside(made):  # what the hook changes is there for all
                 run_setup_hook(prepared.setup_hook)
         return made
-
-    def close(self) -> None:
-        """Remove the files that were made for this session."""
-        import shutil
-
-        shutil.rmtree(self._session, ignore_errors=True)
 
     @contextmanager
     def inside(self, home: Home) -> Iterator[None]:

@@ -14,6 +14,7 @@ from skate._engine.local import messages as m
 from skate._engine.local.client import Client
 from skate._engine.local.interrupts import critical
 from skate._engine.local.stream import TaskStream
+from skate._engine.local.unix_sockets import connect
 from skate._engine.local.wire import Connection
 
 
@@ -177,7 +178,7 @@ class ActorLink:
     def _connect(self, address: str) -> None:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.connect(address)
+            connect(sock, address)
         except OSError:
             sock.close()  # it died just now; the node will say so
             return

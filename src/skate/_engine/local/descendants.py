@@ -96,14 +96,23 @@ def _end(pids: list[int], deadline: float) -> None:
 
 
 def _pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()] if _proc_is_ours() else []
+
+
+def _proc_is_ours() -> bool:
+    """Return whether /proc shows the pids of this process' namespace: those of another one belong to others here."""
     try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:  # not on this system
-        return []
+        with open("/proc/self/status", "rb") as file:
+            # The pid in the namespace of /proc, and in each one below it down to that of the process.
+            return any(line.startswith(b"NSpid:") and len(line.split()) == 2 for line in file)
+    except FileNotFoundError:  # not on this system, or of a namespace in which this process has no pid
+        return False
 
 
 def _below(top: int, spare: int) -> list[int]:
     """Return the pids of all descendants of a process, without the child `spare` and its own."""
+    if not _proc_is_ours():
+        return []
     children_of = _children if os.path.exists(f"/proc/{top}/task/{top}/children") else _children_by_parent()
     found: list[int] = []
     pending = [top]

@@ -15,8 +15,9 @@ from skate._engine.local.client import Client
 from skate._engine.local.engine import LocalEngine
 from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.job import environment_resolver, job_info
-from skate._engine.local.launcher import GOODBYE_SECONDS, NodeProcess
+from skate._engine.local.launcher import GOODBYE_SECONDS, NodeProcess, fill_standard_streams
 from skate._engine.local.printing import OutputPrinter
+from skate._engine.local.unix_sockets import connect as connect_socket
 from skate._engine.local.wire import Connection, pack
 
 
@@ -103,9 +104,10 @@ def connect(
     hidden: bool = False,
 ) -> LocalDriver:
     """Attach to a node that runs already: as a job, as one that is not listed, or as an observer who is no job."""
+    fill_standard_streams()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.connect(os.path.join(address, "node.sock"))
+        connect_socket(sock, sessions.at(address).socket)
     except OSError as error:
         sock.close()
         raise ConnectionError(

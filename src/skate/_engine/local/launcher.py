@@ -62,7 +62,7 @@ class NodeProcess:
             os.close(descriptor)
         os.close(self._log)
         self._wait_for_others()
-        if os.path.exists(self.session.folder) or os.path.exists(self.session.shm):
+        if self.session.is_left:
             self.session.remove()
 
     def abandon(self) -> None:
@@ -72,7 +72,7 @@ class NodeProcess:
 
     def _wait_for_others(self) -> None:
         """A killed node leaves the end of the others to its template, and to us if that is dead too."""
-        if not _wait_readable(self._life, PATIENCE) or os.path.exists(self.session.folder):
+        if not _wait_readable(self._life, PATIENCE) or self.session.is_left:
             end_members(self.session.folder)
         os.close(self._life)
 
@@ -114,6 +114,7 @@ def node_config(
 
 def start_node(config: dict[str, Any]) -> NodeProcess:
     """Start a node as a child process, connected by a socket pair."""
+    fill_standard_streams()
     session = sessions.create()
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     life, held = os.pipe()
@@ -131,14 +132,23 @@ def start_node(config: dict[str, Any]) -> NodeProcess:
     return NodeProcess(session, mine, pid, log, life)
 
 
+def fill_standard_streams() -> None:
+    """Open the null device in place of standard streams that the program was started without.
+
+    Else a socket or a lock would get the number of such a stream, and a child process would use it as one.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def spawn_node(
     session: sessions.Session, config: dict[str, Any], descriptors: dict[str, int]
 ) -> tuple[int, int]:
     """Start the process of a node, which inherits descriptors; return its pid and its log's descriptor."""
-    descriptors = {**descriptors, "claim": session.claim}
-    for descriptor in descriptors.values():
+    for descriptor in (*descriptors.values(), *session.claims):
         os.set_inheritable(descriptor, True)
-    config = {**config, "folder": session.folder, "shm": session.shm, **descriptors}
+    config = {**config, **session._asdict(), **descriptors}
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     log = os.open(os.path.join(session.logs, "node.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
@@ -157,5 +167,5 @@ def spawn_node(
         os.close(log)
         raise
     finally:
-        os.close(session.claim)  # the node has it now
+        session.close()  # the node has the claims now
     return pid, log

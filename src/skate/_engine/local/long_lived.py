@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skate._engine.local import session as sessions
-from skate._engine.local.launcher import node_config, spawn_node
+from skate._engine.local.launcher import fill_standard_streams, node_config, spawn_node
 
 CURRENT = "current"
 READY = b"ready"
@@ -31,10 +31,15 @@ class NodeRecord:
     """A running node of this user."""
 
     folder: str
-    pid: int
+    pid: int  # 0 for a node in another container, which cannot be seen from here
     private: bool
     python: str
     started: float
+
+    @property
+    def process(self) -> str:
+        """Its process, in words."""
+        return f"pid {self.pid}" if self.pid else "in another container"
 
 
 def nodes() -> list[NodeRecord]:
@@ -90,12 +95,14 @@ def start(
         object_store_memory=object_store_memory,
         preload=preload or [],
     )
+    fill_standard_streams()
     with _one_at_a_time():
         running = current()
         if running is not None:
             raise RuntimeError(
-                f"A node runs already (pid {running.pid}, {running.folder}). Attach to it with "
-                'skate.init(address="auto"), or end it with `skate stop`.'
+                f"A node runs already ({running.process}, {running.folder}). Attach to it with "
+                'skate.init(address="auto"), or end it with `skate stop`'
+                + ("." if running.pid else " there, or set SKATE_TMPDIR to a folder of this container's own.")
             )
         session = sessions.create()
         try:
@@ -159,7 +166,7 @@ def _write_current(folder: str) -> None:
 # ------------------------------------------------------------ finding
 
 
-def find(address: str, *, observer: bool = False) -> str:
+def find(address: str, *, observer: bool = False, long_lived: bool = False) -> str:
     """Return the session's folder of the node with this address.
 
     Args:
@@ -167,6 +174,7 @@ def find(address: str, *, observer: bool = False) -> str:
             one; or a session's folder.
         observer: Whether "auto" may also be the private node of any running program: good to look at, but not
             to work with, because it ends with that program.
+        long_lived: Whether "auto" must be the node of `skate start`.
 
     Raises:
         ConnectionError: There is no such node, or it cannot be used from here.
@@ -175,7 +183,13 @@ def find(address: str, *, observer: bool = False) -> str:
     if address == "auto" and os.path.isabs(named):
         address = named  # a submitted job is told its node in this way
     if address == "auto":
-        node = current() or _of_ancestor()
+        node = current()
+        if node is None and long_lived:
+            raise ConnectionError(
+                "No long-lived Skate node is running for this user, and the node of a program ends with the program. "
+                "Start one with `skate start`."
+            )
+        node = node or _of_ancestor()
         if node is None and observer:
             node = _only_private()
         if node is None:
@@ -190,6 +204,8 @@ def find(address: str, *, observer: bool = False) -> str:
             "are only reached on their own machine. A Ray cluster is addressed as 'ray://host:port'."
         )
     _check_python(node)
+    if not observer:
+        _check_memory(node)
     return node.folder
 
 
@@ -200,7 +216,7 @@ def _of_ancestor() -> NodeRecord | None:
     private: dict[int, NodeRecord] = {}
     for node in nodes():
         try:
-            if node.private:
+            if node.private and node.pid:
                 private[psutil.Process(node.pid).ppid()] = node
         except psutil.NoSuchProcess:
             continue  # it has just ended
@@ -211,7 +227,7 @@ def _of_ancestor() -> NodeRecord | None:
 def _only_private() -> NodeRecord | None:
     found = nodes()
     if len(found) > 1:
-        listed = "\n".join(f"  {node.folder} (pid {node.pid})" for node in found)
+        listed = "\n".join(f"  {node.folder} ({node.process})" for node in found)
         raise ConnectionError(f"{len(found)} programs run a node each; name one as the address:\n{listed}")
     return found[0] if found else None
 
@@ -225,11 +241,22 @@ def _check_python(node: NodeRecord) -> None:
         )
 
 
+def _check_memory(node: NodeRecord) -> None:
+    shm = sessions.at(node.folder).shm
+    if not os.path.isdir(shm):
+        raise ConnectionError(
+            f"The node in {node.folder} runs in another container, whose shared memory ({shm}) is not visible "
+            "here. Let both containers share it, or start a node in this one with another SKATE_TMPDIR."
+        )
+
+
 # ------------------------------------------------------------ stopping
 
 
 def stop(*, force: bool = False, grace: float = GRACE_SECONDS, private: bool = False) -> list[NodeRecord]:
     """End the long-lived nodes of this user and all their processes; return when nothing is left of them.
+
+    Nodes in other containers are left alone.
 
     Args:
         force: Kill instead of asking first.
@@ -239,7 +266,7 @@ def stop(*, force: bool = False, grace: float = GRACE_SECONDS, private: bool = F
     Returns:
         The nodes that ran.
     """
-    running = [node for node in nodes() if private or not node.private]
+    running = [node for node in nodes() if node.pid and (private or not node.private)]
     for node in running:
         end(node, force=force, grace=grace)
         forget(node.folder)
@@ -255,7 +282,7 @@ def end(node: NodeRecord, *, force: bool = False, grace: float = GRACE_SECONDS) 
     session = sessions.at(node.folder)
     try:
         process = psutil.Process(node.pid)
-        if sessions.is_alive(node.folder):  # so the pid is still the node's, and psutil knows it from now on
+        if _record(node.folder) == node:  # so the pid is still the node's, and psutil knows it from now on
             family = process.children(recursive=True)
             if not force:
                 process.terminate()

@@ -18,6 +18,7 @@ from skate._engine.local.processes import Processes
 from skate._engine.local.progress import last_begun
 from skate._engine.local.spilling import SpillThread
 from skate._engine.local.state.machine import Machine
+from skate._engine.local.unix_sockets import bind
 from skate._engine.local.wire import Closed, Connection, unpack
 
 _IN = select.EPOLLIN
@@ -28,8 +29,8 @@ class Node:
     """Owns the sockets, processes and files of a session."""
 
     def __init__(self, config: dict[str, Any], template: tuple[socket.socket, int] | None) -> None:
-        self.session = sessions.Session(config["folder"], config["shm"], config["claim"])
-        self._lock = sessions.lock(
+        self.session = sessions.Session(config["folder"], config["shm"], tuple(config["claims"]))
+        sessions.lock(
             self.session,
             {
                 "pid": os.getpid(),
@@ -56,7 +57,7 @@ class Node:
         self._dirty: set[Connection] = set()
         self.owner: Connection | None = None  # to the driver that this node belongs to
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.listener.bind(self.session.socket)
+        bind(self.listener, self.session.socket)
         self.listener.listen(512)
         self.listener.setblocking(False)
         self.processes = Processes(self, config, template)

@@ -22,8 +22,11 @@ class OutputPrinter:
 
     def show(self, message: m.Output) -> None:
         """Print lines of a worker."""
+        stream = sys.stderr if message.error else sys.stdout
+        if stream is None:
+            return  # the program was started without it
         try:
-            self._show(message, sys.stderr if message.error else sys.stdout)
+            self._show(message, stream)
         except (OSError, ValueError):
             return  # nobody reads the driver's output any more, as in `program | head`
 

@@ -1,20 +1,39 @@
-"""Session folders: where the sockets, logs and shared memory of a node lie, and who cleans up."""
+"""Session folders: where the sockets, logs and shared memory of a node lie, and who cleans up.
+
+A session has two folders, because files and shared memory lie in different places, and containers may share one of
+the places without the other. The node claims both, and each is judged by its own claim alone.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import socket
 import sys
 import time
 from typing import Any, NamedTuple
 
-SHM = "/dev/shm"
-LOCK = "lock"
-DRAFT = "new-"  # in front of the name of a folder that is being made
-DRAFT_SECONDS = 60.0
-INLINE = "inline-"  # begins the folder of a session that is one process, whose number comes next
+from skate._engine.common import session_folders as folders
+from skate._engine.common.session_roots import root, shm_root
+from skate._engine.local.unix_sockets import connect
+
+__all__ = [
+    "Session",
+    "about",
+    "at",
+    "create",
+    "is_alive",
+    "lock",
+    "python_version",
+    "root",
+    "shm_root",
+    "sweep",
+]
+
+PREFIX = "session-"
+INLINE = "inline-"  # begins the folder of a session of the inline engine
 HOME = ".session"  # in a session's folder for shared memory: leads to its other folder
+ANSWER_SECONDS = 5.0
 
 
 class Session(NamedTuple):
@@ -22,7 +41,7 @@ class Session(NamedTuple):
 
     folder: str
     shm: str
-    claim: int = -1  # descriptor of the lock, for the process that makes the session and for its node
+    claims: tuple[int, ...] = ()  # descriptors, for the process that makes the session and for its node
 
     @property
     def socket(self) -> str:
@@ -39,12 +58,21 @@ class Session(NamedTuple):
         """Folder of objects that did not fit memory."""
         return os.path.join(self.folder, "spill")
 
+    @property
+    def is_left(self) -> bool:
+        """Whether anything of the session exists."""
+        return folders.is_left(self.shm) or folders.is_left(self.folder)
+
     def remove(self) -> None:
         """Remove everything of the session."""
-        import shutil  # it takes a while to load, and is needed at the end only
+        if os.path.dirname(self.shm) != self.folder:
+            folders.remove(self.shm)
+        folders.remove(self.folder)
 
-        shutil.rmtree(self.shm, ignore_errors=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+    def close(self) -> None:
+        """Give up the claims of this process."""
+        for claim in self.claims:
+            os.close(claim)
 
 
 def python_version() -> str:
@@ -52,55 +80,26 @@ def python_version() -> str:
     return "{}.{}.{}".format(*sys.version_info[:3])
 
 
-def root() -> str:
-    """Return the folder of this user's sessions, made if need be."""
-    base = os.environ.get("SKATE_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"
-    if not os.access(base, os.W_OK | os.X_OK) and "SKATE_TMPDIR" not in os.environ:
-        import tempfile  # knows where else to look, but takes a while to load
-
-        base = tempfile.gettempdir()
-    return _private(os.path.join(base, f"skate-{os.getuid()}"))
-
-
-def shm_root() -> str:
-    """Return the folder for shared memory: SKATE_SHMDIR or /dev/shm, else the sessions' own."""
-    base = os.environ.get("SKATE_SHMDIR") or SHM
-    if os.path.isdir(base) and os.access(base, os.W_OK):
-        return _private(os.path.join(base, f"skate-{os.getuid()}"))
-    return root()
-
-
-def _private(path: str) -> str:
-    os.makedirs(path, mode=0o700, exist_ok=True)
-    status = os.lstat(path)
-    if status.st_uid != os.getuid():
-        raise PermissionError(f"{path} belongs to another user; set SKATE_TMPDIR to a folder of your own")
-    return path
-
-
 def create() -> Session:
-    """Make the folders of a new session, locked until this process or its node lets go of `claim`."""
-    name = f"session-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
-    folder = os.path.join(root(), name)
-    shm = os.path.join(shm_root(), name)
-    if shm == folder:
-        shm = os.path.join(folder, "shm")
-    # Under another name first: who finds a session finds it locked, or its makers are dead.
-    draft = os.path.join(root(), DRAFT + name)
-    os.mkdir(draft, 0o700)
-    os.mkdir(os.path.join(draft, "logs"), 0o700)
-    claim = os.open(os.path.join(draft, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.rename(draft, folder)
-    if os.path.dirname(shm) == folder:
-        os.mkdir(shm, 0o700)
-    else:
+    """Make the folders of a new session, claimed until this process and its node have closed `claims`."""
+    name = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
+    here, memory = root(), shm_root()
+    folder, claim = folders.make(here, name)
+    made = Session(folder, os.path.join(folder, "shm"), (claim,))
+    try:
+        os.mkdir(made.logs, 0o700)
+        if memory == here:
+            os.mkdir(made.shm, 0o700)
+            return made
+        shm, claim = folders.make(memory, name)
+        made = Session(folder, shm, (*made.claims, claim))
+        os.symlink(folder, os.path.join(shm, HOME))
         os.symlink(shm, os.path.join(folder, "shm"))
-        draft = os.path.join(os.path.dirname(shm), DRAFT + name)
-        os.mkdir(draft, 0o700)
-        os.symlink(folder, os.path.join(draft, HOME))
-        os.rename(draft, shm)
-    return Session(folder, shm, claim)
+    except BaseException:
+        made.remove()
+        made.close()
+        raise
+    return made
 
 
 def at(folder: str) -> Session:
@@ -108,50 +107,58 @@ def at(folder: str) -> Session:
     return Session(folder, os.path.realpath(os.path.join(folder, "shm")))
 
 
-def lock(session: Session, about: dict[str, Any]) -> int:
-    """Say what the session's node is; the session is alive for as long as the returned descriptor is open."""
-    os.set_inheritable(session.claim, False)
-    os.pwrite(session.claim, json.dumps(about).encode(), 0)
-    return session.claim
+def lock(session: Session, about: dict[str, Any]) -> None:
+    """Describe the session's node; the session is alive for as long as this process has its claims."""
+    for claim in session.claims:
+        os.set_inheritable(claim, False)
+    os.pwrite(session.claims[0], json.dumps(about).encode(), 0)
 
 
 def about(folder: str) -> dict[str, Any] | None:
-    """Return what the node of a session said of itself; None if there is no node."""
+    """Return the description of a session's node, with its pid in this process' namespace; None if there is no node.
+
+    The pid is 0 for a node that cannot be seen from here: it runs in another container.
+    """
     if not is_alive(folder):
         return None
     try:
-        with open(os.path.join(folder, LOCK), "rb") as file:
+        with open(os.path.join(folder, folders.LOCK), "rb") as file:
             found: dict[str, Any] = json.loads(file.read())
-        os.kill(found["pid"], 0)  # a process that was forked in a worker may still have the lock
-    except (FileNotFoundError, ProcessLookupError, ValueError):  # ended, or not begun
+        found["pid"] = _listener_pid(Session(folder, "").socket, found["pid"])
+    except (FileNotFoundError, ConnectionRefusedError, ValueError):  # ended, or not begun
         return None
     return found
 
 
+def _listener_pid(path: str, recorded: int) -> int:
+    """Return the pid of the process that listens on a socket, as the kernel translates it for this process.
+
+    A process that was forked while the session was made may have its claim, but it does not listen.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(ANSWER_SECONDS)
+        try:
+            connect(sock, path)
+        except TimeoutError:  # alive, but with too many callers
+            return 0
+        if not hasattr(socket, "SO_PEERCRED"):  # no namespaces on this system
+            return recorded
+        size = 12  # pid, uid and gid
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+        return int.from_bytes(credentials[:4], sys.byteorder, signed=True)
+
+
 def sweep() -> None:
     """Remove sessions whose node is gone: kill -9 of everything leaves their folders behind."""
-    import shutil
-
     from skate._engine.local.descendants import end_members
 
-    for base in (shm_root(), root()):
-        for name in os.listdir(base):
-            path = os.path.join(base, name)
-            if name.startswith("session-"):
-                home = _home_of(path)
-                if is_alive(home):
-                    continue
-                end_members(home)
-            elif name.startswith(DRAFT):
-                if _is_young(path):
-                    continue
-            elif not name.startswith(INLINE) or _is_running(name.split("-")[1]):
-                continue
-            shutil.rmtree(path, ignore_errors=True)
+    for base in {shm_root(), root()}:
+        for path in folders.leftovers(base, (PREFIX, INLINE)):
+            end_members(_home_of(path))
 
 
 def _home_of(path: str) -> str:
-    """Return a session's folder; with another SKATE_TMPDIR it is not where ours are."""
+    """Return a session's folder, given any of its folders; with another SKATE_TMPDIR it is not where ours are."""
     try:
         return os.readlink(os.path.join(path, HOME))
     except OSError:
@@ -159,32 +166,5 @@ def _home_of(path: str) -> str:
 
 
 def is_alive(folder: str) -> bool:
-    """Tell whether a session has a node, or is about to have one."""
-    try:
-        descriptor = os.open(os.path.join(folder, LOCK), os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _is_running(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's process has the number now
-        return True
-    return True
-
-
-def _is_young(path: str) -> bool:
-    try:
-        return time.time() - os.stat(path).st_mtime < DRAFT_SECONDS
-    except FileNotFoundError:
-        return True  # finished just now
+    """Return whether a session has a node, or is about to have one."""
+    return folders.is_claimed(folder)

@@ -22,6 +22,7 @@ from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.line_writer import LineWriter, end_lines
 from skate._engine.local.progress import Progress
 from skate._engine.local.task_context import TaskContext, current_task
+from skate._engine.local.unix_sockets import bind, connect
 from skate._engine.local.wire import Connection
 
 COALESCE = 8  # results of short tasks that may travel together
@@ -247,11 +248,11 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     session, number = request["session"], request["number"]
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     address = os.path.join(session, f"w{number}.sock")
-    listener.bind(address)
+    bind(listener, address)
     listener.listen(128)
     listener.setblocking(False)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.connect(os.path.join(session, "node.sock"))
+    connect(sock, os.path.join(session, "node.sock"))
     connection = Connection(sock)
     welcome = m.Welcome(
         number,
