@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skate._engine.common.process_limits import explain, is_refusal, start_thread
 from skate._engine.local import messages as m
 from skate._engine.local.descendants import PATIENCE, end_descendants
 from skate._engine.local.template import END, MESSAGE, spawn_template
@@ -37,6 +38,7 @@ class Processes:
         self._spawned: dict[int, Any] = {}  # Popen
         self._template: socket.socket | None = None
         self._template_pid = 0
+        self._forks = template is not None  # whether there is to be a template
         self._prepared: dict[str, dict[str, Any]] = {}
         self._preparing: dict[str, list[m.StartWorker]] = {}
         self._results: list[Callable[[], None]] = []
@@ -65,9 +67,13 @@ class Processes:
         if waiting is not None:
             waiting.append(message)
             return
-        self._preparing[environment] = [message]
         thread = threading.Thread(target=self._prepare, args=(environment,), daemon=True)
-        thread.start()
+        try:
+            start_thread(thread)
+        except OSError as error:
+            self._node.worker_refused(message.number, str(error.strerror))
+            return
+        self._preparing[environment] = [message]
 
     def _prepare(self, environment: str) -> None:
         """Make a runtime environment; runs in a thread, because it may install packages."""
@@ -129,15 +135,34 @@ class Processes:
         descriptors = self._node.output.open(message.number)
         self._starting.add(message.number)
         data = pack(request)
-        if environment.get("spawn") or self._template is None or len(data) > MESSAGE:
-            self._spawn(message.number, data, environment, descriptors)
-        else:
-            try:
-                socket.send_fds(self._template, [data], descriptors)
-            except OSError:
-                pass  # it is dead, and we will hear of it: then the worker is started again
+        try:
+            if environment.get("spawn") or not self._forks or len(data) > MESSAGE:
+                self._spawn(message.number, data, environment, descriptors)
+            else:
+                self._fork(data, descriptors)
+        except OSError as error:
+            self._not_started(message.number, error)
         for descriptor in descriptors:
             os.close(descriptor)
+
+    def _fork(self, data: bytes, descriptors: list[int]) -> None:
+        """Have the template start a worker; make the template anew if the last one could not be replaced."""
+        if self._template is None:
+            self._use_template(*spawn_template(self._config))
+        assert self._template is not None
+        try:
+            socket.send_fds(self._template, [data], descriptors)
+        except OSError:
+            return  # it is dead, and we will hear of it: then the worker is started again
+
+    def _not_started(self, number: int, error: OSError) -> None:
+        """A process could not be started: at a limit, it may be later; else something is wrong with its program."""
+        self._starting.discard(number)
+        self._doomed.discard(number)
+        if is_refusal(error):
+            self._node.worker_refused(number, explain(error.errno or 0))
+        else:
+            self._node.worker_ended(number, 1, [f"The process could not be started: {error}"])
 
     def _spawn(self, number: int, data: bytes, environment: dict[str, Any], descriptors: list[int]) -> None:
         """Start a worker with another interpreter, or where fork is unsafe."""
@@ -186,6 +211,8 @@ class Processes:
         kind, first, second = unpack(data)
         if kind == "started":
             self._started(first, second)
+        elif kind == "refused":
+            self._not_started(first, OSError(second, os.strerror(second)))
         else:
             self._ended(first, second)
 
@@ -194,8 +221,14 @@ class Processes:
         assert self._template is not None
         self._node.unwatch(self._template.fileno())
         self._template.close()
+        self._template = None
         _exit_code(self._template_pid)
-        self._use_template(*spawn_template(self._config))
+        try:
+            self._use_template(*spawn_template(self._config))
+        except OSError as error:
+            if not is_refusal(error):
+                raise
+            self._node.machine.warn(f"Skate: no process to fork workers from. {explain(error.errno or 0)}")
         starting, self._starting = self._starting, set()
         for pid in [pid for pid in self._number_of if pid not in self._spawned]:
             self._signal(pid)

@@ -14,6 +14,7 @@ import socket
 import sys
 from typing import Any, NamedTuple, NoReturn
 
+from skate._engine.common.process_limits import patiently
 from skate._engine.local.descendants import adopt_orphans, die_with_parent, end_descendants, survive_parent
 from skate._engine.local.session import Session
 from skate._engine.local.warm import Modules, Request, Warm
@@ -32,7 +33,7 @@ def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
     """Fork the template from the node; return the socket to it and its pid."""
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
-    pid = os.fork()
+    pid = patiently(os.fork)
     if pid:
         its.close()
         return mine, pid
@@ -156,7 +157,11 @@ def _fork_on_request(
 
     def fork(request: Request, descriptors: list[int]) -> None:
         me = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # at a limit; the workers that run are not to suffer from it
+            sock.send(pack(["refused", request["number"], error.errno]))
+            return
         if pid == 0:
             wake.close()
             sock.close()

@@ -54,7 +54,12 @@ class Warm:
         """Have a worker started by the template for its modules, which is made if there is none."""
         modules = tuple(request["environment"]["preload"])
         if modules not in self._socket_of:
-            self._make(modules)
+            try:
+                self._make(modules)
+            except OSError as error:  # at a limit: the node asks again later
+                _close(descriptors)
+                self._tell(pack(["refused", request["number"], error.errno]))
+                return
         self._waiting[modules][request["number"]] = (request, descriptors)
         try:
             socket.send_fds(self._socket_of[modules], [pack(request)], descriptors)
@@ -63,7 +68,13 @@ class Warm:
 
     def _make(self, modules: Modules) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
+        try:
+            pid = os.fork()
+        except OSError:
+            mine.close()
+            its.close()
+            raise
+        if pid == 0:
             mine.close()
             self.leave()
             self._become(modules, its)
@@ -85,7 +96,7 @@ class Warm:
             self._gone(modules)
             return
         kind, first, _ = unpack(data)
-        if kind == "started":
+        if kind in ("started", "refused"):
             _, descriptors = self._waiting[modules].pop(first)
             _close(descriptors)
         self._tell(data)

@@ -177,7 +177,6 @@ class Worker:
         """Work until told to leave."""
         hub = self.client.hub
         queue = self.queue
-        hub.start_thread()
         while not self.leaving:
             if not queue:
                 self.client.mappings.tidy()
@@ -282,6 +281,12 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
             connection.post(m.Hello("worker", os.getpid(), number, address, failed=error.error_message or ""))
             client.hub.flush(connection)
             return 1
+    try:
+        client.hub.start_thread()
+    except OSError as error:
+        connection.post(m.Hello("worker", os.getpid(), number, address, refused=str(error.strerror)))
+        client.hub.flush(connection)
+        return 1
     connection.post(m.Hello("worker", os.getpid(), number, address))
     client.hub.flush(connection)
     code = 1

@@ -148,6 +148,10 @@ class Actors:
         why = f"The actor's worker could not start. {peer.info.get('failed', '')}".rstrip()
         self.creation_failed(actor, self._died(actor, why, peer=peer, code=code, lines=lines))
 
+    def has_no_process(self, actor: Actor, why: str) -> None:
+        """The system refuses to start the actor's process."""
+        self.creation_failed(actor, self._died(actor, f"The actor's worker could not start. {why}"))
+
     # ------------------------------------------------------------ telling callers
 
     def watch(self, source: int, id: bytes) -> None:
