@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from skate._engine.common.process_limits import explain, is_refusal, start_thread
 from skate._engine.local import messages as m
 from skate._engine.local.descendants import PATIENCE, end_descendants
+from skate._engine.local.state.records import STARTING
 from skate._engine.local.template import END, MESSAGE, spawn_template
 from skate._engine.local.wire import pack, unpack
 
@@ -203,8 +204,8 @@ class Processes:
         assert self._template is not None
         try:
             data = self._template.recv(MESSAGE)
-        except ConnectionResetError:
-            data = b""
+        except ConnectionResetError:  # comes once, ahead of the last reports of a dead template
+            return
         if not data:
             self._template_gone()
             return
@@ -214,7 +215,7 @@ class Processes:
         elif kind == "refused":
             self._not_started(first, OSError(second, os.strerror(second)))
         else:
-            self._ended(first, second)
+            self._ended(first, second, orphaned=kind == "orphaned")
 
     def _template_gone(self) -> None:
         """The template was killed, and all its workers with it: start another one."""
@@ -232,7 +233,7 @@ class Processes:
         starting, self._starting = self._starting, set()
         for pid in [pid for pid in self._number_of if pid not in self._spawned]:
             self._signal(pid)
-            self._ended(pid, _exit_code(pid))
+            self._ended(pid, _exit_code(pid), orphaned=True)
         for number in starting:
             self._doomed.discard(number)
             self._node.worker_ended(number, None)
@@ -271,7 +272,8 @@ class Processes:
                 self._kill_group(pid)
                 self._ended(pid, code)
 
-    def _ended(self, pid: int, code: int) -> None:
+    def _ended(self, pid: int, code: int, *, orphaned: bool = False) -> None:
+        """Report that a process has ended; an orphan that was starting ended because its template did."""
         number = self._number_of.pop(pid, None)
         if number is None:
             return
@@ -281,7 +283,9 @@ class Processes:
             os.unlink(os.path.join(self._node.session.folder, f"w{number}.sock"))
         except FileNotFoundError:
             pass
-        self._node.worker_ended(number, code)
+        peer = self._node.machine.peers.get(number)
+        blameless = orphaned and peer is not None and peer.state is STARTING
+        self._node.worker_ended(number, None if blameless else code)
 
     def kill_all(self) -> None:
         """Kill every worker and all that they have started; wait until they are gone."""

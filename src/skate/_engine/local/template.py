@@ -188,9 +188,9 @@ def _fork_on_request(
         for descriptor, _ in ready:
             if descriptor == wake.read:
                 _drain(wake.read)
-                _report(sock)
+                _report(sock, warm)
                 continue
-            if descriptor in warm:
+            if descriptor != sock.fileno():
                 warm.hear(descriptor)
                 continue
             data, descriptors, _, _ = socket.recv_fds(sock, MESSAGE, 2)
@@ -259,7 +259,7 @@ def _become_worker(
             os._exit(code)
 
 
-def _report(sock: socket.socket) -> None:
+def _report(sock: socket.socket, warm: Warm) -> None:
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -273,8 +273,9 @@ def _report(sock: socket.socket) -> None:
         except ProcessLookupError:
             pass  # it ended before it led a group, or never would have
         _, status = os.waitpid(pid, 0)
+        end = "orphaned" if warm.has_orphaned(pid) else "exited"
         # It may be no worker, but an orphan that we have adopted: the node knows.
-        sock.send(pack(["exited", pid, os.waitstatus_to_exitcode(status)]))
+        sock.send(pack([end, pid, os.waitstatus_to_exitcode(status)]))
 
 
 def _drain(descriptor: int) -> None:

@@ -234,6 +234,7 @@ class Worker:
     def _become(self, message: m.Become) -> int:
         from skate._engine.local.actor_host import ActorHost
 
+        self._progress.begin(message.run.task, message.run.attempt)
         self.actor = ActorHost(self, self._listener, message, self._templates[message.run.template])
         return int(self.actor.run())
 

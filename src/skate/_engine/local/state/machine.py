@@ -236,7 +236,7 @@ class Machine:
             self.scheduler.starts.process_ended()
         self.scheduler.retire(peer)
         if peer.actor is not None:
-            self.actors.worker_gone(peer, code, lines)
+            self.actors.worker_gone(peer, code, lines, last_begun)
         elif not peer.is_driver:
             self.tasks.worker_gone(peer, code, lines, last_begun)
         peer.state = LEAVING if peer.state is not ACTOR else ACTOR
