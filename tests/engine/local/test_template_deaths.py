@@ -11,6 +11,7 @@ import pytest
 
 import skate
 from skate._engine.local.state.starts import FAILURES
+from tests.chaos.arena import eventually
 from tests.chaos.mailbox import Mailbox
 
 # A forked process waits for the end of its parent before it asks the kernel to be told of it.
@@ -47,10 +48,16 @@ class Workers:
             killed.add(template)
             if len(killed) > FAILURES:
                 self._flag.unlink()
+            # Once it sleeps, it has reported the start of the worker, which counts from then on.
+            eventually(lambda template=template: state_of(template) == "S", "the template waits")
             os.kill(template, signal.SIGKILL)
 
     def wait(self) -> None:
         self._flag.touch()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 @pytest.fixture
