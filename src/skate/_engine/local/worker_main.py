@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any
 
 from skate._base import errors as exceptions
+from skate._engine.common import signals
 from skate._engine.local import messages as m
 from skate._engine.local.client import Client
 from skate._engine.local.descendants import SESSION
@@ -265,8 +266,9 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     client = Client(connection, welcome, request["shm"])
     engine = LocalEngine(client)
     worker = Worker(client, engine, listener, Progress(request["shm"], number))
-    signal.signal(signal.SIGINT, Interrupts(worker.on_interrupt, spare_imports=True).arrived)
+    Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signals.own_wakeup_descriptor()
     faulthandler.register(signal.SIGUSR1)  # `skate stack`
     _adopt_job(request, engine)
     from skate._engine import adopt
