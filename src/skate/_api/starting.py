@@ -34,9 +34,12 @@ def ray(address: str | None, machine: Machine, job: Job, preflight: str, **given
 
 def inline(machine: Machine, job: Job) -> Any:
     """Start a session in this process."""
+    import signal
+
+    from skate._engine.common import signals
     from skate._engine.inline import engine
 
-    return engine.start(
+    started = engine.start(
         num_cpus=machine.num_cpus,
         num_gpus=machine.num_gpus,
         custom=machine.resources,
@@ -46,6 +49,10 @@ def inline(machine: Machine, job: Job) -> Any:
         runtime_env=packed_environment(job.runtime_env),
         metadata=job.metadata,
     )
+    if signals.is_free(signal.SIGTERM, signal.SIG_DFL):
+        signals.install(signal.SIGTERM, signals.exit_on_signal, signal.SIG_DFL)
+        started.on_shutdown(lambda: signals.uninstall(signal.SIGTERM))
+    return started
 
 
 def attached(address: str, job: Job) -> Any:

@@ -49,6 +49,11 @@ def no_worker(code: int | None, lines: Sequence[str]) -> bytes:
     return as_error(f"Failed to startup worker: {exit_text(code)} The last lines of its log:{log or ' none'}")
 
 
+def no_process(why: str) -> bytes:
+    """The system refuses to start another process."""
+    return as_error(f"Failed to startup worker: {why}")
+
+
 def actor_died(
     actor: bytes,
     class_name: str,

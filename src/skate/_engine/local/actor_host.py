@@ -13,6 +13,7 @@ from skate._base import errors as exceptions
 from skate._base.exports import is_async
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
+from skate._engine.common import signals
 from skate._engine.local import messages as m
 from skate._engine.local.execution import Prepared, exit_process, matches
 from skate._engine.local.incoming import Incoming
@@ -61,7 +62,7 @@ class ActorHost:
     def run(self) -> int:
         """Create the instance, then serve calls until the end; return the exit code."""
         client = self._client
-        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signals.install(signal.SIGTERM, self._on_sigterm, signal.SIG_DFL)
         client.handlers[m.CancelCall] = self._cancel
         client.on_other = self._on_call
         self._engine.actor_handle = (self._message.actor, self.class_name)

@@ -30,10 +30,10 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies (Linux); end at once if it has died already."""
+    """Have the kernel kill this process when its parent dies (Linux); end the same way if it has died already."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        os._exit(1)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def survive_parent() -> None:

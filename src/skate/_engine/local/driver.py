@@ -9,6 +9,7 @@ import socket
 from typing import Any
 
 from skate._base import errors as exceptions
+from skate._engine.common import signals
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
 from skate._engine.local.client import Client
@@ -39,8 +40,12 @@ class LocalDriver(LocalEngine):
         client.hub.on_fault = self._fault
         client.hub.start_thread()
         atexit.register(self._at_exit)
-        self._interrupts = Interrupts(signal.default_int_handler)
-        self._interrupts.install()
+        self._interrupts = (
+            Interrupts(signal.default_int_handler),
+            Interrupts(signals.exit_on_signal, number=signal.SIGTERM, default=signal.SIG_DFL),
+        )
+        for each in self._interrupts:
+            each.install()
 
     def _fault(self) -> None:
         """The reading thread has failed, which is a fault of Skate: the session cannot go on."""
@@ -82,7 +87,8 @@ class LocalDriver(LocalEngine):
             if self._node is not None:
                 self._node.wait(GOODBYE_SECONDS)
             self._printer.close()
-            self._interrupts.uninstall()
+            for each in self._interrupts:
+                each.uninstall()
             atexit.unregister(self._at_exit)
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from skate._engine.common.process_limits import start_thread
 from skate._engine.local.interrupts import critical, waiting
 from skate._engine.local.wire import Closed, Connection
 
@@ -318,10 +319,15 @@ class Hub:
     # ------------------------------------------------------------ background
 
     def start_thread(self) -> None:
-        """Let a thread read whenever nobody waits."""
+        """Let a thread read whenever nobody waits.
+
+        Raises:
+            OSError: The system allows no further thread.
+        """
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="skate-io", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="skate-io", daemon=True)
+            start_thread(thread)
+            self._thread = thread
             if self._role.acquire(blocking=False):
                 self._leader = threading.get_ident()
                 self._resign()

@@ -12,12 +12,12 @@ import _thread
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from skate._engine.common import importing
+from skate._engine.common import importing, signals
 
 PATIENCE = 1.0  # seconds after which the interrupt comes first, whatever it breaks
 
@@ -46,33 +46,37 @@ def _is_critical(frame: FrameType | None) -> bool:
 
 
 class Interrupts:
-    """Handles SIGINT of a process with `handle`, at moments that are safe.
+    """Handles a signal of a process with `handle`, at moments that are safe.
 
     Args:
         handle: What is done.
+        number: The signal.
+        default: Its handler where Skate has none, in forked children among others.
         spare_imports: Put the signal off while a module is imported: the process is to go on afterwards.
     """
 
     def __init__(
-        self, handle: Callable[[int, FrameType | None], Any], *, spare_imports: bool = False
+        self,
+        handle: signals.Handle,
+        *,
+        number: int = signal.SIGINT,
+        default: Any = signal.default_int_handler,
+        spare_imports: bool = False,
     ) -> None:
         self._handle = handle
+        self._number = number
+        self._default = default
         self._spare_imports = spare_imports
         self._since = 0.0  # when the interrupt came that is being put off
 
-    def install(self) -> None:
+    def install(self, *, always: bool = False) -> None:
         """Take over the signal, unless the program handles it itself."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self.arrived)
+        if always or signals.is_free(self._number, self._default):
+            signals.install(self._number, self.arrived, self._default)
 
     def uninstall(self) -> None:
         """Give the signal back to Python."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if signal.getsignal(signal.SIGINT) == self.arrived:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        signals.uninstall(self._number)
 
     def arrived(self, number: int, frame: FrameType | None) -> None:
         """Handle the signal now, or see to it that it comes again."""

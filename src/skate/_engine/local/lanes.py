@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
+from skate._engine.common.process_limits import start_thread
 from skate._engine.local.hub import Hub
 
 
@@ -60,11 +61,19 @@ class ThreadLane:
         with self._lock:
             self._unfinished += 1
             if self._unfinished > len(self._threads) and len(self._threads) < self._size:
-                name = f"skate-call-{len(self._threads)}"
-                thread = threading.Thread(target=self._work, name=name, daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._add_thread()
         self._queue.put(incoming)
+
+    def _add_thread(self) -> None:
+        name = f"skate-call-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            start_thread(thread)
+        except OSError:
+            if not self._threads:
+                raise
+            return  # at a limit of the system: the threads that are there take the calls in turn
+        self._threads.append(thread)
 
     def _work(self) -> None:
         while True:

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from skate._engine.common.machine_facts import resources, store_budget
+from skate._engine.common.process_limits import patiently
 from skate._engine.local import session as sessions
 from skate._engine.local.descendants import PATIENCE, SESSION, end_members
 
@@ -152,16 +153,19 @@ def spawn_node(
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     log = os.open(os.path.join(session.logs, "node.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-c", _BOOT, home, json.dumps(config)],
-            {**os.environ, SESSION: session.folder},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, log, 1),
-                (os.POSIX_SPAWN_DUP2, log, 2),
-            ],
-            setsid=True,
+        pid = patiently(
+            lambda: os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-c", _BOOT, home, json.dumps(config)],
+                {**os.environ, SESSION: session.folder},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, log, 1),
+                    (os.POSIX_SPAWN_DUP2, log, 2),
+                ],
+                setsid=True,
+                setsigmask=(),  # the thread that starts the node may block signals that the node needs
+            )
         )
     except BaseException:
         os.close(log)

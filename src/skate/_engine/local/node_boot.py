@@ -8,6 +8,7 @@ import resource
 import signal
 import sys
 
+from skate._engine.common.process_limits import patiently
 from skate._engine.local.descendants import adopt_orphans
 from skate._engine.local.template import start_template
 
@@ -16,7 +17,7 @@ def main(text: str) -> None:
     """Run a node with a configuration given as JSON."""
     config = json.loads(text)
     if config.get("detach"):
-        if os.fork():
+        if patiently(os.fork):
             os._exit(0)  # whoever started us has no child to wait for
         os.setsid()
         os.chdir("/")

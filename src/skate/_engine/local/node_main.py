@@ -7,10 +7,13 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from skate._engine.common.process_limits import start_thread
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
 from skate._engine.local.output import OutputPipes
@@ -243,8 +246,13 @@ class Node:
             self.poll.unregister(descriptor)
         connection.close()
 
-    def worker_ended(self, number: int, code: int | None) -> None:
-        """A worker was reaped: handle what it said last, then its end."""
+    def worker_refused(self, number: int, why: str) -> None:
+        """The system did not let a worker start."""
+        self.output.close(number)
+        self.handle_now(0, m.WorkerGone(number, refused=why))
+
+    def worker_ended(self, number: int, code: int | None, said: Sequence[str] = ()) -> None:
+        """A worker was reaped: handle what it said last, then its end; `said` is what is known besides its output."""
         connection = self.connections.get(number)
         if connection is not None:
             now = time.time()
@@ -252,7 +260,7 @@ class Node:
                 self.machine.handle(number, message, now)
             self.connections.pop(number, None)
             self._close(connection)
-        lines = self.output.close(number)
+        lines = [*self.output.close(number), *said]
         self.handle_now(0, m.WorkerGone(number, code, lines, last_begun(self.session.shm, number)))
 
     # ------------------------------------------------------------ effects
@@ -308,5 +316,9 @@ def serve(config: dict[str, Any], template: tuple[socket.socket, int] | None) ->
         os.write(config["ready_fd"], b"ready")
         os.close(config["ready_fd"])
     # In a thread, because a dead session may have left gigabytes.
-    threading.Thread(target=sessions.sweep, name="skate-sweep", daemon=True).start()
+    sweeping = threading.Thread(target=sessions.sweep, name="skate-sweep", daemon=True)
+    try:
+        start_thread(sweeping)
+    except OSError as error:  # the next node does it
+        sys.stderr.write(f"skate: dead sessions are not swept now. {error.strerror}\n")
     node.run()

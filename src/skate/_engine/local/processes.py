@@ -10,8 +10,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skate._engine.common.process_limits import explain, is_refusal, start_thread
 from skate._engine.local import messages as m
 from skate._engine.local.descendants import PATIENCE, end_descendants
+from skate._engine.local.state.records import STARTING
 from skate._engine.local.template import END, MESSAGE, spawn_template
 from skate._engine.local.wire import pack, unpack
 
@@ -37,6 +39,7 @@ class Processes:
         self._spawned: dict[int, Any] = {}  # Popen
         self._template: socket.socket | None = None
         self._template_pid = 0
+        self._forks = template is not None  # whether there is to be a template
         self._prepared: dict[str, dict[str, Any]] = {}
         self._preparing: dict[str, list[m.StartWorker]] = {}
         self._results: list[Callable[[], None]] = []
@@ -65,9 +68,13 @@ class Processes:
         if waiting is not None:
             waiting.append(message)
             return
-        self._preparing[environment] = [message]
         thread = threading.Thread(target=self._prepare, args=(environment,), daemon=True)
-        thread.start()
+        try:
+            start_thread(thread)
+        except OSError as error:
+            self._node.worker_refused(message.number, str(error.strerror))
+            return
+        self._preparing[environment] = [message]
 
     def _prepare(self, environment: str) -> None:
         """Make a runtime environment; runs in a thread, because it may install packages."""
@@ -129,15 +136,34 @@ class Processes:
         descriptors = self._node.output.open(message.number)
         self._starting.add(message.number)
         data = pack(request)
-        if environment.get("spawn") or self._template is None or len(data) > MESSAGE:
-            self._spawn(message.number, data, environment, descriptors)
-        else:
-            try:
-                socket.send_fds(self._template, [data], descriptors)
-            except OSError:
-                pass  # it is dead, and we will hear of it: then the worker is started again
+        try:
+            if environment.get("spawn") or not self._forks or len(data) > MESSAGE:
+                self._spawn(message.number, data, environment, descriptors)
+            else:
+                self._fork(data, descriptors)
+        except OSError as error:
+            self._not_started(message.number, error)
         for descriptor in descriptors:
             os.close(descriptor)
+
+    def _fork(self, data: bytes, descriptors: list[int]) -> None:
+        """Have the template start a worker; make the template anew if the last one could not be replaced."""
+        if self._template is None:
+            self._use_template(*spawn_template(self._config))
+        assert self._template is not None
+        try:
+            socket.send_fds(self._template, [data], descriptors)
+        except OSError:
+            return  # it is dead, and we will hear of it: then the worker is started again
+
+    def _not_started(self, number: int, error: OSError) -> None:
+        """A process could not be started: at a limit, it may be later; else something is wrong with its program."""
+        self._starting.discard(number)
+        self._doomed.discard(number)
+        if is_refusal(error):
+            self._node.worker_refused(number, explain(error.errno or 0))
+        else:
+            self._node.worker_ended(number, 1, [f"The process could not be started: {error}"])
 
     def _spawn(self, number: int, data: bytes, environment: dict[str, Any], descriptors: list[int]) -> None:
         """Start a worker with another interpreter, or where fork is unsafe."""
@@ -178,28 +204,36 @@ class Processes:
         assert self._template is not None
         try:
             data = self._template.recv(MESSAGE)
-        except ConnectionResetError:
-            data = b""
+        except ConnectionResetError:  # comes once, ahead of the last reports of a dead template
+            return
         if not data:
             self._template_gone()
             return
         kind, first, second = unpack(data)
         if kind == "started":
             self._started(first, second)
+        elif kind == "refused":
+            self._not_started(first, OSError(second, os.strerror(second)))
         else:
-            self._ended(first, second)
+            self._ended(first, second, orphaned=kind == "orphaned")
 
     def _template_gone(self) -> None:
         """The template was killed, and all its workers with it: start another one."""
         assert self._template is not None
         self._node.unwatch(self._template.fileno())
         self._template.close()
+        self._template = None
         _exit_code(self._template_pid)
-        self._use_template(*spawn_template(self._config))
+        try:
+            self._use_template(*spawn_template(self._config))
+        except OSError as error:
+            if not is_refusal(error):
+                raise
+            self._node.machine.warn(f"Skate: no process to fork workers from. {explain(error.errno or 0)}")
         starting, self._starting = self._starting, set()
         for pid in [pid for pid in self._number_of if pid not in self._spawned]:
             self._signal(pid)
-            self._ended(pid, _exit_code(pid))
+            self._ended(pid, _exit_code(pid), orphaned=True)
         for number in starting:
             self._doomed.discard(number)
             self._node.worker_ended(number, None)
@@ -238,7 +272,8 @@ class Processes:
                 self._kill_group(pid)
                 self._ended(pid, code)
 
-    def _ended(self, pid: int, code: int) -> None:
+    def _ended(self, pid: int, code: int, *, orphaned: bool = False) -> None:
+        """Report that a process has ended; an orphan that was starting ended because its template did."""
         number = self._number_of.pop(pid, None)
         if number is None:
             return
@@ -248,7 +283,9 @@ class Processes:
             os.unlink(os.path.join(self._node.session.folder, f"w{number}.sock"))
         except FileNotFoundError:
             pass
-        self._node.worker_ended(number, code)
+        peer = self._node.machine.peers.get(number)
+        blameless = orphaned and peer is not None and peer.state is STARTING
+        self._node.worker_ended(number, None if blameless else code)
 
     def kill_all(self) -> None:
         """Kill every worker and all that they have started; wait until they are gone."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from skate._engine.common.process_limits import start_thread
 from skate._engine.local import messages as m
 from skate._engine.local.session import Session
 
@@ -29,9 +30,24 @@ class SpillThread:
         """Carry out a Spill, Restore or DeleteSpilled."""
         if self._thread is None:
             os.makedirs(self._session.spill, mode=0o700, exist_ok=True)
-            self._thread = threading.Thread(target=self._run, name="skate-spill", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="skate-spill", daemon=True)
+            try:
+                start_thread(thread)
+            except OSError as error:  # the next request attempts it again
+                self._refuse(message, str(error.strerror))
+                return
+            self._thread = thread
         self._requests.put(message)
+
+    def _refuse(self, message: Any, why: str) -> None:
+        if isinstance(message, m.DeleteSpilled):
+            self._do(message)
+            return
+        failed = m.Spilled(message.id, why)
+        self._results.put(
+            failed if isinstance(message, m.Spill) else m.Restored(message.id, message.segment, why)
+        )
+        os.write(self._write, b"x")
 
     def collect(self) -> None:
         """Tell the machine what has been done."""

@@ -14,6 +14,7 @@ import socket
 import sys
 from typing import Any, NamedTuple, NoReturn
 
+from skate._engine.common.process_limits import patiently
 from skate._engine.local.descendants import adopt_orphans, die_with_parent, end_descendants, survive_parent
 from skate._engine.local.session import Session
 from skate._engine.local.warm import Modules, Request, Warm
@@ -32,7 +33,7 @@ def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
     """Fork the template from the node; return the socket to it and its pid."""
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
-    pid = os.fork()
+    pid = patiently(os.fork)
     if pid:
         its.close()
         return mine, pid
@@ -156,7 +157,11 @@ def _fork_on_request(
 
     def fork(request: Request, descriptors: list[int]) -> None:
         me = os.getpid()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # at a limit; the workers that run are not to suffer from it
+            sock.send(pack(["refused", request["number"], error.errno]))
+            return
         if pid == 0:
             wake.close()
             sock.close()
@@ -183,9 +188,9 @@ def _fork_on_request(
         for descriptor, _ in ready:
             if descriptor == wake.read:
                 _drain(wake.read)
-                _report(sock)
+                _report(sock, warm)
                 continue
-            if descriptor in warm:
+            if descriptor != sock.fileno():
                 warm.hear(descriptor)
                 continue
             data, descriptors, _, _ = socket.recv_fds(sock, MESSAGE, 2)
@@ -254,7 +259,7 @@ def _become_worker(
             os._exit(code)
 
 
-def _report(sock: socket.socket) -> None:
+def _report(sock: socket.socket, warm: Warm) -> None:
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -268,8 +273,9 @@ def _report(sock: socket.socket) -> None:
         except ProcessLookupError:
             pass  # it ended before it led a group, or never would have
         _, status = os.waitpid(pid, 0)
+        end = "orphaned" if warm.has_orphaned(pid) else "exited"
         # It may be no worker, but an orphan that we have adopted: the node knows.
-        sock.send(pack(["exited", pid, os.waitstatus_to_exitcode(status)]))
+        sock.send(pack([end, pid, os.waitstatus_to_exitcode(status)]))
 
 
 def _drain(descriptor: int) -> None:

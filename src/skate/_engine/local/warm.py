@@ -46,15 +46,19 @@ class Warm:
         self._socket_of: dict[Modules, socket.socket] = {}
         self._modules_of: dict[int, Modules] = {}
         self._waiting: dict[Modules, dict[int, tuple[Request, list[int]]]] = {}
-
-    def __contains__(self, descriptor: int) -> bool:
-        return descriptor in self._modules_of
+        self._workers: dict[Modules, set[int]] = {}  # the pids of those that run
+        self._orphans: set[int] = set()  # workers of dead templates, which are dead or about to be
 
     def start(self, request: Request, descriptors: list[int]) -> None:
         """Have a worker started by the template for its modules, which is made if there is none."""
         modules = tuple(request["environment"]["preload"])
         if modules not in self._socket_of:
-            self._make(modules)
+            try:
+                self._make(modules)
+            except OSError as error:  # at a limit: the node asks again later
+                _close(descriptors)
+                self._tell(pack(["refused", request["number"], error.errno]))
+                return
         self._waiting[modules][request["number"]] = (request, descriptors)
         try:
             socket.send_fds(self._socket_of[modules], [pack(request)], descriptors)
@@ -63,7 +67,13 @@ class Warm:
 
     def _make(self, modules: Modules) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
+        try:
+            pid = os.fork()
+        except OSError:
+            mine.close()
+            its.close()
+            raise
+        if pid == 0:
             mine.close()
             self.leave()
             self._become(modules, its)
@@ -71,30 +81,56 @@ class Warm:
         self._socket_of[modules] = mine
         self._modules_of[mine.fileno()] = modules
         self._waiting[modules] = {}
+        self._workers[modules] = set()
         self._poller.register(mine, select.POLLIN)
 
-    def hear(self, descriptor: int) -> None:
-        """Pass on what a warm template reports; take over its requests if it is dead."""
-        modules = self._modules_of[descriptor]
-        sock = self._socket_of[modules]
+    def hear(self, descriptor: int) -> bool:
+        """Pass on one report of a warm template, or take over its requests if it is dead; False if that was all.
+
+        There may be nothing to read: another template may have the descriptor of one that is dead.
+        """
+        modules = self._modules_of.get(descriptor)
+        if modules is None:
+            return False
         try:
-            data = sock.recv(self._message)
-        except ConnectionResetError:
-            data = b""
+            data = self._socket_of[modules].recv(self._message, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:  # comes once, ahead of the last reports of a dead template
+            return True
         if not data:
             self._gone(modules)
-            return
-        kind, first, _ = unpack(data)
-        if kind == "started":
+            return False
+        kind, first, second = unpack(data)
+        if kind in ("started", "refused"):
             _, descriptors = self._waiting[modules].pop(first)
             _close(descriptors)
+        if kind == "started":
+            self._workers[modules].add(second)
+        elif kind == "exited":
+            self._workers[modules].discard(first)
         self._tell(data)
+        return True
+
+    def has_orphaned(self, pid: int) -> bool:
+        """Return whether a process that ended was a worker of a dead warm template.
+
+        Reads the reports first: the node has to hear of a worker's start before it hears of its end.
+        """
+        for descriptor in list(self._modules_of):
+            while self.hear(descriptor):
+                continue
+        if pid not in self._orphans:
+            return False
+        self._orphans.remove(pid)
+        return True
 
     def _gone(self, modules: Modules) -> None:
         sock = self._socket_of.pop(modules)
         del self._modules_of[sock.fileno()]
         self._poller.unregister(sock)
         sock.close()
+        self._orphans |= self._workers.pop(modules)
         for request, descriptors in self._waiting.pop(modules).values():
             self._fork(request, descriptors)
             _close(descriptors)

@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any
 
 from skate._base import errors as exceptions
+from skate._engine.common import signals
 from skate._engine.local import messages as m
 from skate._engine.local.client import Client
 from skate._engine.local.descendants import SESSION
@@ -178,7 +179,6 @@ class Worker:
         """Work until told to leave."""
         hub = self.client.hub
         queue = self.queue
-        hub.start_thread()
         while not self.leaving:
             if not queue:
                 self.client.mappings.tidy()
@@ -236,6 +236,7 @@ class Worker:
     def _become(self, message: m.Become) -> int:
         from skate._engine.local.actor_host import ActorHost
 
+        self._progress.begin(message.run.task, message.run.attempt)
         self.actor = ActorHost(self, self._listener, message, self._templates[message.run.template])
         return int(self.actor.run())
 
@@ -266,8 +267,9 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     client = Client(connection, welcome, request["shm"])
     engine = LocalEngine(client)
     worker = Worker(client, engine, listener, Progress(request["shm"], number))
-    signal.signal(signal.SIGINT, Interrupts(worker.on_interrupt, spare_imports=True).arrived)
+    Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signals.own_wakeup_descriptor()
     faulthandler.register(signal.SIGUSR1)  # `skate stack`
     _adopt_job(request, engine)
     from skate._engine import adopt
@@ -283,6 +285,12 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
             connection.post(m.Hello("worker", os.getpid(), number, address, failed=error.error_message or ""))
             client.hub.flush(connection)
             return 1
+    try:
+        client.hub.start_thread()
+    except OSError as error:
+        connection.post(m.Hello("worker", os.getpid(), number, address, refused=str(error.strerror)))
+        client.hub.flush(connection)
+        return 1
     connection.post(m.Hello("worker", os.getpid(), number, address))
     client.hub.flush(connection)
     code = 1

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import _thread
 import signal
-import threading
 import time
 from types import FrameType
 
 from skate._base.alias import real_ray
-from skate._engine.common import importing
+from skate._engine.common import importing, signals
 
 
 class _Interrupts:
@@ -44,10 +43,8 @@ def spare_imports() -> None:
     worker = real_ray("ray._private.worker")
     if worker.global_worker.mode != worker.WORKER_MODE:
         return
-    if threading.current_thread() is not threading.main_thread():
-        return
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _Interrupts().arrived)
+    if signals.is_free(signal.SIGINT, signal.default_int_handler):
+        signals.install(signal.SIGINT, _Interrupts().arrived, signal.default_int_handler)
 
 
 def _send_again() -> None:

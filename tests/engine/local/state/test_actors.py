@@ -8,6 +8,7 @@ import pytest
 
 from skate._base.object_ref import ERROR, SHARED
 from skate._engine.local import messages as m
+from skate._engine.local.progress import run_id
 from skate._engine.local.state.records import ACTOR, IDLE
 from skate.exceptions import ActorDiedError, ActorUnschedulableError, ObjectFreedError
 from tests.engine.local.state.world import Process, Worker, World, handle, load_error, result
@@ -517,3 +518,16 @@ def test_an_item_of_a_generator_goes_by_way_of_the_node(world: World) -> None:
     (told,) = driver.told(m.CallItem)
     assert (told.task, told.index, told.limited) == (call, 3, True)
     assert world.knows(result(call, 3))
+
+
+def test_a_worker_that_dies_before_the_constructor_begins_takes_no_restart(world: World) -> None:
+    driver = world.driver()
+    actor = driver.create()
+    for _ in range(3):
+        worker = world.start_worker()
+        world.tell(0, m.WorkerGone(worker.number, -9, last_begun=b""))
+    assert driver.state_of(actor) != "DEAD"
+    worker = world.start_worker()
+    begun = worker.actor.run
+    world.tell(0, m.WorkerGone(worker.number, -9, last_begun=run_id(begun.task, begun.attempt)))
+    assert driver.state_of(actor) == "DEAD"

@@ -6,7 +6,8 @@ import pytest
 
 from skate._engine.local import messages as m
 from skate._engine.local.state.records import IDLE, LEASED, LEAVING
-from skate._engine.local.state.scheduler import DEPTH, IDLE_SECONDS, PATIENCE, START_FAILURES
+from skate._engine.local.state.scheduler import DEPTH, IDLE_SECONDS, PATIENCE
+from skate._engine.local.state.starts import FAILURES
 from skate.exceptions import RaySystemError, RuntimeEnvSetupError, WorkerCrashedError
 from tests.engine.local.state.world import Process, Worker, World, result
 
@@ -157,7 +158,7 @@ def test_a_worker_that_fails_to_start_is_started_again(world: World) -> None:
 def test_tasks_fail_when_workers_keep_failing_to_start(world: World) -> None:
     driver = world.driver()
     task = driver.submit()
-    for _ in range(START_FAILURES):
+    for _ in range(FAILURES):
         assert driver.value_of(result(task)) is None
         world.fail_to_start()
     error = driver.error_of(result(task))
@@ -170,7 +171,7 @@ def test_tasks_fail_when_workers_keep_failing_to_start(world: World) -> None:
 def test_failures_to_start_count_only_in_a_row(world: World) -> None:
     driver = world.driver()
     task = driver.submit(max_retries=-1)
-    for _ in range(START_FAILURES + 1):
+    for _ in range(FAILURES + 1):
         world.fail_to_start()
         world.start_worker().leave()
     assert driver.value_of(result(task)) is None

@@ -55,12 +55,13 @@ class Stop(Message, tag=96):
 
 
 class WorkerGone(Message, tag=100):
-    """A process is gone: its socket closed, or it was reaped."""
+    """A process is gone: its socket closed, or it was reaped; or the system refused to start it."""
 
     number: int
     code: int | None = None  # exit code, negative for a signal
     last_lines: list[str] = []
     last_begun: bytes | None = None  # the last run of a task that it began, b"" for none, if that is known
+    refused: str = ""  # why no process could be started
 
 
 class Spilled(Message, tag=101):

@@ -14,6 +14,7 @@ class Hello(Message, tag=1):
     address: str = ""
     job: bytes = b""  # serialized JobInfo of a driver
     failed: str = ""  # of a worker: why it cannot work, and ends now
+    refused: str = ""  # of a worker: which limit of the system keeps it from working, and ends it now
 
 
 class Welcome(Message, tag=2):

@@ -9,6 +9,7 @@ from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
 from skate._engine.local import messages as m
+from skate._engine.local.progress import run_id
 from skate._engine.local.state import exits
 from skate._engine.local.state.records import (
     ACTOR,
@@ -148,6 +149,10 @@ class Actors:
         why = f"The actor's worker could not start. {peer.info.get('failed', '')}".rstrip()
         self.creation_failed(actor, self._died(actor, why, peer=peer, code=code, lines=lines))
 
+    def has_no_process(self, actor: Actor, why: str) -> None:
+        """The system refuses to start the actor's process."""
+        self.creation_failed(actor, self._died(actor, f"The actor's worker could not start. {why}"))
+
     # ------------------------------------------------------------ telling callers
 
     def watch(self, source: int, id: bytes) -> None:
@@ -207,12 +212,27 @@ class Actors:
         actor.no_restart = True
         self._die(actor, self._died(actor, reason), reason, kill=False)
 
-    def worker_gone(self, peer: Peer, code: int | None, lines: list[str]) -> None:
-        """The actor's process is gone: restart it or let it be dead."""
+    def worker_gone(
+        self, peer: Peer, code: int | None, lines: list[str], last_begun: bytes | None = None
+    ) -> None:
+        """The actor's process is gone: restart it or let it be dead.
+
+        `last_begun` is the last run that the process had begun. If that is not the constructor, nothing of the actor
+        is lost, and starting it anew does not count as a restart.
+        """
         actor = peer.actor
         assert actor is not None
         actor.worker = None
         if actor.state is DEAD:
+            return
+        task = actor.creation
+        if (
+            task is not None
+            and task.id in peer.tasks
+            and not actor.no_restart
+            and last_begun not in (None, run_id(task.id, task.attempt))
+        ):
+            self._machine.tasks.requeue(task)
             return
         limit = actor.options.max_restarts
         if not actor.no_restart and (limit < 0 or actor.restarts < limit) and actor.creation is not None:

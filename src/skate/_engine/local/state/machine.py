@@ -150,7 +150,7 @@ class Machine:
             m.Events: lambda source, x: self.views.events(source, x),
             m.Hello: self._hello,
             m.Goodbye: lambda source, _: self._goodbye(source),
-            m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun),
+            m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun, x.refused),
             m.Spilled: lambda _, x: store.spilled(x.id, x.error),
             m.Restored: lambda _, x: store.restored(x.id, x.segment, x.error),
             m.EnvironmentReady: lambda _, x: self.environment_failed(x.environment, x.error),
@@ -193,8 +193,8 @@ class Machine:
         peer = self.peers[source]
         peer.pid = message.pid
         peer.address = message.address
-        if message.failed:
-            peer.info = {"failed": message.failed}
+        if message.failed or message.refused:
+            peer.info = {"refused": message.refused} if message.refused else {"failed": message.failed}
             return
         self.scheduler.worker_ready(peer)
 
@@ -213,7 +213,14 @@ class Machine:
         self.scheduler.retire(peer)
         self.send(HOST, m.KillProcess(peer.number))
 
-    def _gone(self, number: int, code: int | None, lines: list[str], last_begun: bytes | None = None) -> None:
+    def _gone(
+        self,
+        number: int,
+        code: int | None,
+        lines: list[str],
+        last_begun: bytes | None = None,
+        refused: str = "",
+    ) -> None:
         """A process has ended: undo what it held, redo what it was doing."""
         peer = self.peers.pop(number, None)
         if peer is None:
@@ -223,10 +230,13 @@ class Machine:
         if peer.is_driver:
             self._job_gone(peer)
         elif peer.state is STARTING:
-            self.scheduler.worker_failed_to_start(peer, code, lines)
+            refused = refused or str(peer.info.get("refused", ""))
+            self.scheduler.worker_failed_to_start(peer, code, lines, refused)
+        if not refused:
+            self.scheduler.starts.process_ended()
         self.scheduler.retire(peer)
         if peer.actor is not None:
-            self.actors.worker_gone(peer, code, lines)
+            self.actors.worker_gone(peer, code, lines, last_begun)
         elif not peer.is_driver:
             self.tasks.worker_gone(peer, code, lines, last_begun)
         peer.state = LEAVING if peer.state is not ACTOR else ACTOR
@@ -240,7 +250,7 @@ class Machine:
         self.job_may_be_over(peer.job)
         peer.ended = self.now
         peer.exit_code = code
-        if not peer.info.get("observer"):
+        if not peer.info.get("observer") and not refused:
             self.gone.append(peer)
         del self.gone[:-1000]
 

@@ -92,6 +92,11 @@ class Peer:
         self.killed = ""  # why the node killed it, if it did
         self.said_goodbye = False  # of a worker: it ends because it is done, not because it broke
 
+    @property
+    def key(self) -> Key:
+        """The kind of worker that this is: others of the kind can stand in for it."""
+        return (self.job, self.environment, self.for_devices)
+
     def survives_job(self) -> bool:
         """Tell whether the process goes on when its job ends."""
         return self.actor is not None and self.actor.options.detached

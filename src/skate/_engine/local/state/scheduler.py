@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skate._base.object_ref import SHARED
-from skate._engine.common import failures
 from skate._engine.common.resources import Pool, to_units
 from skate._engine.local import messages as m
 from skate._engine.local.state import exits
@@ -25,10 +24,9 @@ from skate._engine.local.state.records import (
     Task,
     Template,
 )
+from skate._engine.local.state.starts import Starts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from skate._engine.local.state.machine import Machine
 
 HOST = 0
@@ -36,7 +34,6 @@ SHORT = 0.001  # seconds: functions that take less on average are sent ahead of 
 DEPTH = 16  # how many tasks a worker may be given ahead
 PATIENCE = 0.005  # seconds that a task sent ahead waits for the one before it
 IDLE_SECONDS = 60.0  # how long a worker beyond the number of CPUs is kept idle
-START_FAILURES = 3  # workers of one environment that may die in a row while starting
 
 
 class Scheduler:
@@ -51,13 +48,12 @@ class Scheduler:
         self._last_template = 0
         self._waiting: dict[SchedulingClass, None] = {}
         self._idle: dict[Key, list[Peer]] = {}
-        self._starting: dict[Key, int] = {}
-        self._start_failures: dict[Key, int] = {}
         self._ahead: dict[int, Peer] = {}  # workers with tasks waiting behind another
         self._condemned: list[tuple[float, Task]] = []  # since when: cancelled by force, with others around
         self.groups_wait = False  # whether placement groups wait for resources
         self._changed = False
         self.crowd = max(4, pool.total.get("CPU", 0) // 10_000)
+        self.starts = Starts(machine, self.crowd)
 
     # ------------------------------------------------------------ templates
 
@@ -89,7 +85,7 @@ class Scheduler:
             key: template for key, template in self.templates.items() if template.cls.job != job
         }
         self._idle = {key: idle for key, idle in self._idle.items() if key[0] != job}
-        self._start_failures = {key: count for key, count in self._start_failures.items() if key[0] != job}
+        self.starts.forget_job(job)
 
     # ------------------------------------------------------------ queues
 
@@ -141,12 +137,12 @@ class Scheduler:
             if pool is None:
                 break
             if not idle:
-                self._start_workers(cls, pool, key)
+                self.starts.begin_for(cls, pool)
                 break
             task = queue[0]
             peer = idle.pop() if task.actor is None else _outsider(idle, task.actor)
             if peer is None:
-                self._start_workers(cls, pool, key)
+                self.starts.begin_for(cls, pool)
                 break
             queue.popleft()
             peer.grant = pool.take(cls.request)
@@ -229,24 +225,9 @@ class Scheduler:
 
     # ------------------------------------------------------------ workers
 
-    def _start_workers(self, cls: SchedulingClass, pool: Pool, key: Key) -> None:
-        """Start as many workers as the queue can use at once."""
-        wanted = len(cls.queue)
-        for name, amount in cls.request.items():
-            wanted = min(wanted, max(1, pool.available.get(name, 0) // amount))
-        wanted = min(wanted, self.crowd)
-        starting = self._starting.get(key, 0)
-        while starting < wanted:
-            starting += 1
-            self._machine.start_worker(*key)
-        self._starting[key] = starting
-
     def prestart(self, job: bytes, count: int) -> None:
         """Start workers for a job before it asks."""
-        key = (job, "", False)
-        self._starting[key] = self._starting.get(key, 0) + count
-        for _ in range(count):
-            self._machine.start_worker(*key)
+        self.starts.begin((job, "", False), count)
 
     def worker_ready(self, peer: Peer) -> None:
         """A worker has started."""
@@ -254,55 +235,38 @@ class Scheduler:
             # The host could not kill it while its environment was being made.
             self._send(HOST, m.KillProcess(peer.number))
             return
-        self._started(peer)
-        self._start_failures.pop((peer.job, peer.environment, peer.for_devices), None)
+        self.starts.succeeded(peer)
         self._park(peer)
 
-    def _started(self, peer: Peer) -> None:
-        """A worker does not count as starting any more."""
-        key = (peer.job, peer.environment, peer.for_devices)
-        left = self._starting.get(key, 0) - 1
-        if left > 0:
-            self._starting[key] = left
-        else:
-            self._starting.pop(key, None)
-
-    def worker_failed_to_start(self, peer: Peer, code: int | None, lines: list[str]) -> None:
-        """A worker died before it was ready."""
-        key = (peer.job, peer.environment, peer.for_devices)
+    def worker_failed_to_start(
+        self, peer: Peer, code: int | None, lines: list[str], refused: str = ""
+    ) -> None:
+        """A worker died before it was ready, or the system refused to start it."""
         self._changed = True
-        if code is None:
-            return  # not its fault: the template was killed
-        failed = self._start_failures[key] = self._start_failures.get(key, 0) + 1
-        if failed < START_FAILURES:
-            return
-        self._start_failures.pop(key)
-        if "failed" in peer.info:
-            error = failures.environment_failed(str(peer.info["failed"]))
+        if refused:
+            self.starts.refused(peer, refused)
         else:
-            error = failures.no_worker(code, lines)
-        actors = self._machine.actors
-        self._fail_all(key, error, lambda actor: actors.did_not_start(actor, peer, code, lines))
+            self.starts.failed(peer, code, lines)
 
     def environment_failed(self, environment: str, error: bytes) -> None:
         """A runtime environment could not be made: nothing can run in it."""
+        actors = self._machine.actors
         for key in {c.key for c in self.classes.values() if c.environment == environment}:
-            self._starting.pop(key, None)
-            self._fail_all(key, error, lambda actor: self._machine.actors.creation_failed(actor, error))
+            self.starts.forget(key)
+            self.starts.fail_queued(key, error, lambda actor: actors.creation_failed(actor, error))
 
-    def _fail_all(self, key: Key, error: bytes, fail_actor: Callable[[Actor], None]) -> None:
-        for cls in list(self._waiting):
-            if cls.key == key:
-                for task in list(cls.queue):
-                    if task.actor is not None:
-                        fail_actor(task.actor)
-                    else:
-                        self._machine.tasks.fail(task, error)
+    def queued(self, key: Key) -> list[Task]:
+        """Return the tasks that wait for a worker of one kind."""
+        return [task for cls in self._waiting if cls.key == key for task in cls.queue]
+
+    def has_room(self, task: Task) -> bool:
+        """Return whether the resources of a task are free, so that it waits for a worker alone."""
+        return self._pool_for(task.template.cls) is not None
 
     def _park(self, peer: Peer) -> None:
         peer.state = IDLE
         peer.idle_since = self._machine.now
-        self._idle.setdefault((peer.job, peer.environment, peer.for_devices), []).append(peer)
+        self._idle.setdefault(peer.key, []).append(peer)
         self._changed = True
 
     def task_over(self, peer: Peer, task: Task, seconds: float, *, leaves: bool = False) -> None:
@@ -373,14 +337,14 @@ class Scheduler:
         self._end_lease(peer)
         self._forget_idle(peer)
         if peer.state is STARTING:
-            self._started(peer)
+            self.starts.ended(peer)
         self._ahead.pop(peer.number, None)
         if peer.state is not ACTOR:
             peer.state = LEAVING
         self._changed = True
 
     def _forget_idle(self, peer: Peer) -> None:
-        idle = self._idle.get((peer.job, peer.environment, peer.for_devices))
+        idle = self._idle.get(peer.key)
         if idle and peer in idle:
             idle.remove(peer)
 
@@ -440,6 +404,8 @@ class Scheduler:
                 self._send(number, m.Recall())
         if self._condemned:
             self._execute(now)
+        if self.starts.tick():
+            self._changed = True
         self._reap(now)
 
     def condemn(self, task: Task) -> None:
@@ -473,6 +439,9 @@ class Scheduler:
         """Return after how many seconds `tick` should be called, None for not at all."""
         if self._ahead or self._condemned:
             return PATIENCE
+        wait = self.starts.next_tick()
+        if wait is not None:
+            return wait
         for key, idle in self._idle.items():
             if idle and len(idle) > self._kept(key):
                 return IDLE_SECONDS

@@ -185,7 +185,10 @@ class Ending:
             left = [f"{peer.number} {peer.state}" for peer in machine.peers.values()]
             raise Violation(f"processes are left: {left}")
         scheduler = machine.scheduler
-        if scheduler.templates or scheduler.classes or scheduler._idle or scheduler._starting:
+        if scheduler.templates or scheduler.classes or scheduler._idle:
+            raise Violation("something is kept for jobs that are over")
+        starts = scheduler.starts
+        if starts._starting or starts._failures or starts._refusals:
             raise Violation("something is kept for jobs that are over")
         if machine.store.used:
             raise Violation(f"{machine.store.used} bytes of shared memory are left")

@@ -147,7 +147,7 @@ def _check_workers(world: Simulation, machine: Machine) -> None:
             _check_recalled(world, peer)
     if not scheduler.classes.keys() >= {_class_key(cls) for cls in scheduler._waiting}:
         raise Violation("a class was forgotten though tasks of it wait")
-    for key, count in scheduler._starting.items():
+    for key, count in scheduler.starts._starting.items():
         if count != starting.get(key, 0):
             raise Violation(f"{count} workers are thought to start, but {starting.get(key, 0)} do")
     for actor in machine.actors.table.values():
@@ -441,11 +441,15 @@ def _check_nothing_forgotten(world: Simulation, machine: Machine) -> None:
         if scheduler._pool_for(cls) is None:
             continue
         key = cls.key
-        if cls.queue[0].actor is not None and scheduler._starting.get(key):
+        refusal = scheduler.starts._refusals.get(key)
+        refused = (
+            refusal is not None and refusal.next is not None
+        )  # by the system; the next attempt has its time
+        if cls.queue[0].actor is not None and (scheduler.starts._starting.get(key) or refused):
             continue  # a worker with a handle of the actor does not become it; another is started
         if scheduler._idle.get(key):
             raise Violation("a task could run, but an idle worker is left alone")
-        if not scheduler._starting.get(key):
+        if not scheduler.starts._starting.get(key) and not refused:
             raise Violation("a task could run, but no worker is started")
     pool = scheduler.pool
     for group in machine.groups._pending:

@@ -347,6 +347,14 @@ class Simulation:
                 self.host.append((number, hello, ()))
             code = None if self.choices.chance(20) else 1  # None: the template was killed
             self.host.append((0, m.WorkerGone(number, code, ["no such module"]), ()))
+        elif self.choices.chance(6):
+            self.say("worker %s is refused by the system", number)
+            if number in self.machine.peers and self.choices.chance(30):
+                hello = m.Hello("worker", 1000 + number, number, f"w{number}", refused="no thread")
+                self.host.append((number, hello, ()))
+                self.host.append((0, m.WorkerGone(number, 1), ()))
+            else:
+                self.host.append((0, m.WorkerGone(number, refused="no process"), ()))
         else:
             self.say("worker %s starts", number)
             self.processes[number] = Worker(self, number, message.job)

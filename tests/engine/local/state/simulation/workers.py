@@ -163,6 +163,7 @@ class Worker(Process):
                 self.actor = message.actor
                 work = Work(CREATION, message.run.task, 1, message.run)
                 work.frame = self.frame
+                self.last_begun = run_id(message.run.task, message.run.attempt)
                 self.world.creation_started(self)
             else:
                 work = Work(TASK, message.task, self.templates[message.template].num_returns, message)
