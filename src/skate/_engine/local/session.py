@@ -9,8 +9,11 @@ import sys
 import time
 from typing import Any, NamedTuple
 
+from skate._engine.local import segments
+
 SHM = "/dev/shm"
 LOCK = "lock"
+SPILL = "spill"
 DRAFT = "new-"  # in front of the name of a folder that is being made
 DRAFT_SECONDS = 60.0
 INLINE = "inline-"  # begins the folder of a session that is one process, whose number comes next
@@ -36,8 +39,13 @@ class Session(NamedTuple):
 
     @property
     def spill(self) -> str:
-        """Folder of objects that did not fit memory."""
-        return os.path.join(self.folder, "spill")
+        """Folder of objects for which shared memory has no room."""
+        return os.path.join(self.folder, SPILL)
+
+    def path_of(self, segment: str) -> str:
+        """Return the path of a segment, which is a file in shared memory or on disk."""
+        folder = self.spill if segments.is_on_disk(segment) else self.shm
+        return os.path.join(folder, segments.file_name(segment))
 
     def remove(self) -> None:
         """Remove everything of the session."""
@@ -62,9 +70,14 @@ def root() -> str:
     return _private(os.path.join(base, f"skate-{os.getuid()}"))
 
 
+def shared_memory_folder() -> str:
+    """Return the folder in which sessions of all users have their shared memory, if it is there."""
+    return os.environ.get("SKATE_SHMDIR") or SHM
+
+
 def shm_root() -> str:
     """Return the folder for shared memory: SKATE_SHMDIR or /dev/shm, else the sessions' own."""
-    base = os.environ.get("SKATE_SHMDIR") or SHM
+    base = shared_memory_folder()
     if os.path.isdir(base) and os.access(base, os.W_OK):
         return _private(os.path.join(base, f"skate-{os.getuid()}"))
     return root()
@@ -89,6 +102,7 @@ def create() -> Session:
     draft = os.path.join(root(), DRAFT + name)
     os.mkdir(draft, 0o700)
     os.mkdir(os.path.join(draft, "logs"), 0o700)
+    os.mkdir(os.path.join(draft, SPILL), 0o700)
     claim = os.open(os.path.join(draft, LOCK), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.rename(draft, folder)

@@ -264,7 +264,7 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     )
     client = Client(connection, welcome, request["shm"])
     engine = LocalEngine(client)
-    worker = Worker(client, engine, listener, Progress(request["shm"], number))
+    worker = Worker(client, engine, listener, Progress(client.files.session, number))
     signal.signal(signal.SIGINT, Interrupts(worker.on_interrupt, spare_imports=True).arrived)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1)  # `skate stack`

@@ -92,6 +92,14 @@ class Peer:
         self.killed = ""  # why the node killed it, if it did
         self.said_goodbye = False  # of a worker: it ends because it is done, not because it broke
 
+    def describe(self) -> str:
+        """Return what the process is, for an error."""
+        if self.is_driver:
+            return f"the driver (pid {self.pid})"
+        if self.actor is not None:
+            return f"the actor {self.actor.options.name or self.actor.class_name} (pid {self.pid})"
+        return f"a worker (pid {self.pid})"
+
     def survives_job(self) -> bool:
         """Tell whether the process goes on when its job ends."""
         return self.actor is not None and self.actor.options.detached
