@@ -195,10 +195,6 @@ _RAY: dict[str, tuple[str, ...]] = {
     "Ray calls send() on what a generator delegates to": (
         "test_generators.py::test_a_generator_may_delegate_to_any_iterable",
     ),
-    "Ray puts what does not fit into memory on disk": (
-        "test_objects.py::test_a_put_larger_than_the_budget_says_how_to_get_more",
-        "test_objects.py::test_a_result_larger_than_the_budget_fails_its_task",
-    ),
     "Ray's error for a dead worker names no exit code, signal, task or output": (
         "test_errors.py::test_a_dead_actor_names_its_exit_code",
         "test_errors.py::test_a_worker_that_exits_names_its_exit_code",

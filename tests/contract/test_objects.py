@@ -14,6 +14,7 @@ import pytest
 
 import skate
 from tests.contract.conftest import Start
+from tests.contract.support import eventually
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -287,22 +288,43 @@ def test_results_of_tasks_may_exceed_the_budget(fresh: Start) -> None:
         assert skate.get(ref)[0] == i
 
 
-def test_a_put_larger_than_the_budget_says_how_to_get_more(fresh: Start) -> None:
-    fresh(object_store_memory=80 * MB)
-    with pytest.raises(skate.exceptions.ObjectStoreFullError, match="object_store_memory"):
-        skate.put(np.zeros(200 * MB, dtype=np.uint8))
-    assert skate.get(skate.put(1)) == 1
-
-
-def test_a_result_larger_than_the_budget_fails_its_task(fresh: Start) -> None:
+def test_an_object_may_be_larger_than_the_budget(fresh: Start) -> None:
     fresh(object_store_memory=80 * MB)
 
-    @skate.remote(max_retries=0)
-    def make() -> Any:
-        return np.zeros(200 * MB, dtype=np.uint8)
+    @skate.remote
+    def double(array: Any) -> Any:
+        return 2 * array
 
-    with pytest.raises(skate.exceptions.ObjectStoreFullError):
-        skate.get(make.remote())
+    ones = skate.put(np.ones(100 * MB, dtype=np.uint8))
+    twos = skate.get(double.remote(ones))
+    assert (twos[0], twos[-1], twos.nbytes) == (2, 2, 100 * MB)
+
+
+def test_arrays_that_are_kept_may_exceed_the_budget(fresh: Start) -> None:
+    fresh(object_store_memory=80 * MB)
+
+    @skate.remote
+    def make(i: int) -> Any:
+        return np.full(3 * MB, i)
+
+    arrays = [skate.get(skate.put(np.full(3 * MB, i))) for i in range(5)]
+    arrays += skate.get([make.remote(i) for i in range(5, 8)])
+    assert [(array[0], array[-1]) for array in arrays] == [(i, i) for i in range(8)]
+
+
+def test_available_memory_of_the_store_falls_as_it_fills(fresh: Start) -> None:
+    fresh(object_store_memory=80 * MB)
+
+    def available() -> float:
+        return skate.available_resources().get("object_store_memory", 0.0)
+
+    total = skate.cluster_resources()["object_store_memory"]
+    assert available() == total
+    ref = skate.put(np.zeros(30 * MB, dtype=np.uint8))
+    eventually(lambda: available() <= total - 30 * MB)
+    assert skate.cluster_resources()["object_store_memory"] == total
+    del ref
+    eventually(lambda: available() == total)
 
 
 def test_a_ref_is_small_whatever_it_names() -> None:

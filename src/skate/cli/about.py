@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import platform
 import resource
@@ -12,13 +13,12 @@ import sys
 import click
 
 import skate
-from skate._api import nodes
+from skate._api import limits, nodes
 from skate.cli.output import write_table
 
 VERSION = skate.__version__
 
 FEW_FILES = 1024
-LITTLE_SHARED_MEMORY = 256 << 20
 _OPTIONAL = ("numpy", "pyarrow", "torch", "ray", "optuna", "uvicorn")
 
 OK, POOR, BAD = "ok", "warning", "problem"
@@ -75,17 +75,26 @@ def _shared_memory() -> Finding:
             return "shared memory", POOR, "/dev/shm cannot be written to: objects are shared through files"
     except nodes.UnusableFolderError as error:
         return "shared memory", BAD, str(error)
-    free = shutil.disk_usage(folder).free
-    if free < LITTLE_SHARED_MEMORY:
-        return "shared memory", POOR, f"{free >> 20} MiB free in {folder}; in a container, raise --shm-size"
-    return "shared memory", OK, f"{free >> 20} MiB free in {folder}"
+    free = limits.free_space(folder)
+    if free == math.inf:
+        return "shared memory", OK, f"{folder} has no limit"
+    if free < limits.LITTLE_SHARED_MEMORY:
+        return "shared memory", POOR, f"{int(free) >> 20} MiB free in {folder}. {limits.MORE_SHARED_MEMORY}"
+    return "shared memory", OK, f"{int(free) >> 20} MiB free in {folder}"
 
 
 def _open_files() -> Finding:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= hard <= FEW_FILES:
-        return "open files", POOR, f"at most {hard}; many actors need more: raise `ulimit -Hn`"
-    return "open files", OK, "unlimited" if hard < 0 else f"at most {hard}"
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = limits.attainable_limit()
+    if most == math.inf:
+        return "open files", OK, "unlimited"
+    if most <= FEW_FILES:
+        return "open files", POOR, f"at most {most:.0f}; many actors need more: raise `ulimit -Hn`"
+    return (
+        "open files",
+        OK,
+        f"at most {most:.0f}" + (f"; init() raises it from {soft}" if soft < most else ""),
+    )
 
 
 def _programs() -> Finding:

@@ -12,6 +12,7 @@ from skate._base.object_ref import ObjectRef
 from skate._engine.local import messages as m
 from skate._engine.local.mappings import IDLE, Mappings
 from skate._engine.local.references import References
+from skate._engine.local.session import Session
 from skate._engine.local.shared_memory import Mapping, SegmentFiles
 
 ID = b"i" * 28
@@ -55,7 +56,7 @@ def process() -> FakeReferences:
 @pytest.fixture
 def mappings(process: FakeReferences, tmp_path: Path) -> Mappings:
     (tmp_path / "segment").write_bytes(b"value")
-    return Mappings(cast(References, process), SegmentFiles(str(tmp_path)))
+    return Mappings(cast(References, process), SegmentFiles(Session(str(tmp_path), str(tmp_path))))
 
 
 @pytest.fixture

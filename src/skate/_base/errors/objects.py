@@ -92,7 +92,7 @@ class ObjectReconstructionFailedError(ObjectLostError):
 
 
 class ObjectStoreFullError(RayError):
-    """Report that an object does not fit into the memory budget for objects."""
+    """Report that shared memory for an object could not be allocated."""
 
     def __str__(self) -> str:
         return super().__str__() or (

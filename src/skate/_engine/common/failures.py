@@ -129,25 +129,39 @@ def foreign_handle(actor: bytes) -> str:
 
 def too_large(size: int, budget: int) -> str:
     """An object is larger than the whole object store."""
-    return (
-        f"An object of {_mb(size)} does not fit the object store, whose budget is {_mb(budget)}. Pass "
-        "object_store_memory=… to init() to give it more, or split the object."
-    )
+    return f"An object of {_mb(size)} does not fit the object store, whose budget is {_mb(budget)}"
 
 
-def store_full(need: int, used: int, budget: int, disk: str = "") -> str:
+def store_full(need: int, used: int, budget: int, mapped: Sequence[str], disk: str = "") -> str:
     """Everything in the object store is in use, or cannot be moved to disk."""
-    if disk:
-        return (
-            f"The object store is full: {_mb(need)} asked for, {_mb(used)} of {_mb(budget)} in use, and objects could "
-            f"not be moved to disk: {disk}. Free some disk space or name another folder in SKATE_TMPDIR, drop "
-            "references to objects you no longer need, or pass a larger object_store_memory to init()."
-        )
+    text = f"The object store is full: {_mb(need)} asked for, {_mb(used)} of {_mb(budget)} in use"
+    if mapped:
+        text += f", of which {', '.join(mapped)}"
+    return f"{text}, and objects could not be moved to disk: {disk}" if disk else text
+
+
+def is_mapped(process: str, size: int) -> str:
+    """A process maps objects of this size."""
+    return f"{_mb(size)} are mapped by {process}"
+
+
+def shared_memory_full(size: int) -> str:
+    """The file system of shared memory is full, although the object store is not."""
+    return f"Shared memory has no room for an object of {_mb(size)}, because other programs use it too"
+
+
+def disk_full(reason: str, error: OSError) -> str:
+    """An object is to go to disk for a reason, and the disk does not take it."""
     return (
-        f"The object store is full: {_mb(need)} asked for, {_mb(used)} of {_mb(budget)} in use by objects "
-        "that are mapped by running code and cannot be moved to disk. Drop references to arrays you no "
-        "longer need, or pass a larger object_store_memory to init()."
+        f"{reason}. Nor could it be written to disk: {error}. Free some disk space or name another folder in "
+        "SKATE_TMPDIR, drop references to objects and arrays you no longer need, or pass a larger object_store_memory "
+        "to init()."
     )
+
+
+def no_memory(size: int, error: OSError) -> str:
+    """Shared memory could not be allocated for a reason other than its size."""
+    return f"Could not allocate {_mb(size)} of shared memory: {error}."
 
 
 def cannot_fit(asked: Mapping[str, float], exist: Mapping[str, float]) -> str:

@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+import math
 import os
+from typing import NamedTuple
 
 from skate._base.memory import total as memory
 from skate._base.processors import cpus
 
 OBJECT_STORE_SHARE = 0.3  # of memory
-SMALLEST_STORE = 64 << 20
+SHARED_MEMORY_SHARE = 0.95  # of the room in the file system of shared memory, which other programs use too
+LITTLE_SHARED_MEMORY = 256 << 20
 
 
-def store_budget(shm: str) -> int:
-    """Return how many bytes large objects may take: a share of memory, and what /dev/shm has."""
-    status = os.statvfs(shm)
-    room = status.f_bavail * status.f_frsize
-    return max(SMALLEST_STORE, min(int(memory() * OBJECT_STORE_SHARE), int(room * 0.95)))
+class StoreBudget(NamedTuple):
+    """The bytes that objects may take in shared memory."""
+
+    size: int
+    warning: str = ""  # why it is less than it should be, and what to do
+
+
+def store_budget(shm: str, asked: int | None) -> StoreBudget:
+    """Return how much of a folder for shared memory objects may take: `asked`, or a share of memory, if it has that.
+
+    Objects for which there is no room are kept on disk.
+    """
+    wanted = asked or int(memory() * OBJECT_STORE_SHARE)
+    free = free_space(shm)
+    if wanted <= free * SHARED_MEMORY_SHARE:
+        return StoreBudget(wanted)
+    room = int(free * SHARED_MEMORY_SHARE)
+    if asked is None and room >= LITTLE_SHARED_MEMORY:
+        return StoreBudget(room)
+    return StoreBudget(
+        room,
+        f"The object store has {room / 1e6:,.1f} MB instead of {wanted / 1e6:,.1f} MB, because {shm} has only "
+        f"{free / 1e6:,.1f} MB free. Objects that do not fit are kept on disk, which is slower. {MORE_SHARED_MEMORY}",
+    )
+
+
+MORE_SHARED_MEMORY = (
+    "In a container, give it more with `docker run --shm-size=...`; elsewhere, name a larger folder in "
+    "SKATE_SHMDIR."
+)
+
+
+def free_space(folder: str) -> float:
+    """Return the free bytes of a folder's file system, infinity if it has no limit."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize if status.f_blocks else math.inf
 
 
 def gpus() -> list[str]:

@@ -76,7 +76,7 @@ class InlineEngine:
         self.environments = Environments(environment, self.session)
         self.progress = Progress()
         self.guests = Guests(self.progress)
-        self.objects = Objects(self.progress, factory, int(total["object_store_memory"]))
+        self.objects = Objects(self.progress, factory)
         self.scheduler = Scheduler(self.progress, self.node, total, devices, labels)
         self._execution = Execution(self.objects, self.environments, self.progress.lock)
         self.tasks = Tasks(
@@ -388,7 +388,9 @@ class InlineEngine:
 
     def available(self) -> dict[str, float]:
         """Return the resources that nobody uses now."""
-        return self.scheduler.available
+        free = self.scheduler.available
+        left = free.pop("object_store_memory", 0.0) - self.objects.used()
+        return {**free, "object_store_memory": left} if left > 0 else free
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return the one node in the shape of Ray's table."""
@@ -443,7 +445,7 @@ def start(
         namespace: Where names of actors are looked up; by default the session's own.
         runtime_env: Environment of all tasks and actors.
         labels: Labels of the node.
-        object_store_memory: Bytes that one object may have at most; by default a share of memory.
+        object_store_memory: Bytes that `cluster_resources` names; by default a share of memory. No limit.
         metadata: What the job says of itself.
 
     Raises:

@@ -65,10 +65,9 @@ class OwnHold:
 class Objects:
     """All objects of the session; it is the engine that references know."""
 
-    def __init__(self, progress: Progress, factory: ids.IdFactory, budget: int) -> None:
+    def __init__(self, progress: Progress, factory: ids.IdFactory) -> None:
         self._progress = progress
         self._ids = factory
-        self._budget = budget  # bytes: no object may be larger
         self.table: WeakValueDictionary[bytes, ObjectRef[Any]] = WeakValueDictionary()
         self.pinned: dict[bytes, ObjectRef[Any]] = {}
         self.closed = ""  # why the session is over, once it is
@@ -94,13 +93,7 @@ class Objects:
         return reference
 
     def store(self, payload: Serialized) -> Value:
-        """Take over a serialized value.
-
-        Raises:
-            ObjectStoreFullError: It is larger than the object store may be.
-        """
-        if payload.size > self._budget:
-            raise exceptions.ObjectStoreFullError(failures.too_large(payload.size, self._budget))
+        """Take over a serialized value."""
         if payload.size <= SMALL:
             return Value(payload.to_bytes(), payload.references)
         # Aligned, and read in place: all arrays that are got from it lie here.
@@ -225,6 +218,11 @@ class Objects:
     def size_of(self, reference: ObjectRef[Any]) -> int:
         """Return how many bytes the value has."""
         return 0 if reference._state == PENDING else len(reference._data.data)
+
+    def used(self) -> int:
+        """Return the bytes of all large values, which an engine with processes would keep in shared memory."""
+        sizes = [self.size_of(reference) for reference in list(self.table.values())]
+        return sum(size for size in sizes if size > SMALL)
 
     # ------------------------------------------------------------ the session
 

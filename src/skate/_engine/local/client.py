@@ -6,6 +6,7 @@ references, it gets, waits for, puts and maps values.
 
 from __future__ import annotations
 
+import errno
 import os
 import reprlib
 import threading
@@ -18,11 +19,13 @@ from skate._base import ids, object_ref
 from skate._base.exports import explain
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
 from skate._base.serialization import Serialized, loads, serialize
-from skate._engine.common import failures
+from skate._engine.common import failures, open_files
 from skate._engine.local import messages as m
+from skate._engine.local import segments
 from skate._engine.local.mappings import Mappings
 from skate._engine.local.references import References
-from skate._engine.local.shared_memory import Mapping, SegmentFiles
+from skate._engine.local.session import Session
+from skate._engine.local.shared_memory import Mapping, SegmentFiles, is_full
 from skate._engine.local.task_context import current_task
 from skate._engine.local.wire import Connection
 
@@ -45,7 +48,7 @@ class Client(References):
         self.namespace = welcome.namespace
         self.labels = welcome.labels
         self.ids = ids.IdFactory(welcome.number, welcome.job, welcome.node_id)
-        self.files = SegmentFiles(shm)
+        self.files = SegmentFiles(Session(welcome.session, shm))
         self.mappings = Mappings(self, self.files)
         self.handlers[m.Tidy] = self._tidy
         self.handlers[m.DropSegments] = lambda message: self.files.drop(message.segments)
@@ -248,7 +251,10 @@ class Client(References):
     def map(self, reference: ObjectRef[Any]) -> Mapping:
         """Return the mapped memory of a shared object."""
         while True:  # what one thread was told of, another one may have mapped, and let go of
-            found = self.mappings.take(reference)
+            try:
+                found = self.mappings.take(reference)
+            except OSError as error:
+                raise exceptions.RaySystemError(_why_unmapped(error)) from error
             if isinstance(found, Mapping):
                 return found
             if found is not None:
@@ -269,17 +275,31 @@ class Client(References):
         """Write a value to shared memory; return its segment and size."""
         size = max(1, value.size)
         answer = self.exchange(lambda number: m.Allocate(number, size))
-        if answer.error:
-            kind = exceptions.OutOfDiskError if answer.disk else exceptions.ObjectStoreFullError
-            raise kind(answer.error)
         try:
             self.files.write(answer.segment, answer.size, value, reused=answer.reused)
         except OSError as error:
-            self.send(m.Abandon(answer.segment))
-            raise exceptions.ObjectStoreFullError(
-                f"Shared memory for an object of {value.size:,} bytes could not be had: {error}. Is /dev/shm full?"
-            ) from error
+            if segments.is_on_disk(answer.segment) or not is_full(error):
+                raise self._write_failed(answer, value.size, error) from error
+            answer = self._write_to_disk(answer.segment, value)
         return answer.segment, value.size
+
+    def _write_to_disk(self, segment: str, value: Serialized) -> m.Allocated:
+        """Write a value to disk instead of a segment in shared memory, which other programs have filled."""
+        answer: m.Allocated = self.exchange(lambda number: m.Allocate(number, value.size, instead_of=segment))
+        try:
+            self.files.write(answer.segment, answer.size, value, reused=False)
+        except OSError as error:
+            raise self._write_failed(answer, value.size, error) from error
+        return answer
+
+    def _write_failed(self, answer: m.Allocated, size: int, error: OSError) -> Exception:
+        """Give an allocated segment back; return the exception that says why it could not be written."""
+        self.send(m.Abandon(answer.segment))
+        if open_files.is_exhausted(error):
+            return exceptions.RaySystemError(open_files.describe_limit(error))
+        if segments.is_on_disk(answer.segment):
+            return exceptions.OutOfDiskError(failures.disk_full(answer.reason, error))
+        return exceptions.ObjectStoreFullError(failures.no_memory(size, error))
 
     # ------------------------------------------------------------ put and results
 
@@ -380,6 +400,17 @@ class Client(References):
         self._garbage_lock = threading.Lock()  # somebody may hold those of the parent
         self._definition_lock = threading.Lock()
         self.hub.abandon()
+
+
+def _why_unmapped(error: OSError) -> str:
+    if open_files.is_exhausted(error):
+        return open_files.describe_limit(error)
+    if error.errno == errno.ENOMEM:
+        return (
+            "A shared object cannot be mapped: this process has no address space left, or too many mappings. Drop "
+            "references to arrays you no longer need, or raise the sysctl vm.max_map_count."
+        )
+    return f"A shared object cannot be mapped: {error}"
 
 
 def as_raised(error: Any) -> BaseException:

@@ -9,7 +9,7 @@ import socket
 from typing import Any
 
 from skate._base import errors as exceptions
-from skate._engine.common import signals
+from skate._engine.common import open_files, signals
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
 from skate._engine.local.client import Client
@@ -139,6 +139,7 @@ def _attach(
     runtime_env: dict[str, Any],
     extra: dict[str, Any],
 ) -> LocalDriver:
+    open_files.raise_limit()
     # Without a name, a driver's named actors are its own: nobody else can guess the namespace.
     info = job_info(namespace or os.urandom(16).hex(), runtime_env, extra)
     connection = Connection(sock)

@@ -101,7 +101,11 @@ def node_config(
 ) -> dict[str, Any]:
     """Return what a node has to know, with what this machine has where nothing is given."""
     total, devices = resources(num_cpus, num_gpus, custom, memory)
-    budget = object_store_memory or store_budget(sessions.shm_root())
+    budget, warning = store_budget(sessions.shm_root(), object_store_memory)
+    if warning:
+        import logging
+
+        logging.getLogger("skate").warning(warning)
     total["object_store_memory"] = float(budget)
     return {
         "resources": total,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import signal
 import sys
 
+from skate._engine.common import open_files
 from skate._engine.common.process_limits import patiently
 from skate._engine.local.descendants import adopt_orphans
 from skate._engine.local.template import start_template
@@ -21,9 +21,7 @@ def main(text: str) -> None:
             os._exit(0)  # whoever started us has no child to wait for
         os.setsid()
         os.chdir("/")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 20) if hard > 0 else 1 << 16, hard))
+    open_files.raise_limit()  # of workers too, which descend from this process
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

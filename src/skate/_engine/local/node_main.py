@@ -261,7 +261,7 @@ class Node:
             self.connections.pop(number, None)
             self._close(connection)
         lines = [*self.output.close(number), *said]
-        self.handle_now(0, m.WorkerGone(number, code, lines, last_begun(self.session.shm, number)))
+        self.handle_now(0, m.WorkerGone(number, code, lines, last_begun(self.session, number)))
 
     # ------------------------------------------------------------ effects
 
@@ -273,9 +273,9 @@ class Node:
             self.processes.kill(message.number)
         elif kind is m.DeleteSegment:
             try:
-                os.unlink(os.path.join(self.session.shm, message.segment))
-            except FileNotFoundError:
-                return  # granted, but never written
+                os.unlink(self.session.path_of(message.segment))
+            except OSError:
+                return  # granted, but never written, or the disk fails: the session's end removes the rest
         elif kind is m.Stop:
             self._stopping = message.reason or "stop"
         else:

@@ -10,6 +10,8 @@ import mmap
 import os
 
 from skate._base.ids import TASK_SIZE
+from skate._engine.local.session import Session
+from skate._engine.local.shared_memory import is_full, map_file
 
 _SIZE = TASK_SIZE + 4
 
@@ -19,15 +21,17 @@ def run_id(task: bytes, attempt: int) -> bytes:
     return task + attempt.to_bytes(4, "little")
 
 
-def _path(shm: str, number: int) -> str:
-    return os.path.join(shm, f"task-of-{number}")
+def _paths(session: Session, number: int) -> list[str]:
+    """Return where a worker's file may be: in shared memory, or on disk if that is full."""
+    name = f"task-of-{number}"
+    return [os.path.join(session.shm, name), os.path.join(session.folder, name)]
 
 
 class Progress:
     """A worker's end: one write to memory for each task."""
 
-    def __init__(self, shm: str, number: int) -> None:
-        self._path = _path(shm, number)
+    def __init__(self, session: Session, number: int) -> None:
+        self._paths = _paths(session, number)
         self._memory: mmap.mmap | None = None
 
     def begin(self, task: bytes, attempt: int) -> None:
@@ -37,21 +41,28 @@ class Progress:
         self._memory[:_SIZE] = run_id(task, attempt)
 
     def _map(self) -> mmap.mmap:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        for path in self._paths:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                # A page that is not reserved is a SIGBUS when shared memory is full.
+                os.posix_fallocate(descriptor, 0, _SIZE)
+                return map_file(mmap.mmap, descriptor, _SIZE, private=False)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+            finally:
+                os.close(descriptor)
+        return mmap.mmap(-1, _SIZE)  # the empty files say that nothing is known
+
+
+def last_begun(session: Session, number: int) -> bytes | None:
+    """Return the last run that a dead worker has begun, b"" if there was none, None if that is unknown; forget it."""
+    found: bytes | None = b""
+    for path in _paths(session, number):
         try:
-            os.ftruncate(descriptor, _SIZE)
-            return mmap.mmap(descriptor, _SIZE)
-        finally:
-            os.close(descriptor)
-
-
-def last_begun(shm: str, number: int) -> bytes:
-    """Return the last run that a dead worker has begun, b"" if there was none; forget it."""
-    path = _path(shm, number)
-    try:
-        with open(path, "rb") as file:
-            run = file.read()
-        os.unlink(path)
-    except FileNotFoundError:
-        return b""
-    return run
+            with open(path, "rb") as file:
+                found = file.read() or None
+            os.unlink(path)
+        except FileNotFoundError:
+            continue
+    return found

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from skate._engine.common import session_folders as folders
 from skate._engine.common.session_roots import root, shm_root
+from skate._engine.local import segments
 from skate._engine.local.unix_sockets import connect
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
 
 PREFIX = "session-"
 INLINE = "inline-"  # begins the folder of a session of the inline engine
+SPILL = "spill"
 HOME = ".session"  # in a session's folder for shared memory: leads to its other folder
 ANSWER_SECONDS = 5.0
 
@@ -55,8 +57,13 @@ class Session(NamedTuple):
 
     @property
     def spill(self) -> str:
-        """Folder of objects that did not fit memory."""
-        return os.path.join(self.folder, "spill")
+        """Folder of objects for which shared memory has no room."""
+        return os.path.join(self.folder, SPILL)
+
+    def path_of(self, segment: str) -> str:
+        """Return the path of a segment, which is a file in shared memory or on disk."""
+        folder = self.spill if segments.is_on_disk(segment) else self.shm
+        return os.path.join(folder, segments.file_name(segment))
 
     @property
     def is_left(self) -> bool:
@@ -88,6 +95,7 @@ def create() -> Session:
     made = Session(folder, os.path.join(folder, "shm"), (claim,))
     try:
         os.mkdir(made.logs, 0o700)
+        os.mkdir(made.spill, 0o700)
         if memory == here:
             os.mkdir(made.shm, 0o700)
             return made

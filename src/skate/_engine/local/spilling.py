@@ -8,9 +8,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from skate._engine.common.open_files import is_exhausted
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local import messages as m
+from skate._engine.local import segments
 from skate._engine.local.session import Session
+from skate._engine.local.shared_memory import is_full
 
 CHUNK = 1 << 26
 
@@ -29,7 +32,6 @@ class SpillThread:
     def submit(self, message: Any) -> None:
         """Carry out a Spill, Restore or DeleteSpilled."""
         if self._thread is None:
-            os.makedirs(self._session.spill, mode=0o700, exist_ok=True)
             thread = threading.Thread(target=self._run, name="skate-spill", daemon=True)
             try:
                 start_thread(thread)
@@ -43,10 +45,10 @@ class SpillThread:
         if isinstance(message, m.DeleteSpilled):
             self._do(message)
             return
-        failed = m.Spilled(message.id, why)
-        self._results.put(
-            failed if isinstance(message, m.Spill) else m.Restored(message.id, message.segment, why)
-        )
+        if isinstance(message, m.Spill):
+            self._results.put(m.Spilled(message.id, why))
+        else:  # the object can be read where it is
+            self._results.put(m.Restored(message.id, message.segment, why, no_room=True))
         os.write(self._write, b"x")
 
     def collect(self) -> None:
@@ -72,21 +74,24 @@ class SpillThread:
                 os.write(self._write, b"x")
 
     def _do(self, message: Any) -> Any:
-        disk = os.path.join(self._session.spill, message.id.hex())
+        disk = self._session.path_of(segments.on_disk(message.id.hex()))
         if isinstance(message, m.DeleteSpilled):
             try:
                 os.unlink(disk)
-            except FileNotFoundError:
-                pass
+            except OSError:
+                pass  # the disk fails, which must not end this thread: the session's end removes the rest
             return None
-        memory = os.path.join(self._session.shm, message.segment)
+        memory = self._session.path_of(message.segment)
         if isinstance(message, m.Spill):
-            return m.Spilled(message.id, _copy(memory, disk, message.size))
-        return m.Restored(message.id, message.segment, _copy(disk, memory, message.size))
+            error = _copy(memory, disk, message.size)
+            return m.Spilled(message.id, str(error or ""))
+        error = _copy(disk, memory, message.size)
+        no_room = error is not None and (is_full(error) or is_exhausted(error))
+        return m.Restored(message.id, message.segment, str(error or ""), no_room)
 
 
-def _copy(source: str, target: str, size: int) -> str:
-    """Copy a file; return what went wrong, leaving no half of it behind."""
+def _copy(source: str, target: str, size: int) -> OSError | None:
+    """Copy a file; return the error, if there is one, and leave no part of the copy behind."""
     try:
         with open(source, "rb") as read, open(target, "wb") as write:
             if size:
@@ -102,5 +107,5 @@ def _copy(source: str, target: str, size: int) -> str:
             os.unlink(target)
         except OSError:
             pass
-        return str(error)
-    return ""
+        return error
+    return None

@@ -266,7 +266,7 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     )
     client = Client(connection, welcome, request["shm"])
     engine = LocalEngine(client)
-    worker = Worker(client, engine, listener, Progress(request["shm"], number))
+    worker = Worker(client, engine, listener, Progress(client.files.session, number))
     Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signals.own_wakeup_descriptor()

@@ -1,4 +1,4 @@
-"""Shared memory: budget, reuse, spilling, restoring, refusing."""
+"""Shared memory: budget, reuse, spilling, restoring, and overflow to disk."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 
 from skate._base.object_ref import SHARED
 from skate._engine.local import messages as m
-from skate._engine.local.state.store import PATIENCE, TIDYING
-from skate.exceptions import ObjectFreedError, RaySystemError
+from skate._engine.local.segments import is_on_disk, on_disk
+from skate._engine.local.state.store import GRACE, TIDYING
+from skate.exceptions import ObjectFreedError
 from tests.engine.local.state.world import PAGE, Process, World, load_error, result
 
 
@@ -24,11 +25,11 @@ def spill(world: World, error: str = "") -> list[bytes]:
     return moved
 
 
-def restore(world: World, error: str = "") -> list[bytes]:
+def restore(world: World, error: str = "", *, no_room: bool = False) -> list[bytes]:
     """Carry out the restores that the machine wants."""
     moved = world.commanded(m.Restore)
     for command in moved:
-        world.tell(0, m.Restored(command.id, command.segment, error))
+        world.tell(0, m.Restored(command.id, command.segment, error, no_room))
     return [command.id for command in moved]
 
 
@@ -54,11 +55,13 @@ def test_memory_is_granted_in_whole_pages(world: World) -> None:
     assert world.machine.store.used == 2 * PAGE
 
 
-def test_an_object_larger_than_the_store_is_refused_at_once(world: World) -> None:
+def test_an_object_larger_than_the_store_goes_to_disk_at_once(world: World) -> None:
     driver = world.driver()
     granted = driver.allocate(5)
     assert granted is not None
-    assert "does not fit the object store" in granted.error
+    assert is_on_disk(granted.segment)
+    assert "does not fit the object store" in granted.reason
+    assert world.machine.store.used == 0
 
 
 def test_the_segment_of_a_freed_object_is_used_again_by_its_writer(world: World) -> None:
@@ -113,7 +116,7 @@ def test_spare_segments_make_way_for_others(world: World) -> None:
     first.release(first.put_shared(2))
     granted = second.allocate(4)
     assert granted is not None
-    assert not granted.error
+    assert not is_on_disk(granted.segment)
     assert len(world.commanded(m.DeleteSegment)) == 1
 
 
@@ -125,7 +128,7 @@ def test_what_a_dead_process_had_allocated_is_free_again(world: World) -> None:
     assert world.machine.store.used == 0
     granted = other.allocate(4)
     assert granted is not None
-    assert not granted.error
+    assert not is_on_disk(granted.segment)
 
 
 def test_the_segment_of_a_dead_writer_is_deleted_with_its_object(world: World) -> None:
@@ -273,7 +276,7 @@ def test_as_many_objects_are_spilled_as_are_needed(world: World) -> None:
     assert spill(world) == values[:3]
     answer = driver.answer(5)
     assert answer is not None
-    assert not answer.error
+    assert not is_on_disk(answer.segment)
 
 
 def test_a_pinned_object_stays_in_memory(world: World) -> None:
@@ -379,7 +382,8 @@ def test_room_is_made_for_all_who_wait(world: World) -> None:
     assert [driver.allocate(2), driver.allocate(2)] == [None, None]
     driver.say(m.Unpin(values))
     answers = driver.told(m.Allocated)
-    assert [answer.error for answer in answers] == ["", ""], "copies of both are on disk already"
+    assert not any(is_on_disk(answer.segment) for answer in answers), "copies of both are on disk already"
+    assert len(answers) == 2
 
 
 # ---------------------------------------------------------------- restoring
@@ -436,7 +440,7 @@ def test_who_waits_is_served_when_a_restore_fails(world: World) -> None:
     driver.pin(value)
     assert driver.allocate(4) is None
     restore(world, "input/output error")
-    assert [x.size for x in driver.told(m.Allocated) if not x.error] == [4 * PAGE]
+    assert [x.size for x in driver.told(m.Allocated) if not is_on_disk(x.segment)] == [4 * PAGE]
 
 
 def test_who_waits_is_served_when_what_came_back_is_not_wanted_any_more(world: World) -> None:
@@ -448,21 +452,19 @@ def test_who_waits_is_served_when_what_came_back_is_not_wanted_any_more(world: W
     assert driver.allocate(4) is None
     other.leave()
     restore(world)
-    assert [x.size for x in driver.told(m.Allocated) if not x.error] == [4 * PAGE]
+    assert [x.size for x in driver.told(m.Allocated) if not is_on_disk(x.segment)] == [4 * PAGE]
 
 
 def test_an_object_freed_on_purpose_while_it_waits_to_come_back_is_not_brought(world: World) -> None:
     driver, other = world.driver(), world.driver()
     value = spilled_object(world, driver)
-    blocker = driver.put_shared(4)
-    driver.pin(blocker)
+    driver.put_shared(4)
     other.hold(value)
     assert other.pin(value) is None
     driver.say(m.Free([value]))
     located = other.location_of(value)
     assert located is not None
     assert isinstance(load_error(located.error), ObjectFreedError)
-    driver.say(m.Unpin([blocker]))
     spill(world)
     assert world.commanded(m.Restore) == []
 
@@ -489,46 +491,106 @@ def test_an_object_freed_on_purpose_stays_for_who_maps_it(world: World) -> None:
     assert world.machine.store._spare_bytes == PAGE
 
 
-# ---------------------------------------------------------------- refusing
+# ---------------------------------------------------------------- overflow
 
 
-def test_a_writer_is_refused_when_everything_stays_mapped(world: World) -> None:
+def test_a_writer_goes_to_disk_when_everything_stays_mapped(world: World) -> None:
     driver = world.driver()
     driver.pin(driver.put_shared(4))
     assert driver.allocate(1) is None
     assert world.machine.next_tick() == TIDYING
-    world.pass_time(PATIENCE / 2)
+    world.pass_time(GRACE / 2)
     assert driver.answer(2) is None
-    world.pass_time(PATIENCE)
+    world.pass_time(GRACE)
     answer = driver.answer(2)
     assert answer is not None
-    assert "The object store is full" in answer.error
+    assert is_on_disk(answer.segment)
+    assert "The object store is full" in answer.reason
+    assert "mapped by the driver (pid 1)" in answer.reason
 
 
-def test_only_requests_that_do_not_fit_are_refused(world: World) -> None:
+def test_the_next_writer_does_not_wait_until_something_is_let_go_of(world: World) -> None:
+    driver = world.driver()
+    mapped = driver.put_shared(4)
+    driver.pin(mapped)
+    driver.allocate(1)
+    world.pass_time(2 * GRACE)
+    at_once = driver.allocate(1)
+    assert at_once is not None
+    assert is_on_disk(at_once.segment)
+    driver.say(m.Unpin([mapped]))
+    assert driver.allocate(1) is None
+    assert spill(world) == [mapped]
+
+
+def test_only_requests_that_do_not_fit_go_to_disk(world: World) -> None:
     driver, other = world.driver(), world.driver()
     driver.pin(driver.put_shared(3))
     assert driver.allocate(3) is None
     other.allocate(1)
-    world.pass_time(2 * PATIENCE)
-    refused, served = driver.answer(2), other.answer(1)
-    assert refused is not None
-    assert refused.error
-    assert served is not None
-    assert not served.error
+    world.pass_time(2 * GRACE)
+    large, small = driver.answer(2), other.answer(1)
+    assert large is not None
+    assert is_on_disk(large.segment)
+    assert small is not None
+    assert not is_on_disk(small.segment)
 
 
-def test_who_fits_is_served_when_others_are_refused(world: World) -> None:
+def test_an_object_on_disk_is_mapped_there_and_deleted_with_its_last_reference(world: World) -> None:
+    driver, reader = world.driver(), world.driver()
+    value = driver.put_shared(5)
+    reader.hold(value)
+    located = reader.pin(value)
+    assert located is not None
+    assert is_on_disk(located.segment)
+    assert world.machine.store.disk_used == 5 * PAGE
+    driver.release(value)
+    reader.say(m.Unpin([value]))
+    reader.release(value)
+    assert [command.segment for command in world.commanded(m.DeleteSegment)] == [located.segment]
+    assert world.machine.store.disk_used == 0
+
+
+def test_an_object_on_disk_is_not_spilled(world: World) -> None:
+    driver = world.driver()
+    driver.put_shared(5)
+    value = driver.put_shared(4)
+    driver.allocate(4)
+    assert spill(world) == [value]
+
+
+def test_a_segment_on_disk_is_not_used_again(world: World) -> None:
+    driver = world.driver()
+    driver.release(driver.put_shared(5))
+    again = driver.allocate(5)
+    assert again is not None
+    assert not again.reused
+
+
+def test_a_segment_for_which_shared_memory_has_no_room_is_replaced_by_one_on_disk(world: World) -> None:
+    driver = world.driver()
+    driver.release(driver.put_shared(1))
+    granted = driver.allocate(2)
+    assert granted is not None
+    driver.say(m.Allocate(7, 2 * PAGE, instead_of=granted.segment))
+    answer = driver.answer(7)
+    assert answer is not None
+    assert is_on_disk(answer.segment)
+    assert "other programs" in answer.reason
+    assert world.machine.store.used == 0, "spare segments make room for other programs too"
+
+
+def test_who_fits_is_served_when_others_go_to_disk(world: World) -> None:
     driver, other = world.driver(), world.driver()
     driver.put_shared(3)
     assert driver.allocate(4) is None
     assert other.allocate(1) is None
     spill(world, "no space left on device")
-    refused, served = driver.answer(2), other.answer(1)
-    assert refused is not None
-    assert refused.error
-    assert served is not None
-    assert not served.error
+    large, small = driver.answer(2), other.answer(1)
+    assert large is not None
+    assert is_on_disk(large.segment)
+    assert small is not None
+    assert not is_on_disk(small.segment)
 
 
 def test_a_small_request_need_not_wait_behind_one_that_is_stuck(world: World) -> None:
@@ -538,44 +600,79 @@ def test_a_small_request_need_not_wait_behind_one_that_is_stuck(world: World) ->
     assert other.allocate(1) is not None
 
 
-def test_a_reader_is_refused_when_everything_stays_mapped(world: World) -> None:
+def test_a_reader_maps_a_spilled_object_on_disk_when_everything_is_mapped(world: World) -> None:
     driver = world.driver()
     value = spilled_object(world, driver)
     driver.pin(driver.put_shared(4))
-    assert driver.pin(value) is None
-    world.pass_time(2 * PATIENCE)
+    located = driver.pin(value)
+    assert located is not None
+    assert located.segment == on_disk(value.hex())
+    driver.release(value)
+    assert world.commanded(m.DeleteSpilled) == [], "it is mapped"
+    driver.say(m.Unpin([value]))
+    driver.release(value)
+    assert [command.id for command in world.commanded(m.DeleteSpilled)] == [value]
+
+
+def test_a_reader_maps_a_spilled_object_on_disk_when_shared_memory_is_full(world: World) -> None:
+    driver = world.driver()
+    value = spilled_object(world, driver)
+    driver.pin(value)
+    restore(world, "no space left on device", no_room=True)
     located = driver.location_of(value)
     assert located is not None
-    assert isinstance(load_error(located.error), RaySystemError)
+    assert located.segment == on_disk(value.hex())
+    assert world.machine.store.used == 0
 
 
-def test_a_refused_object_can_be_had_later(world: World) -> None:
-    driver = world.driver()
+def test_an_object_that_is_mapped_on_disk_is_brought_back_later(world: World) -> None:
+    driver, other = world.driver(), world.driver()
     value = spilled_object(world, driver)
     blocker = driver.put_shared(4)
     driver.pin(blocker)
     driver.pin(value)
-    world.pass_time(2 * PATIENCE)
     driver.say(m.Unpin([blocker]))
     driver.release(blocker)
-    driver.pin(value)
+    other.hold(value)
+    assert other.pin(value) is None
     assert restore(world) == [value]
 
 
-def test_a_full_disk_refuses_who_waits_and_warns(world: World) -> None:
+def test_an_object_freed_on_purpose_stays_on_disk_for_who_maps_it_there(world: World) -> None:
+    driver = world.driver()
+    value = spilled_object(world, driver)
+    driver.pin(driver.put_shared(4))
+    driver.pin(value)
+    driver.say(m.Free([value]))
+    assert world.commanded(m.DeleteSpilled) == []
+    driver.say(m.Unpin([value]))
+    assert [command.id for command in world.commanded(m.DeleteSpilled)] == [value]
+
+
+def test_a_disk_that_does_not_take_a_spilled_object_is_named_once(world: World) -> None:
     driver = world.driver()
     value = driver.put_shared(4)
-    assert driver.allocate(1) is None
-    spill(world, "no space left on device")
-    answer = driver.answer(2)
-    assert answer is not None
-    assert answer.disk
-    assert "no space left on device" in answer.error
-    assert "no space left on device" in driver.told(m.Output)[0].lines[0]
+    for request in (2, 3):
+        assert driver.allocate(1) is None
+        spill(world, "no space left on device")
+        answer = driver.answer(request)
+        assert answer is not None
+        assert is_on_disk(answer.segment)
+        assert "no space left on device" in answer.reason
+    (warning,) = driver.told(m.Output)
+    assert "no space left on device" in warning.lines[0]
     assert world.commanded(m.Spill) == []
     located = driver.pin(value)
     assert located is not None
-    assert not located.error
+    assert not is_on_disk(located.segment)
+
+
+def test_available_memory_falls_as_the_store_fills_and_rises_again(world: World) -> None:
+    driver = world.driver()
+    value = driver.put_shared(3)
+    assert world.machine.store.available == PAGE
+    driver.release(value)
+    assert world.machine.store.available == 4 * PAGE, "a spare segment is no object"
 
 
 def test_the_request_of_a_process_that_died_is_dropped(world: World) -> None:
@@ -589,4 +686,4 @@ def test_the_request_of_a_process_that_died_is_dropped(world: World) -> None:
     assert spill(world) == [mapped]
     answer = driver.answer(2)
     assert answer is not None
-    assert not answer.error
+    assert not is_on_disk(answer.segment)

@@ -77,6 +77,7 @@ class Restored(Message, tag=102):
     id: bytes
     segment: str
     error: str = ""
+    no_room: bool = False  # the error is that of shared memory, and the copy on disk is whole
 
 
 class EnvironmentReady(Message, tag=103):

@@ -71,17 +71,17 @@ class Allocate(Message, tag=38):
 
     request: int
     size: int
+    instead_of: str = ""  # a segment for which shared memory turned out to have no room
 
 
 class Allocated(Message, tag=39):
-    """Shared memory to write to; `reused` says the writer has it mapped already."""
+    """A segment to write to; `reused` says the writer has it mapped already."""
 
     request: int
-    segment: str = ""
-    size: int = 0
+    segment: str
+    size: int
     reused: bool = False
-    error: str = ""
-    disk: bool = False  # the error is the disk's, which could not take what was to make room
+    reason: str = ""  # why the segment lies on disk
 
 
 class Abandon(Message, tag=40):

@@ -126,7 +126,7 @@ class Machine:
             m.Unblocked: scheduler.unblocked,
             m.Subscribe: lambda source, x: directory.subscribe(source, x.ids),
             m.Register: directory.register,
-            m.Allocate: lambda source, x: store.allocate(source, x.request, x.size),
+            m.Allocate: store.allocate,
             m.Abandon: lambda source, x: store.abandon(x.segment, source),
             m.Pin: lambda source, x: store.pin(source, x.ids),
             m.Unpin: lambda source, x: store.unpin(source, x.ids),
@@ -152,7 +152,7 @@ class Machine:
             m.Goodbye: lambda source, _: self._goodbye(source),
             m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun, x.refused),
             m.Spilled: lambda _, x: store.spilled(x.id, x.error),
-            m.Restored: lambda _, x: store.restored(x.id, x.segment, x.error),
+            m.Restored: lambda _, x: store.restored(x),
             m.EnvironmentReady: lambda _, x: self.environment_failed(x.environment, x.error),
         }
 

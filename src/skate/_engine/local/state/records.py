@@ -97,6 +97,14 @@ class Peer:
         """The kind of worker that this is: others of the kind can stand in for it."""
         return (self.job, self.environment, self.for_devices)
 
+    def describe(self) -> str:
+        """Return what the process is, for an error."""
+        if self.is_driver:
+            return f"the driver (pid {self.pid})"
+        if self.actor is not None:
+            return f"the actor {self.actor.options.name or self.actor.class_name} (pid {self.pid})"
+        return f"a worker (pid {self.pid})"
+
     def survives_job(self) -> bool:
         """Tell whether the process goes on when its job ends."""
         return self.actor is not None and self.actor.options.detached

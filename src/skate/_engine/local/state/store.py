@@ -1,4 +1,4 @@
-"""Shared memory as the node sees it: budget, reuse of warm segments, spilling and restoring."""
+"""Shared memory as the node sees it: budget, reuse of warm segments, spilling, restoring, and overflow to disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.local import messages as m
-from skate._engine.local.state.records import Object
+from skate._engine.local import segments
+from skate._engine.local.state.records import Object, Peer
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
@@ -18,7 +19,8 @@ HOST = 0
 TIDYING = 0.1  # seconds after which processes are asked again for what they have unmapped
 FULL = 0.7  # of the budget: from there on, processes are asked to look for cycles that keep objects
 COLLECTING = 10.0  # seconds between two times that they are asked for that
-PATIENCE = 10.0  # seconds that a writer waits for mapped objects to be let go of, before it is refused
+NAMED = 3  # processes that map objects, in an error
+GRACE = 0.5  # seconds to wait for mapped objects to be let go of, before an object is kept on disk
 
 
 class Store:
@@ -26,6 +28,10 @@ class Store:
 
     Fresh shared pages cost the kernel many times what a copy costs, so a freed segment goes to its
     writer's spare list, still mapped there, and serves the next object of about that size.
+
+    When shared memory is short, the least recently used objects that nobody maps are spilled. When that is not
+    enough, because the others are mapped or other programs use the same file system, an object is written to a
+    file on disk, and a spilled one is mapped where it lies. So only a full disk refuses an object.
     """
 
     def __init__(self, machine: Machine, budget: int) -> None:
@@ -42,19 +48,34 @@ class Store:
         self._spilling = 0
         self._collected = -COLLECTING  # when processes were last asked to look for cycles
         self._stuck_since = 0.0  # when the first of the waiting requests last got nearer to its turn
+        self._is_stuck = False  # requests have gone to disk, and nothing was let go of since
+        self._disk_failed = False  # the last spill; drivers were warned
         self._waiting: deque[tuple[int, int, int]] = deque()  # source, request, size
         self._orphans: dict[bytes, str] = {}  # freed while on the way to disk
         self._restoring: dict[int, bytes] = {}  # ticket -> object waiting for room
+        self.disk_used = 0  # bytes of segments on disk, not counting spilled objects
         self.spilled_bytes = 0
         self.restored_bytes = 0
 
+    @property
+    def available(self) -> int:
+        """Bytes of the budget that no object takes."""
+        return max(0, self.budget - self.used + self._spare_bytes)
+
     # ------------------------------------------------------------ writers
 
-    def allocate(self, source: int, request: int, size: int) -> None:
-        """Answer a writer that wants `size` bytes, at once or when room has been made."""
+    def allocate(self, source: int, message: m.Allocate) -> None:
+        """Answer a writer that wants memory, at once or when room has been made."""
+        request, size = message.request, message.size
         need = -(-size // PAGE) * PAGE
+        if message.instead_of:
+            self.abandon(message.instead_of, source, is_whole=False)
+            self._drop_spares(self._spare_bytes)
+            self._grant_on_disk(source, request, need, failures.shared_memory_full(size))
+            self._progress()
+            return
         if need > self.budget:
-            self._send(source, m.Allocated(request, error=failures.too_large(size, self.budget)))
+            self._grant_on_disk(source, request, need, failures.too_large(size, self.budget))
             return
         # While room is being made for somebody, nobody else may take it.
         if (self._waiting and self._spilling) or not self._try(source, request, need):
@@ -65,7 +86,9 @@ class Store:
             self._stuck_since = self._machine.now
             self._ask_to_tidy()
         self._waiting.append((source, request, need))
-        self._progress()
+        self._serve_waiting()
+        if self._is_stuck and self._waiting and not self._spilling:
+            self._overflow()
 
     def _try(self, source: int, request: int, need: int) -> bool:
         spare = self._spare.get(source)
@@ -81,35 +104,53 @@ class Store:
             self._drop_spares(self.used + need - self.budget)
         if self.used + need > self.budget:
             return False
-        self._next += 1
-        segment = f"{source}-{self._next}"
-        self._sizes[segment] = need
-        self._writer[segment] = source
-        self.used += need
+        segment = self._new_segment(source, need)
         if self.used - self._spare_bytes > FULL * self.budget:
             self._ask_to_collect()
-        self._grant(source, request, segment, need, reused=False)
+        self._grant(source, request, segment, need)
         return True
 
-    def _grant(self, source: int, request: int, segment: str, size: int, *, reused: bool) -> None:
+    def _new_segment(self, writer: int, size: int, *, on_disk: bool = False) -> str:
+        self._next += 1
+        name = f"{writer}-{self._next}"
+        segment = segments.on_disk(name) if on_disk else name
+        self._sizes[segment] = size
+        self._writer[segment] = writer
+        if on_disk:
+            self.disk_used += size
+        else:
+            self.used += size
+        return segment
+
+    def _grant(
+        self, source: int, request: int, segment: str, size: int, *, reused: bool = False, reason: str = ""
+    ) -> None:
         self._machine.peers[source].segments.add(segment)
-        self._send(source, m.Allocated(request, segment, size, reused))
+        self._send(source, m.Allocated(request, segment, size, reused, reason))
+
+    def _grant_on_disk(self, source: int, request: int, size: int, reason: str) -> None:
+        self._grant(source, request, self._new_segment(source, size, on_disk=True), size, reason=reason)
 
     def adopt(self, obj: Object, source: int) -> None:
         """A written segment has become an object."""
         peer = self._machine.peers.get(source)
         if peer is not None:
             peer.segments.discard(obj.segment)
+        if segments.is_on_disk(obj.segment):
+            return
         self._resident[obj.id] = obj
         if self._waiting:
             self._progress()  # it can be spilled from now on
 
-    def abandon(self, segment: str, source: int) -> None:
-        """A written or allocated segment will not become an object."""
+    def abandon(self, segment: str, source: int, *, is_whole: bool = True) -> None:
+        """An allocated segment will not become an object; there may be no room for all of its pages."""
         peer = self._machine.peers.get(source)
         if peer is not None:
             peer.segments.discard(segment)
-        self._recycle(segment)
+        if is_whole:
+            self._recycle(segment)
+        elif segment in self._sizes:
+            self._delete(segment)
 
     def forget(self, obj: Object) -> None:
         """An object is gone: its segment is spare, its copy on disk is not needed."""
@@ -140,13 +181,15 @@ class Store:
         for peer in self._machine.peers.values():
             if obj.id in peer.pins:
                 self._send(peer.number, m.Tidy())
-        if obj.spilled:
-            obj.spilled = False
-            self._send(HOST, m.DeleteSpilled(obj.id))
 
     def _unpinned(self, obj: Object) -> None:
         """Nobody maps an object any more."""
-        if obj.segment and obj.state == ERROR:  # freed meanwhile
+        if obj.state != ERROR:
+            return
+        if obj.spilled:  # freed meanwhile
+            obj.spilled = False
+            self._send(HOST, m.DeleteSpilled(obj.id))
+        if obj.segment:
             segment, obj.segment = obj.segment, ""
             self._recycle(segment)
 
@@ -155,7 +198,7 @@ class Store:
         if size is None:
             return
         writer = self._writer[segment]
-        if self._waiting or writer not in self._machine.peers:
+        if self._waiting or writer not in self._machine.peers or segments.is_on_disk(segment):
             self._delete(segment)
             self._progress()
             return
@@ -175,9 +218,13 @@ class Store:
                 self._delete(segment)
 
     def _delete(self, segment: str) -> None:
-        self.used -= self._sizes.pop(segment)
+        size = self._sizes.pop(segment)
         writer = self._writer.pop(segment)
         self._send(HOST, m.DeleteSegment(segment))
+        if segments.is_on_disk(segment):
+            self.disk_used -= size
+            return
+        self.used -= size
         if writer in self._machine.peers:
             self._send(writer, m.DropSegments([segment]))
 
@@ -207,7 +254,8 @@ class Store:
         """Keep an argument in memory for a worker that will map it."""
         self.pin(number, [obj.id])
 
-    def _locate(self, source: int, obj: Object) -> None:
+    def _locate(self, source: int, obj: Object, segment: str = "") -> None:
+        """Tell a reader where an object lies: in its segment, or elsewhere."""
         peer = self._machine.peers.get(source)
         if peer is None:
             return
@@ -215,9 +263,16 @@ class Store:
         peer.pins[obj.id] = peer.pins.get(obj.id, 0) + 1
         peer.holds.add(obj.id)
         obj.holders.add(source)
-        self._resident.pop(obj.id, None)
-        self._resident[obj.id] = obj  # most recently used now
-        self._send(source, m.Located(obj.id, obj.segment, obj.size))
+        if self._resident.pop(obj.id, None) is not None:
+            self._resident[obj.id] = obj  # most recently used now
+        self._send(source, m.Located(obj.id, segment or obj.segment, obj.size))
+
+    def _locate_on_disk(self, obj: Object) -> None:
+        """Let the readers of a spilled object map it where it lies: shared memory has no room for it."""
+        obj.loading = False
+        wanting, obj.wanting = obj.wanting, []
+        for source in wanting:
+            self._locate(source, obj, segments.on_disk(obj.id.hex()))
 
     def unpin(self, source: int, dropped: list[bytes]) -> None:
         """Process `source` has unmapped these objects."""
@@ -259,9 +314,13 @@ class Store:
             self._send(HOST, m.Spill(obj.id, obj.segment, obj.size))
 
     def _progress(self) -> None:
-        """Serve who waits for memory, and make room for who still does."""
-        if not self._waiting:
-            return
+        """Something was let go of, or can be spilled now."""
+        self._is_stuck = False
+        if self._waiting:
+            self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        """Serve the waiting requests, and make room for the rest."""
         before = len(self._waiting)
         left = before + 1
         while 0 < len(self._waiting) < left:  # each that is served makes way for the next
@@ -270,19 +329,29 @@ class Store:
             if self._waiting:
                 self._make_room(self._waiting[0][2])
                 self._serve()
+            if self._waiting and not self._spilling:
+                self._map_waiting_on_disk()
         if len(self._waiting) < before:
             self._stuck_since = self._machine.now
+
+    def _map_waiting_on_disk(self) -> None:
+        """Let readers map spilled objects where they lie: there is no room, and nothing is on its way out."""
+        for waiting in [waiting for waiting in self._waiting if waiting[1] < 0]:
+            self._waiting.remove(waiting)
+            obj = self._machine.directory.objects.get(self._restoring.pop(-waiting[1]))
+            if obj is not None and obj.loading:
+                self._locate_on_disk(obj)
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` should be called, None for not at all."""
         return TIDYING if self._waiting else None
 
     def tick(self) -> None:
-        """Refuse who has waited long enough: every byte is mapped by somebody."""
+        """Let requests go to disk that have waited long enough: every byte is mapped by some process."""
         if not self._waiting:
             return
-        if not self._spilling and self._machine.now - self._stuck_since >= PATIENCE:
-            self._refuse()
+        if not self._spilling and self._machine.now - self._stuck_since >= GRACE:
+            self._overflow()
         else:
             self._ask_to_tidy()
 
@@ -301,24 +370,27 @@ class Store:
             if peer.holds:
                 self._send(peer.number, m.Tidy(collect=True))
 
-    def _refuse(self, disk: str = "") -> None:
-        """Nothing more can be spilled: every byte is mapped by somebody, or the disk takes no more, and says why.
-
-        Who fits all the same is served.
-        """
+    def _overflow(self, disk: str = "") -> None:
+        """Let the waiting requests that do not fit go to disk, which may have refused to take a spilled object."""
         while self._waiting:
             self._serve()
+            self._map_waiting_on_disk()
             if not self._waiting:
                 return
             source, request, need = self._waiting.popleft()
-            text = failures.store_full(need, self.used, self.budget, disk)
-            if request < 0:
-                obj = self._machine.directory.objects.get(self._restoring.pop(-request))
-                if obj is not None and obj.loading:
-                    obj.loading = False
-                    self._refuse_readers(obj, failures.as_error(text))
-            else:
-                self._send(source, m.Allocated(request, error=text, disk=bool(disk)))
+            mapped = [failures.is_mapped(peer.describe(), size) for peer, size in self._mapped_by()]
+            reason = failures.store_full(need, self.used, self.budget, mapped, disk)
+            self._grant_on_disk(source, request, need, reason)
+            self._is_stuck = not disk
+
+    def _mapped_by(self) -> list[tuple[Peer, int]]:
+        """Return the processes that map most objects in shared memory, and how many bytes that is."""
+        found = []
+        for peer in self._machine.peers.values():
+            mapped = [self._resident[id] for id in peer.pins if id in self._resident]
+            if mapped:
+                found.append((peer, sum(obj.size for obj in mapped)))
+        return sorted(found, key=lambda row: -row[1])[:NAMED]
 
     def _refuse_readers(self, obj: Object, error: bytes) -> None:
         wanting, obj.wanting = obj.wanting, []
@@ -340,7 +412,8 @@ class Store:
         else:
             obj.loading = False
             if error:
-                self._machine.warn(f"An object could not be spilled to disk: {error}")
+                if not self._disk_failed:
+                    self._machine.warn(f"An object could not be spilled to disk: {error}")
             elif obj.wanting:  # somebody wants it again already: keep it in memory
                 self._send(HOST, m.DeleteSpilled(id))
             else:
@@ -352,24 +425,28 @@ class Store:
             wanting, obj.wanting = obj.wanting, []
             for source in wanting:
                 self._locate(source, obj)
+        self._disk_failed = bool(error)
         if error and self._waiting and not self._spilling:
-            self._refuse(error)  # a full disk does not get better by trying
+            self._overflow(error)  # a full disk does not get better by trying
         self._progress()
 
     def _restore(self, obj: Object) -> None:
         obj.loading = True
-        need = -(-obj.size // PAGE) * PAGE
         self._next += 1
-        ticket = self._next
-        self._restoring[ticket] = obj.id
-        self._wait(HOST, -ticket, need)
+        self._restoring[self._next] = obj.id
+        self._wait(HOST, -self._next, -(-obj.size // PAGE) * PAGE)
 
-    def restored(self, id: bytes, segment: str, error: str) -> None:
+    def restored(self, message: m.Restored) -> None:
         """A restore has ended."""
+        id, segment, error = message.id, message.segment, message.error
         obj = self._machine.directory.objects.get(id)
         if obj is None or not obj.loading or error:
             self._delete(segment)
-            if obj is not None and obj.loading:
+            if message.no_room:
+                self._drop_spares(self._spare_bytes)
+            if obj is not None and obj.loading and message.no_room:
+                self._locate_on_disk(obj)
+            elif obj is not None and obj.loading:
                 obj.loading = False
                 self._refuse_readers(obj, failures.as_error(f"A spilled object is lost: {error}"))
         else:
@@ -397,12 +474,7 @@ class Store:
                 obj = self._machine.directory.objects.get(id)
                 if obj is None or not obj.loading:
                     continue  # freed meanwhile
-                self._next += 1
-                segment = f"{HOST}-{self._next}"
-                self._sizes[segment] = need
-                self._writer[segment] = HOST
-                self.used += need
-                self._send(HOST, m.Restore(id, segment, obj.size))
+                self._send(HOST, m.Restore(id, self._new_segment(HOST, need), obj.size))
                 continue
             if source not in self._machine.peers:
                 waiting.popleft()

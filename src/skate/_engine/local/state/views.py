@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 1.0  # seconds to wait for a busy actor to tell what it ran
 LEVELS = 100  # how deep an explanation goes
+STORE = "object_store_memory"
 EVENTS = 20_000  # actor calls that the timeline remembers
 
 
@@ -201,7 +202,10 @@ class Views:
     # ------------------------------------------------------------ tables
 
     def _available(self) -> dict[str, float]:
-        return {k: v for k, v in to_floats(self._machine.scheduler.pool.available).items() if v > 0}
+        free = to_floats(self._machine.scheduler.pool.available)
+        if STORE in free:
+            free[STORE] = float(self._machine.store.available)
+        return {k: v for k, v in free.items() if v > 0}
 
     def _actor_row(self, actor: Actor) -> dict[str, Any]:
         spec = actor.template.spec if actor.template is not None else None
@@ -313,6 +317,7 @@ class Views:
         return {
             "budget": store.budget,
             "used": store.used,
+            "on_disk": store.disk_used,
             "spilled_bytes": store.spilled_bytes,
             "restored_bytes": store.restored_bytes,
             "objects": len(self._machine.directory.objects),

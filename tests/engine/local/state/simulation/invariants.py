@@ -8,6 +8,7 @@ from skate._base.object_ref import PENDING, SHARED
 from skate._engine.common.resources import UNIT, Pool
 from skate._engine.local import messages as m
 from skate._engine.local.progress import run_id
+from skate._engine.local.segments import is_on_disk
 from skate._engine.local.state import exits
 from skate._engine.local.state.machine import Machine
 from skate._engine.local.state.records import (
@@ -370,9 +371,12 @@ def _check_store(world: Simulation, machine: Machine) -> None:
     store = machine.store
     if store._sizes != world.memory.sizes:
         raise Violation(f"segments {store._sizes} are in the books, {world.memory.sizes} exist")
-    if store.used != sum(store._sizes.values()) or store.used > store.budget:
+    on_disk = sum(size for segment, size in store._sizes.items() if is_on_disk(segment))
+    if store.disk_used != on_disk:
+        raise Violation(f"{store.disk_used} bytes are said to be on disk, {on_disk} are")
+    if store.used != sum(store._sizes.values()) - on_disk or store.used > store.budget:
         raise Violation(
-            f"{store.used} bytes are said to be used of {store.budget}; {sum(store._sizes.values())} are"
+            f"{store.used} bytes are said to be used of {store.budget}; {sum(store._sizes.values()) - on_disk} are"
         )
     places: dict[str, str] = {}
 
@@ -410,7 +414,7 @@ def _check_store(world: Simulation, machine: Machine) -> None:
                 raise Violation(f"{world.name(id)} has a segment, but is in state {obj.state}")
         if obj.pinned != pins.get(id, 0):
             raise Violation(f"{world.name(id)} is pinned {obj.pinned} times, processes say {pins.get(id, 0)}")
-        if obj.pinned and obj.state == SHARED and (obj.loading or not obj.segment):
+        if obj.pinned and obj.state == SHARED and not obj.spilled and (obj.loading or not obj.segment):
             raise Violation(f"{world.name(id)} is pinned, but on its way to disk")
         if obj.state == SHARED and not obj.segment and not obj.spilled:
             raise Violation(f"{world.name(id)} is neither in memory nor on disk")

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from skate._engine.local import messages as m
+from skate._engine.local.segments import on_disk
 from tests.engine.local.state.simulation.failure import Violation
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ class Memory:
 
     def granted(self, process: Process, answer: m.Allocated, size: int) -> None:
         """A process may write to a segment."""
-        if answer.error:
-            return
         if answer.size < size:
             raise Violation(f"{process} asked for {size} bytes and got {answer.size}")
         if self.mappers.get(answer.segment):
@@ -48,6 +47,11 @@ class Memory:
 
     def map(self, process: Process, id: bytes, segment: str) -> list[bytes]:
         """A process maps a segment that the node has pinned for it; return the references in it."""
+        if segment == on_disk(id.hex()):  # a spilled object, where it lies
+            if id not in self.disk:
+                raise Violation(f"{process} maps {self._world.name(id)} on disk, where it is not")
+            self.mappers[segment] = self.mappers.get(segment, 0) + 1
+            return self.disk[id]
         if segment not in self.sizes:
             raise Violation(f"{process} maps {self._world.name(id)}, whose segment {segment} is gone")
         if self.contents.get(segment) != id:
@@ -95,6 +99,8 @@ class Memory:
                 )
             if fails:
                 return m.Spilled(id, "no space left on device")
+            if self.mappers.get(on_disk(id.hex())):
+                raise Violation(f"{self._world.name(id)} is spilled to a file that a process maps")
             self.disk[id] = self._inside[job.segment]
             return m.Spilled(id)
         if job.segment not in self.sizes:
@@ -102,6 +108,7 @@ class Memory:
         if id not in self.disk:
             return m.Restored(id, job.segment, "no such file")
         if fails:
-            return m.Restored(id, job.segment, "input/output error")
+            no_room = self._world.choices.chance(50)
+            return m.Restored(id, job.segment, "no room" if no_room else "input/output error", no_room)
         self.write(job.segment, id, self.disk[id])
         return m.Restored(id, job.segment)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED
 from skate._engine.local import messages as m
+from skate._engine.local.segments import is_on_disk
 from skate._engine.local.state.actors import CREATION, handle_id
 from tests.engine.local.state.simulation.failure import Violation
 from tests.engine.local.state.simulation.links import LinkTable
@@ -417,8 +418,14 @@ class Process:
 
         def granted(answer: m.Allocated) -> None:
             self.world.memory.granted(self, answer, size)
-            if answer.error:
-                then(None)
+            if not answer.reused and self.world.choices.chance(3):  # the file system is full
+                if is_on_disk(answer.segment):
+                    self.post(m.Abandon(answer.segment))
+                    then(None)
+                else:
+                    self.exchange(
+                        lambda request: m.Allocate(request, size, instead_of=answer.segment), granted
+                    )
                 return
             self.world.memory.write(answer.segment, id, contains)
             then(m.Result(SHARED, segment=answer.segment, size=size, contains=contains))

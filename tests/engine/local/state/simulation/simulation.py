@@ -183,7 +183,7 @@ class Simulation:
                 raise Violation(f"the node speaks to {receiver}, which is gone: {message}")
             if process is None:
                 raise Violation(f"the node speaks to {receiver}, which has not started: {message}")
-            if type(message) is m.Allocated and not message.error and not message.reused:
+            if type(message) is m.Allocated and not message.reused:
                 self.memory.created(message.segment, message.size)
             if process.alive:
                 process.inbox.append(message)

@@ -1,0 +1,41 @@
+"""The limit of open files: raised at the start, named when it is reached."""
+
+from __future__ import annotations
+
+import errno
+import math
+import resource
+
+# As many as Ray asks for: enough for thousands of actors, and not so many that a program which closes every
+# possible descriptor before it starts another one takes seconds for it.
+ENOUGH = 65_536
+
+
+def attainable_limit() -> float:
+    """Return how many files this process may open after `raise_limit`."""
+    soft, hard = (math.inf if n < 0 else n for n in resource.getrlimit(resource.RLIMIT_NOFILE))
+    return max(soft, min(hard, ENOUGH))
+
+
+def raise_limit() -> None:
+    """Raise this process' soft limit of open files as far as the hard limit allows, up to `ENOUGH`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = attainable_limit()
+    if 0 <= soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(wanted), hard))
+
+
+def is_exhausted(error: OSError) -> bool:
+    """Return whether an error says that no more files can be opened."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def describe_limit(error: OSError) -> str:
+    """Say which limit was reached, and how to raise it."""
+    if error.errno == errno.ENFILE:
+        return "The machine has too many open files: raise the sysctl fs.file-max."
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"This process has too many open files: its limit is {soft:,} (`ulimit -n`), and the hard limit is {hard:,}. "
+        "Close files and sockets, or raise the limit before the program starts."
+    )
