@@ -151,15 +151,7 @@ class ObjectRef(Generic[T]):
 
             loop = asyncio.get_running_loop()
             ready: asyncio.Future[None] = loop.create_future()
-
-            def wake() -> None:
-                if not ready.done():
-                    ready.set_result(None)
-
-            def tell(_: ObjectRef[Any]) -> None:
-                engine.call_in_loop(loop, wake)
-
-            engine.when_ready(self, tell)
+            engine.when_ready(self, Awaiter(engine, loop, ready))
             await ready
         value: T = engine.value_of(self)
         return value
@@ -200,6 +192,24 @@ class ObjectRef(Generic[T]):
         # Only references that the engine's directory knows have to be reported.
         if self._known:
             self._engine.reference_dropped(self)
+
+
+class Awaiter:
+    """Wakes a coroutine that awaits a reference."""
+
+    __slots__ = ("_engine", "_loop", "future")
+
+    def __init__(self, engine: Any, loop: Any, future: Any) -> None:
+        self._engine = engine
+        self._loop = loop
+        self.future = future  # that the coroutine waits for
+
+    def __call__(self, _: ObjectRef[Any]) -> None:
+        self._engine.call_in_loop(self._loop, self._wake)
+
+    def _wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 def _fill(future: Future[Any], ref: ObjectRef[Any]) -> None:

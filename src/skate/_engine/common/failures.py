@@ -184,12 +184,13 @@ def exit_text(code: int | None) -> str:
     return f"The process was ended by {signal_name(-code)} (signal {-code})."
 
 
-def wait_cycle(cycle: Sequence[str]) -> str:
-    """Say who waits for whom, round in a circle."""
-    chain = " waits for ".join([cycle[-1], *cycle])
+def deadlock(chain: Sequence[str]) -> str:
+    """Say that a wait would never end, with who waits for what and who holds it, one step to a line."""
+    lines = "".join(f"\n  {step}" for step in chain)
     return (
-        f"This get would wait forever: {chain}. Pass the values on instead of waiting for them, or let the actor "
-        "run several calls at once (max_concurrency)."
+        f"This would wait forever, a deadlock:{lines}\n"
+        "Pass values on instead of waiting for them, let an actor run several calls at once (max_concurrency), or ask "
+        "for fewer resources (an actor with num_cpus=0 holds no CPU)."
     )
 
 

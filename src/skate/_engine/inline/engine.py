@@ -326,6 +326,7 @@ class InlineEngine:
                 return
             else:
                 group.watchers.append(look)
+                group.waiting.add(reference._id)
                 return
             self.objects.settle(reference, Value.failure(error))
 

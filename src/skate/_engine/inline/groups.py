@@ -27,6 +27,7 @@ class Group:
         self.grants: list[Grant] = []
         self.pools: list[Pool] = []
         self.watchers: list[Callable[[], None]] = []  # called when it is reserved, or will never be
+        self.waiting: set[bytes] = set()  # objects that are ready then
 
 
 class Groups:
@@ -95,6 +96,7 @@ class Groups:
 
     @staticmethod
     def _tell(group: Group) -> None:
+        group.waiting.clear()
         watchers, group.watchers = group.watchers, []
         for watcher in watchers:
             watcher()

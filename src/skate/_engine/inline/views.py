@@ -149,11 +149,21 @@ class Views:
         actor = self._engine.actors.table.get(ids.actor_of(task) or b"")
         call: Call | None = self._engine.tasks.table.get(task) if actor is None else actor.calls.get(task)
         if call is None:
-            lines.append(f"{indent}{short} is made by nothing that runs")
+            lines += self._explain_group(reference, indent)
         elif isinstance(call, MethodCall) and actor is not None:
             self._explain_method(actor, call, lines, seen, level)
         else:
             self._explain_task(call, lines, seen, level)
+
+    def _explain_group(self, reference: ObjectRef[Any], indent: str) -> list[str]:
+        """Say what a reference waits for that no task makes: a placement group, or nothing."""
+        groups = list(self._engine.scheduler.groups.table.values())
+        waiting = next((group for group in groups if reference._id in group.waiting), None)
+        if waiting is None:
+            return [f"{indent}object {reference._id.hex()[:16]}… is made by nothing that runs"]
+        lines = [f"{indent}placement group {waiting.id.hex()[:16]}… waits for {waiting.bundles}"]
+        held = [group for group in groups if group.state == "CREATED"]
+        return lines + [f"{indent}  placement group {g.id.hex()[:16]}… holds {g.bundles}" for g in held]
 
     def explain_call(self, call: Call) -> list[str]:
         """Say what a task or call waits for."""

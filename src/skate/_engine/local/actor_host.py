@@ -6,6 +6,7 @@ import inspect
 import os
 import signal
 import socket
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ from skate._engine.common import signals
 from skate._engine.local import messages as m
 from skate._engine.local.execution import Prepared, exit_process, matches
 from skate._engine.local.incoming import Incoming
-from skate._engine.local.lanes import Lane, LoopLane, MainLane, ThreadLane
+from skate._engine.local.lanes import Lane, LoopLane, MainLane, ThreadLane, describe_lanes
 from skate._engine.local.replies import Replies
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.task_context import TaskContext, current_task
+from skate._engine.local.wait_reports import Occupation
 from skate._engine.local.wire import Connection
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class ActorHost:
         self._lanes: dict[str, Lane] = {}
         self._leaving = False  # ends after what it was sent
         self._exiting = False  # ends after what it is running
+        self._creating = True
         self._terminated = False  # by SIGTERM: ends that way
         self._replies = Replies(self._client, self._executor)
         self._executor.gate.cap = message.options.generator_cap
@@ -120,6 +123,7 @@ class ActorHost:
         if context.exiting:
             self._exiting = True
             return False
+        self._creating = False
         done.seconds = time.time() - done.started
         self._client.send(done)
         if not done.failed:
@@ -234,6 +238,8 @@ class ActorHost:
         default = self._loop_lane(self.options.max_concurrency)
         self._lanes[DEFAULT] = default
         if not self.options.groups:
+            self._client.on_await = default.on_await(self._client.waits.watch)
+            self._client.waits.known_futures = default.futures
             return default.serve(self._create, self._client.hub)
         default.start_thread("default")
         for name, size in self.options.groups.items():
@@ -298,6 +304,16 @@ class ActorHost:
                     self._engine.cancel_task(child, force=False, recursive=True)
         if incoming.task is not None:
             self._client.call_in_loop(incoming.loop, incoming.task.cancel)
+
+    def occupation(self, waiting: set[bytes]) -> Occupation | None:
+        """Return what the actor is busy with besides the calls that wait; None when it runs code."""
+        if self._is_ending or (self._creating and CREATION + self._message.actor not in waiting):
+            return None
+        found = describe_lanes(list(self._lanes.values()), self._lane_for, self._by_task, waiting)
+        if found is not None and self._creating:
+            found.resting.discard(threading.main_thread().ident or 0)
+            found.takes_calls = False
+        return found
 
     def in_progress(self) -> list[Any]:
         """Return rows of the calls that have not ended, for the state API."""

@@ -15,6 +15,7 @@ from skate._engine.local.client import Client
 from skate._engine.local.interrupts import critical
 from skate._engine.local.stream import TaskStream
 from skate._engine.local.unix_sockets import connect
+from skate._engine.local.wait_reports import Outstanding
 from skate._engine.local.wire import Connection
 
 
@@ -47,12 +48,29 @@ class ActorLink:
         self._connection: Connection | None = None
         self._waiting: deque[PendingCall] = deque()  # not sent: no connection, or arguments pending
         self._sent: dict[bytes, PendingCall] = {}
+        self._cancelled: set[bytes] = set()  # calls that were sent before
         self._lock = threading.RLock()
         self._watching = False
 
     def pending(self) -> int:
         """Return how many calls have not been answered."""
         return len(self._waiting) + len(self._sent)
+
+    def list_calls(self, outstanding: Outstanding) -> None:
+        """Add the calls that have not been answered, and what they wait for."""
+        with self._lock:
+            self._cancelled &= self._sent.keys()
+            outstanding.sent += self._sent
+            outstanding.cancelled += self._cancelled
+            if self._waiting:
+                needed = {
+                    reference._id: None
+                    for pending in self._waiting
+                    for _, reference in pending.dependencies
+                    if reference._state == PENDING
+                }
+                calls = [pending.call.task for pending in self._waiting]
+                outstanding.unsent.append((self.actor, calls, list(needed)))
 
     @property
     def owes(self) -> bool:
@@ -292,6 +310,7 @@ class ActorLink:
                     return
             if task in self._sent and self._connection is not None:
                 self._sent[task].retries_left = 0
+                self._cancelled.add(task)
                 self._client.hub.send(self._connection, m.CancelCall(task, recursive))
 
     def report(self, message: m.Consumed) -> None:
@@ -319,6 +338,7 @@ class LinkTable:
         client.handlers[m.Reply] = self._replied_by_node
         client.handlers[m.CallItem] = self._item_by_node
         client.on_peer_closed = self._lost
+        client.waits.outstanding = self._outstanding
 
     def __getitem__(self, actor: bytes) -> ActorLink:
         link = self._links.get(actor)
@@ -338,6 +358,12 @@ class LinkTable:
     def _lost(self, connection: Connection) -> None:
         if isinstance(connection.label, ActorLink):
             connection.label.lost()
+
+    def _outstanding(self) -> Outstanding:
+        found = Outstanding()
+        for link in list(self._links.values()):
+            link.list_calls(found)
+        return found
 
     def settle(self) -> None:
         """Wait until no call would be lost with this process, though nobody may wait for what comes of it."""

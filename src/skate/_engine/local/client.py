@@ -27,10 +27,12 @@ from skate._engine.local.references import References
 from skate._engine.local.session import Session
 from skate._engine.local.shared_memory import Mapping, SegmentFiles, is_full
 from skate._engine.local.task_context import current_task
+from skate._engine.local.wait_reports import Waits
 from skate._engine.local.wire import Connection
 
 INLINE_LIMIT = 100 * 1024  # bytes: values up to this size travel inside messages
 SOON = 0.002  # seconds that a worker waits before it lends its CPU to others
+LONG = 0.5  # seconds that a driver waits before it says so
 FORKED = "this process was forked from the one that has the session; call init() to start one here"
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -52,9 +54,8 @@ class Client(References):
         self.mappings = Mappings(self, self.files)
         self.handlers[m.Tidy] = self._tidy
         self.handlers[m.DropSegments] = lambda message: self.files.drop(message.segments)
-        self.handlers[m.Deadlock] = lambda message: self._deadlocks.update({message.task: message.text})
         self.before_blocking: Callable[[list[ObjectRef[Any]], bool], Callable[[], None] | None] | None = None
-        self._deadlocks: dict[bytes, str] = {}  # task -> why what it waits for will never come
+        self.waits = Waits(self)
         self._exported: set[bytes] = set()
         self._templates: dict[Any, int] = {}
         self._definition_lock = threading.Lock()
@@ -118,24 +119,19 @@ class Client(References):
     def _attend_all(self, pending: list[ObjectRef[Any]], timeout: float | None) -> bool:
         remaining = pending[::-1]
         errors = self._errors
-        running = current_task.get()
-        mine = running.task if running is not None else b""
 
         def all_there() -> bool:
             nonlocal errors
             while remaining and remaining[-1]._state:
                 remaining.pop()
-            if not remaining or self.closed or (self._deadlocks and mine in self._deadlocks):
+            if not remaining or self.closed:
                 return True
             if self._errors != errors:
                 errors = self._errors
                 return any(reference._state == ERROR for reference in pending)
             return False
 
-        there = self._blocking(pending, all_there, timeout, timed=timeout is not None)
-        if self._deadlocks and mine in self._deadlocks:
-            raise exceptions.DeadlockError(self._deadlocks.pop(mine))
-        return there and not self.closed
+        return self._blocking(pending, all_there, timeout, timed=timeout is not None) and not self.closed
 
     def _blocking(
         self,
@@ -143,29 +139,48 @@ class Client(References):
         until: Callable[[], bool],
         timeout: float | None,
         *,
+        need: int = 0,
         timed: bool = True,
     ) -> bool:
-        """Attend to the sockets, telling the node that this worker's CPU is free meanwhile."""
+        """Attend to the sockets, telling the node that this worker's CPU is free meanwhile.
+
+        Args:
+            references: What is waited for.
+            until: Whether the wait is over.
+            timeout: Seconds to wait at most.
+            need: How many of the references must come; 0 for all of them, or an error.
+            timed: Whether the wait ends without them.
+
+        Raises:
+            DeadlockError: The wait would never end.
+        """
         if until():
             return True
         if timeout is not None and timeout <= 0:
             self.flush_garbage()
             return self.hub.attend(until, 0)
-        if self.before_blocking is None:
-            return self.hub.attend(until, timeout)
         # What is there in a moment does not make room for another worker.
-        if timeout is not None and timeout <= SOON:
+        soon = LONG if self.before_blocking is None else SOON
+        if timeout is not None and timeout <= soon:
             return self.hub.attend(until, timeout)
-        if self.hub.attend(until, SOON):
+        if self.hub.attend(until, soon):
             return True
-        resume = self.before_blocking(references, timed)
-        left = None if timeout is None else timeout - SOON
-        if resume is None:
-            return self.hub.attend(until, left)
+        resume = None
+        if self.before_blocking is not None:
+            resume = self.before_blocking(references, timed)
+        wait = self.waits.begin(references, need, timed=timed)
+        left = None if timeout is None else timeout - soon
         try:
-            return self.hub.attend(until, left)
+            if resume is None and not timed:
+                self.send(m.Stalled())
+            there = self.hub.attend(lambda: until() or bool(wait.verdict), left)
         finally:
-            resume()
+            self.waits.end(wait)
+            if resume is not None:
+                resume()
+        if wait.verdict and not until():
+            raise exceptions.DeadlockError(wait.verdict)
+        return there
 
     def _raise_error_among(self, references: Sequence[ObjectRef[Any]]) -> None:
         for reference in references:
@@ -199,7 +214,8 @@ class Client(References):
                     need -= before - len(pending)
                 return need <= sum(r._stream.ready() for r in streams) or bool(self.closed)
 
-            self._blocking(pending, enough, timeout)
+            timed = timeout is not None or bool(streams)
+            self._blocking(pending, enough, timeout, need=need, timed=timed)
             if self.closed:
                 raise self.closed_error()
             ready = _first_ready(references, num_returns)

@@ -89,6 +89,16 @@ class Hub:
         self.closed = False
         self.on_fault: Callable[[], None] = _die
 
+    @property
+    def thread(self) -> int:
+        """The thread that reads when nobody waits."""
+        return self._thread.ident or 0 if self._thread is not None else 0
+
+    @property
+    def descriptor(self) -> int:
+        """The file that an event loop watches for the hub."""
+        return self._front.fileno()
+
     # ------------------------------------------------------------ sockets
 
     def add(self, connection: Connection) -> None:

@@ -9,15 +9,22 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
 from skate._engine.common.process_limits import start_thread
+from skate._engine.local import messages as m
 from skate._engine.local.hub import Hub
+from skate._engine.local.incoming import Incoming
+from skate._engine.local.wait_reports import Occupation
 
 
 class Lane(Protocol):
     """Runs calls of one concurrency group."""
+
+    @property
+    def size(self) -> int:
+        """How many calls run at once."""
 
     def put(self, incoming: Any) -> None:
         """Run a call when its turn comes."""
@@ -36,6 +43,11 @@ class MainLane:
         self.calls: deque[Any] = deque()
         self.put = self.calls.append
 
+    @property
+    def size(self) -> int:
+        """How many calls run at once."""
+        return 1
+
     def busy(self) -> bool:
         """Tell whether calls are waiting."""
         return bool(self.calls)
@@ -49,7 +61,7 @@ class ThreadLane:
 
     def __init__(self, run: Callable[[Any], None], size: int, on_idle: Callable[[], None]) -> None:
         self._run = run
-        self._size = size
+        self.size = size
         self._on_idle = on_idle
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -60,7 +72,7 @@ class ThreadLane:
         """Run a call as soon as a thread is free."""
         with self._lock:
             self._unfinished += 1
-            if self._unfinished > len(self._threads) and len(self._threads) < self._size:
+            if self._unfinished > len(self._threads) and len(self._threads) < self.size:
                 self._add_thread()
         self._queue.put(incoming)
 
@@ -91,6 +103,10 @@ class ThreadLane:
         """Tell whether calls are waiting or running."""
         return self._unfinished > 0
 
+    def threads(self) -> set[int]:
+        """Return the threads that run calls, or wait for one."""
+        return {thread.ident or 0 for thread in list(self._threads)}
+
     def close(self) -> None:
         """End the threads that have nothing to do."""
         for _ in self._threads:
@@ -118,9 +134,9 @@ class LoopLane:
         self._on_idle = on_idle
         self._begun = 0  # counted by who reads
         self._over = 0  # counted in the loop
-        self._size = size
+        self.size = size
         self._in_thread = False
-        self._thread = 0  # that runs the loop
+        self.thread = 0  # that runs the loop
         self.loop = asyncio.new_event_loop()
         self._semaphore = asyncio.Semaphore(size)
         self._stop: asyncio.Future[None] | None = None
@@ -128,10 +144,23 @@ class LoopLane:
     def put(self, incoming: Any) -> None:
         """Start a call."""
         self._begun += 1
-        if self._thread == threading.get_ident():
+        if self.thread == threading.get_ident():
             self._spawn(incoming)
         else:
             self.loop.call_soon_threadsafe(self._spawn, incoming)
+
+    def futures(self) -> set[Any]:
+        """Return the futures that calls wait for until their turn comes, and the loop until its end."""
+        return {future for future in (self._stop, *(self._semaphore._waiters or ())) if future is not None}
+
+    def on_await(self, watch: Callable[[Any], None]) -> Callable[[], None]:
+        """Return a function that calls `watch` with the loop, if this is its thread."""
+
+        def awaited() -> None:
+            if self.thread == threading.get_ident():
+                watch(self.loop)
+
+        return awaited
 
     def _spawn(self, incoming: Any) -> None:
         incoming.task = self.loop.create_task(self._limited(incoming))
@@ -163,7 +192,7 @@ class LoopLane:
         import asyncio
 
         asyncio.set_event_loop(self.loop)
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
 
         async def main() -> bool:
             self._stop = self.loop.create_future()
@@ -206,7 +235,7 @@ class LoopLane:
         self._in_thread = True
 
         def work() -> None:
-            self._thread = threading.get_ident()
+            self.thread = threading.get_ident()
             asyncio.set_event_loop(self.loop)
             self.loop.run_forever()
 
@@ -231,3 +260,41 @@ class LoopLane:
         """Stop the loop's thread."""
         if self._in_thread:
             self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+def describe_lanes(
+    lanes: Collection[Lane],
+    lane_of: Callable[[m.Call], Lane | None],
+    calls: dict[bytes, Incoming],
+    waiting: set[bytes],
+) -> Occupation | None:
+    """Return what an actor is busy with besides the calls that wait; None when it runs code, or is about to."""
+    running: dict[Lane, int] = dict.fromkeys(lanes, 0)
+    queued: dict[Lane, int] = dict.fromkeys(lanes, 0)
+    for incoming in list(calls.values()):
+        lane = lane_of(incoming.call)
+        if lane not in running or incoming.cancelled or incoming.call.num_returns == m.STREAMING:
+            return None
+        if isinstance(lane, LoopLane):
+            running[lane] += 1  # the event loop knows which of them wait
+        elif not incoming.started:
+            queued[lane] += 1
+        elif incoming.call.task in waiting:
+            running[lane] += 1
+        else:
+            return None
+    found = Occupation(calls=list(calls))
+    for lane in lanes:
+        if queued[lane] and running[lane] < lane.size:
+            return None
+        found.takes_calls = found.takes_calls or running[lane] + queued[lane] < lane.size
+        if isinstance(lane, LoopLane):
+            if found.loop is not None:
+                return None
+            found.loop, found.loop_thread = lane.loop, lane.thread
+        elif isinstance(lane, ThreadLane):
+            found.resting |= lane.threads()
+    main = threading.main_thread().ident or 0
+    if not any(isinstance(lane, MainLane) and running[lane] for lane in lanes) and found.loop_thread != main:
+        found.resting.add(main)
+    return found

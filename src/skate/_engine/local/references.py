@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skate._base import ids
-from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
+from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, ObjectRef
 from skate._base.serialization import context
 from skate._engine.common import failures
 from skate._engine.local import messages as m
@@ -42,6 +42,7 @@ class References(Correspondence):
         self._garbage_lock = threading.Lock()
         self._unpinned: deque[bytes] = deque()
         self._settled = 0  # how many references have got their values: tells a waiting wait to look
+        self.on_await: Callable[[], None] | None = None  # called when something is awaited that is not there
         self._errors = 0  # how many errors have arrived: tells a waiting get to look for one
 
     def send(self, message: Any) -> None:
@@ -267,6 +268,8 @@ class References(Correspondence):
             waiters.append(callback)
             self._awaited[reference._id] = reference
             self.subscribe([reference])
+            if self.on_await is not None:
+                self.on_await()
             # The value may have arrived between the two looks; whoever pops the callback calls it.
             if reference._state == PENDING:
                 return
@@ -276,6 +279,24 @@ class References(Correspondence):
             except ValueError:
                 return
         callback(reference)
+
+    @property
+    def settled(self) -> int:
+        """How many references have got their values."""
+        return self._settled
+
+    def awaited(self) -> list[bytes]:
+        """Return the pending objects that coroutines and callbacks wait for, without the arguments of unsent calls."""
+        return [
+            id
+            for id, reference in list(self._awaited.items())
+            if any(not hasattr(callback, "__self__") for callback in list(reference._waiters or ()))
+        ]
+
+    def awaiting_futures(self) -> set[Any]:
+        """Return the asyncio futures that end when a pending object comes."""
+        waiters = [w for ref in list(self._awaited.values()) for w in list(ref._waiters or ())]
+        return {waiter.future for waiter in waiters if isinstance(waiter, Awaiter)}
 
     def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
         """Run `callback` in an event loop, cheaply when this is its thread."""

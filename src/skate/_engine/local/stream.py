@@ -110,6 +110,10 @@ class TaskStream:
         """Tell whether the next item (or the end) is there."""
         return self._taken + 1 in self._items or self.finished()
 
+    def is_awaited(self) -> bool:
+        """Return whether a coroutine waits for the next item."""
+        return bool(self._waiting)
+
     def finished(self) -> bool:
         """Tell whether every item has been taken."""
         return self._total is not None and self._taken >= self._total

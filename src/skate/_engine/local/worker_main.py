@@ -24,6 +24,7 @@ from skate._engine.local.line_writer import LineWriter, end_lines
 from skate._engine.local.progress import Progress
 from skate._engine.local.task_context import TaskContext, current_task
 from skate._engine.local.unix_sockets import bind, connect
+from skate._engine.local.wait_reports import Occupation
 from skate._engine.local.wire import Connection
 
 COALESCE = 8  # results of short tasks that may travel together
@@ -54,6 +55,7 @@ class Worker:
         self.actor: Any = None
         engine.stray_parent = self._stray_parent
         client.before_blocking = self._before_blocking
+        client.waits.occupation = self._occupation
         client.on_node_closed = self._node_gone
         client.handlers.update(
             {
@@ -156,6 +158,14 @@ class Worker:
 
     def _node_gone(self) -> None:
         os._exit(1)
+
+    def _occupation(self, waiting: set[bytes]) -> Occupation | None:
+        """Return what the process is busy with besides what waits; None when it runs code."""
+        if self.actor is not None:
+            return self.actor.occupation(waiting)  # type: ignore[no-any-return]
+        if self.queue or self.leaving or (self.running is not None and self.running.task not in waiting):
+            return None
+        return Occupation(resting=set() if self.running is not None else {self._main})
 
     def _before_blocking(self, references: list[Any], timed: bool) -> Any:
         """Tell the node that this worker waits; return what tells that it goes on."""

@@ -144,6 +144,17 @@ class Process:
         self.heard: list[Any] = []
         self._templates = 0
         self._requests = 0
+        self._waits = 0
+        self.waits: dict[
+            bytes, tuple[int, int, list[bytes], bool]
+        ] = {}  # task -> number, need, objects, timed
+        self.awaited: list[bytes] = []
+        self.sent: list[bytes] = []
+        self.cancelled: list[bytes] = []
+        self.unsent: list[tuple[bytes, list[bytes], list[bytes]]] = []
+        self.calls: list[bytes] = []  # of an actor: that it has received
+        self.takes_calls = False
+        self.answers_probes = True
         world.processes[number] = self
 
     def say(self, message: Any) -> None:
@@ -153,12 +164,55 @@ class Process:
     def hear(self, message: Any) -> None:
         """Take a message from the machine."""
         self.heard.append(message)
+        if isinstance(message, m.WaitProbe) and self.answers_probes:
+            self.say(self.report(message.round))
 
     def told(self, kind: type[T]) -> list[T]:
         """Return the messages of a kind that have arrived since the last look."""
         found = [message for message in self.heard if isinstance(message, kind)]
         self.heard = [message for message in self.heard if not isinstance(message, kind)]
         return found
+
+    # ------------------------------------------------------------ waiting
+
+    def report(self, round: int) -> m.WaitReport:
+        """Return what this process waits for, as a real one would report it."""
+        timed = any(timed for _, _, _, timed in self.waits.values())
+        if timed or self.runs_code():
+            return m.WaitReport(round, active=True)
+        waits = [(number, task, need, objects) for task, (number, need, objects, _) in self.waits.items()]
+        return m.WaitReport(
+            round,
+            waits=waits,
+            turn=self._waits,
+            awaited=self.awaited,
+            calls=self.calls,
+            takes_calls=self.takes_calls,
+            sent=self.sent,
+            cancelled=self.cancelled,
+            unsent=self.unsent,
+        )
+
+    def runs_code(self) -> bool:
+        """Return whether the process does something besides waiting."""
+        return not self.waits
+
+    def wait_for(self, *objects: bytes, task: bytes = b"", need: int = 1, timed: bool = False) -> None:
+        """Begin to wait for objects."""
+        self._waits += 1
+        self.waits[task] = (self._waits, need, list(objects), timed)
+
+    def call(self, actor: bytes, callee: Worker) -> bytes:
+        """Call a method of an actor that has received the call; return the call."""
+        call = self.ids.call(actor)
+        self.sent.append(call)
+        callee.calls.append(call)
+        return call
+
+    def stall(self, *objects: bytes, **how: Any) -> None:
+        """Wait for objects as a driver does, which says so after a while."""
+        self.wait_for(*objects, **how)
+        self.say(m.Stalled())
 
     def leave(self, code: int | None = -9) -> None:
         """End this process."""
@@ -304,6 +358,7 @@ class Worker(Process):
             self.runs.append(message)
         elif isinstance(message, m.Become):
             self.actor = message
+            self.runs.append(message.run)
 
     @property
     def tasks(self) -> list[bytes]:
@@ -336,12 +391,21 @@ class Worker(Process):
             self._take(task)
         self.say(m.HandBack(list(tasks)))
 
-    def block(self, *objects: bytes, task: bytes | None = None, timed: bool = False) -> None:
+    def block(self, *objects: bytes, task: bytes | None = None, timed: bool = False, need: int = 1) -> None:
         """Wait for objects."""
-        self.say(m.Blocked(task or self.tasks[0], list(objects), timed=timed))
+        task = task or self.tasks[0]
+        self.wait_for(*objects, task=task, timed=timed, need=need)
+        self.say(m.Blocked(task, list(objects), timed=timed))
+
+    def runs_code(self) -> bool:
+        """Return whether it runs a task or a call that does not wait."""
+        if self.actor is None or self.tasks:
+            return any(task not in self.waits for task in self.tasks)
+        return bool(self.calls and not self.waits and not self.awaited)
 
     def unblock(self, task: bytes | None = None) -> None:
         """Go on."""
+        self.waits.pop(task or self.tasks[0], None)
         self.say(m.Unblocked(task or self.tasks[0]))
 
     def become(self) -> bytes:

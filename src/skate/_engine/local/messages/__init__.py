@@ -75,8 +75,11 @@ from skate._engine.local.messages.tasks import (
     Item,
     Recall,
     Run,
+    Stalled,
     Submit,
     Unblocked,
+    WaitProbe,
+    WaitReport,
 )
 from skate._engine.local.messages.values import (
     DYNAMIC,
@@ -113,6 +116,9 @@ WIRE = (
     | Blocked
     | Unblocked
     | Deadlock
+    | Stalled
+    | WaitProbe
+    | WaitReport
     | Ready
     | Register
     | Hold
@@ -208,6 +214,7 @@ __all__ = [
     "SendEvents",
     "Spill",
     "Spilled",
+    "Stalled",
     "StartWorker",
     "Stop",
     "Submit",
@@ -216,6 +223,8 @@ __all__ = [
     "Tidy",
     "Unblocked",
     "Unpin",
+    "WaitProbe",
+    "WaitReport",
     "WatchGroup",
     "Welcome",
     "WorkerGone",

@@ -115,8 +115,39 @@ class Unblocked(Message, tag=22):
     task: bytes
 
 
-class Deadlock(Message, tag=23):
-    """What this task waits for waits for the task itself: it would never go on."""
+class Stalled(Message, tag=24):
+    """A driver, or an asynchronous actor, has waited for a while without a limit of time."""
 
-    task: bytes
+
+class WaitProbe(Message, tag=25):
+    """The node asks a process what it waits for."""
+
+    round: int
+
+
+class WaitReport(Message, tag=26):
+    """A process says what it waits for, and which calls it owes or is owed.
+
+    Two equal reports of a process mean that it has done nothing in between: `turn` counts what it has begun.
+    """
+
+    round: int
+    active: bool = False  # it runs code, or waits with a limit of time: then only its waits are listed
+    turn: int = 0
+    waits: list[tuple[int, bytes, int, list[bytes]]] = []  # number, task, how many it needs, pending objects
+    awaited: list[bytes] = []  # objects that coroutines and callbacks wait for
+    calls: list[bytes] = []  # of an actor: calls that it has yet to answer
+    takes_calls: bool = False  # of an actor: whether it would run another call at once
+    sent: list[bytes] = []  # calls to actors that have not been answered
+    cancelled: list[bytes] = []  # those of them that were cancelled
+    unsent: list[
+        tuple[bytes, list[bytes], list[bytes]]
+    ] = []  # actor, calls, the pending objects that they need
+
+
+class Deadlock(Message, tag=23):
+    """The wait with this number, or all that await this object, would never end."""
+
     text: str
+    wait: int = 0
+    object: bytes = b""

@@ -21,7 +21,7 @@ class Groups:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self.table: dict[bytes, Group] = {}
-        self._pending: list[Group] = []
+        self.pending: list[Group] = []
 
     def create(self, source: int, message: m.CreateGroup) -> None:
         """Reserve a group now or later; refuse one that can never be met."""
@@ -47,7 +47,7 @@ class Groups:
         if group.impossible:
             group.state = "INFEASIBLE"
         else:
-            self._pending.append(group)
+            self.pending.append(group)
             machine.scheduler.groups_wait = True
             self.settle()
 
@@ -61,20 +61,17 @@ class Groups:
         for choice in labels:
             if choice and not machine.labels_match(choice):
                 return f"a bundle asks for a node with labels {choice}; this node has {machine.labels}."
-        total: dict[str, int] = {}
-        for request in group.requests:
-            for name, amount in request.items():
-                total[name] = total.get(name, 0) + amount
+        total = group.total()
         if not machine.scheduler.pool.could_fit(total):
             return failures.cannot_fit(to_floats(total), to_floats(machine.scheduler.pool.total))
         return ""
 
     def settle(self) -> None:
         """Reserve the pending groups that fit now."""
-        if not self._pending:
+        if not self.pending:
             return
         pool = self._machine.scheduler.pool
-        for group in list(self._pending):
+        for group in list(self.pending):
             grants = []
             for request in group.requests:
                 if not pool.fits(request):
@@ -84,8 +81,8 @@ class Groups:
                 for grant in grants:
                     grant.give_back()
                 continue
-            self._pending.remove(group)
-            self._machine.scheduler.groups_wait = bool(self._pending)
+            self.pending.remove(group)
+            self._machine.scheduler.groups_wait = bool(self.pending)
             group.grants = grants
             group.pools = [Pool(grant.amounts, grant.device_ids()) for grant in grants]
             group.state = "CREATED"
@@ -121,9 +118,9 @@ class Groups:
         machine = self._machine
         created = group.state == "CREATED"
         group.state = "REMOVED"
-        if group in self._pending:
-            self._pending.remove(group)
-            machine.scheduler.groups_wait = bool(self._pending)
+        if group in self.pending:
+            self.pending.remove(group)
+            machine.scheduler.groups_wait = bool(self.pending)
         machine.actors.group_gone(id)
         removed = failures.group_removed(actor=False)
         machine.scheduler.group_gone(id, self.why_impossible(id, -1, {}))

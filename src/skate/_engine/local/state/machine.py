@@ -108,10 +108,10 @@ class Machine:
         """Answer a request with an exception."""
         self.send(source, m.Answer(request, error=error))
 
-    def warn(self, text: str) -> None:
-        """Print a warning on every driver."""
+    def warn(self, text: str, job: bytes = b"") -> None:
+        """Print a warning on every driver, or on those of a job."""
         for peer in self.peers.values():
-            if peer.is_driver:
+            if peer.is_driver and (not job or peer.job == job):
                 self.send(peer.number, m.Output("skate", 0, [text], error=True))
 
     def _routes(self) -> dict[type, Callable[[int, Any], None]]:
@@ -124,6 +124,8 @@ class Machine:
             m.Hold: lambda source, x: directory.hold(source, x.ids),
             m.Blocked: scheduler.blocked,
             m.Unblocked: scheduler.unblocked,
+            m.Stalled: lambda source, _: self.deadlocks.suspect(source),
+            m.WaitReport: lambda source, x: self.deadlocks.report(source, x),
             m.Subscribe: lambda source, x: directory.subscribe(source, x.ids),
             m.Register: directory.register,
             m.Allocate: store.allocate,

@@ -259,5 +259,13 @@ class Group:
         self.watchers: list[tuple[bytes, bytes]] = []  # object to fulfil, and with what
         self.impossible = ""
 
+    def total(self) -> dict[str, int]:
+        """Return what all bundles ask for together."""
+        total: dict[str, int] = {}
+        for request in self.requests:
+            for name, amount in request.items():
+                total[name] = total.get(name, 0) + amount
+        return total
+
 
 NOTHING = Result(state=1)

@@ -46,7 +46,7 @@ class Scheduler:
         self.classes: dict[tuple[object, ...], SchedulingClass] = {}
         self.templates: dict[int, Template] = {}
         self._last_template = 0
-        self._waiting: dict[SchedulingClass, None] = {}
+        self.waiting: dict[SchedulingClass, None] = {}  # classes with queued tasks
         self._idle: dict[Key, list[Peer]] = {}
         self._ahead: dict[int, Peer] = {}  # workers with tasks waiting behind another
         self._condemned: list[tuple[float, Task]] = []  # since when: cancelled by force, with others around
@@ -97,7 +97,7 @@ class Scheduler:
             cls.queue.appendleft(task)
         else:
             cls.queue.append(task)
-        self._waiting[cls] = None
+        self.waiting[cls] = None
         self._changed = True
 
     def remove(self, task: Task) -> None:
@@ -109,7 +109,7 @@ class Scheduler:
             except ValueError:
                 return
             if not cls.queue:
-                self._waiting.pop(cls, None)
+                self.waiting.pop(cls, None)
             self._changed = True  # an actor that no idle worker may become held up what is behind it
 
     def settle(self) -> None:
@@ -117,7 +117,7 @@ class Scheduler:
         if not self._changed:
             return
         self._changed = False
-        waiting = self._waiting
+        waiting = self.waiting
         if not waiting:
             return
         order = list(waiting)
@@ -257,7 +257,7 @@ class Scheduler:
 
     def queued(self, key: Key) -> list[Task]:
         """Return the tasks that wait for a worker of one kind."""
-        return [task for cls in self._waiting if cls.key == key for task in cls.queue]
+        return [task for cls in self.waiting if cls.key == key for task in cls.queue]
 
     def has_room(self, task: Task) -> bool:
         """Return whether the resources of a task are free, so that it waits for a worker alone."""
@@ -294,7 +294,7 @@ class Scheduler:
         if queue and peer.state is LEASED and queue[0].actor is None and not self._others_first(cls):
             self._run(peer, queue.popleft())
             if not queue:
-                self._waiting.pop(cls, None)
+                self.waiting.pop(cls, None)
             else:
                 self._changed = True
             return
@@ -316,11 +316,11 @@ class Scheduler:
         """Tell whether an older task or a placement group waits: a long queue must not starve them."""
         if self.groups_wait:
             return True
-        if len(self._waiting) < 2:
+        if len(self.waiting) < 2:
             return False
         mine = cls.queue[0].sequence
         return any(
-            other.queue[0].sequence < mine for other in self._waiting if other is not cls and other.queue
+            other.queue[0].sequence < mine for other in self.waiting if other is not cls and other.queue
         )
 
     def _end_lease(self, peer: Peer) -> None:
@@ -361,8 +361,8 @@ class Scheduler:
         peer.waiting_on[message.task] = message.objects
         if message.timed:
             peer.timed.add(message.task)
-        if not message.timed:
-            self._machine.deadlocks.suspect(source, message)
+        else:
+            self._machine.deadlocks.suspect(source)
         if (
             peer.grant is not None and peer.blocked == 1 and peer.state is LEASED
         ):  # actors keep what they have

@@ -56,7 +56,7 @@ def _check_tasks(world: Simulation, machine: Machine) -> None:
     queued: set[bytes] = set()
     scheduler = machine.scheduler
     for cls in scheduler.classes.values():
-        if bool(cls.queue) != (cls in scheduler._waiting):
+        if bool(cls.queue) != (cls in scheduler.waiting):
             raise Violation(f"a class with {len(cls.queue)} queued tasks is mistaken for another")
         for task in cls.queue:
             if task.state is not QUEUED or task.worker is not None or task.template.cls is not cls:
@@ -146,7 +146,7 @@ def _check_workers(world: Simulation, machine: Machine) -> None:
             raise Violation(f"worker {peer.number} is {state} and has tasks ahead")
         if state is LEASED and len(peer.tasks) > 1 and peer.number not in scheduler._ahead:
             _check_recalled(world, peer)
-    if not scheduler.classes.keys() >= {_class_key(cls) for cls in scheduler._waiting}:
+    if not scheduler.classes.keys() >= {_class_key(cls) for cls in scheduler.waiting}:
         raise Violation("a class was forgotten though tasks of it wait")
     for key, count in scheduler.starts._starting.items():
         if count != starting.get(key, 0):
@@ -441,7 +441,7 @@ def _check_store(world: Simulation, machine: Machine) -> None:
 def _check_nothing_forgotten(world: Simulation, machine: Machine) -> None:
     """What could go on now does."""
     scheduler = machine.scheduler
-    for cls in scheduler._waiting:
+    for cls in scheduler.waiting:
         if scheduler._pool_for(cls) is None:
             continue
         key = cls.key
@@ -456,7 +456,7 @@ def _check_nothing_forgotten(world: Simulation, machine: Machine) -> None:
         if not scheduler.starts._starting.get(key) and not refused:
             raise Violation("a task could run, but no worker is started")
     pool = scheduler.pool
-    for group in machine.groups._pending:
+    for group in machine.groups.pending:
         grants = []
         for request in group.requests:
             if not pool.fits(request):

@@ -168,6 +168,8 @@ class Process:
             m.Output: lambda _: None,
         }
         self.links = LinkTable(self)
+        # Waits here end at random, so that nobody is ever stuck.
+        self.handlers[m.WaitProbe] = lambda probe: self.post(m.WaitReport(probe.round, active=True))
         self.handlers[m.ActorUpdate] = lambda update: self.links[update.actor].updated(update)
         self.handlers[m.Reply] = lambda reply: self.links[reply.task[8:24]].arrived(reply)
         self.handlers[m.CallItem] = lambda item: self.links[item.task[8:24]].arrived(item)

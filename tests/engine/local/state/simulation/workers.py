@@ -64,7 +64,6 @@ class Worker(Process):
                 m.Recall: lambda _: self.hand_back(),
                 m.CancelRunning: self._cancel,
                 m.Exit: self._exit,
-                m.Deadlock: self._deadlocked,
                 m.Consumed: self.reader_moved,
                 m.SendEvents: self._send_events,
             }
@@ -105,13 +104,6 @@ class Worker(Process):
                     self.world.cancel(self, child, force=False, recursive=True)
         else:
             self.unsent = 0
-
-    def _deadlocked(self, message: m.Deadlock) -> None:
-        """What is waited for will never come: go on without it."""
-        work = self.work
-        if work is not None and work.task == message.task and work.blocked is not None:
-            work.blocked = None
-            self.post(m.Unblocked(work.task))
 
     def _exit(self, _: m.Exit) -> None:
         self.leaving = True

@@ -1,0 +1,302 @@
+"""The wait-for graph of a session: who could still do something about what somebody waits for.
+
+The graph joins what the node knows with what processes report. Each condition is a superset of what can happen, so that
+what is stuck in the graph is stuck in the session:
+
+- A process goes on when it is active, or when any of the waits of its threads and coroutines ends. A thread that is not
+  in a wait of Skate, a wait with a limit of time, a timer or a file that an event loop watches make it active; so do a
+  message on its way to it, a cancelled task, and a process that has not reported, or is about to end.
+- `get` ends when all of its objects are there, or one of them is an error; so one of the pending ones that can still
+  come is enough to hope for. `wait` needs as many as `num_returns` says. Objects that a task takes as arguments are
+  like those of a `get`.
+- An object comes when its maker goes on: the process that runs the task, the actor that has received the call, the
+  caller that has yet to send it, or the request for resources that the task waits with.
+- A request goes on when it fits into what is free and what its holders could give back. A task gives its resources back
+  when it ends; while it is blocked, its CPUs are free already. An actor that waits, or has calls to answer, gives them
+  back only if it goes on. An idle one may end at any time, when the garbage collector finds its last handle, say. A
+  placement group may be removed by any process of its job, or by any at all if it has a name: each of them must be
+  stuck too, and so must every task that could still start.
+- An actor that has room for another call may also be set going by a process that has, or could find, a handle to it.
+
+One thing is left out on purpose: that somebody from outside kills or cancels a member of a deadlock. That is the
+remedy of a deadlock, and not a way in which it ends by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from skate._base import ids
+from skate._base.object_ref import PENDING
+from skate._engine.common.resources import Pool, Request
+from skate._engine.local import messages as m
+from skate._engine.local.state.records import (
+    ALIVE,
+    DEAD,
+    LEAVING,
+    QUEUED,
+    RUNNING,
+    STARTING,
+    WAITING,
+    Actor,
+    Peer,
+    SchedulingClass,
+)
+from skate._engine.local.state.waits import Graph, Key
+
+if TYPE_CHECKING:
+    from skate._engine.local.state.machine import Machine
+
+Reports = Mapping[int, m.WaitReport]
+
+# Kinds of nodes; a node's key is its kind and what identifies it.
+PROCESS = "process"  # number
+WAIT = "wait"  # number of the process, number of the wait
+OBJECT = "object"  # id
+TASK = "task"  # id
+DEMAND = "demand"  # class, or id of a group: a request for resources
+POOL = "pool"  # class, bundle: that request in one bundle of a placement group
+ACTOR_RELEASE = "actor"  # id: the actor gives its resources back
+GROUP_RELEASE = "group"  # id: the placement group is removed
+JOB = "job"  # id, b"" for all: any process of the job, and any task that is yet to run
+
+
+class WaitGraph:
+    """Describes what `starts` wait for, and all that this depends on.
+
+    Args:
+        machine: The node's state.
+        reports: What processes wait for; one without a report counts as active.
+        starts: The nodes to begin with.
+        passive: Whether idle actors and placement groups could be made to give their resources back.
+    """
+
+    def __init__(
+        self, machine: Machine, reports: Reports, starts: list[Key], *, passive: bool = True
+    ) -> None:
+        self._machine = machine
+        self._reports = reports
+        self._passive = passive
+        self._held = {number: set(report.calls) for number, report in reports.items()}
+        self._in_flight = self._expecting()
+        self._watched = {
+            id: group for group in machine.groups.table.values() for id, _ in group.watchers
+        }  # objects that are ready when a group is
+        self.graph = Graph()
+        self._todo = list(starts)
+        describe: dict[str, Any] = {
+            PROCESS: self._process,
+            OBJECT: self._object,
+            TASK: self._task,
+            DEMAND: self._demand,
+            POOL: self._pool,
+            ACTOR_RELEASE: self._actor_release,
+            GROUP_RELEASE: self._group_release,
+            JOB: self._job,
+        }
+        while self._todo:
+            key: Any = self._todo.pop()
+            if key not in self.graph:
+                describe[key[0]](key, *key[1:])
+        self.stuck = self.graph.reduce()
+
+    def holders(self, demand: Key) -> list[Any]:
+        """Return who holds what a request asks for."""
+        found: list[Any] = []
+        todo: list[Any] = [demand]
+        while todo:
+            for key in self.graph.waited_for(todo.pop()):
+                (todo if key[0] in (DEMAND, POOL) else found).append(key)  # type: ignore[index]
+        return list(dict.fromkeys(found))
+
+    def _wait(self, key: Key, on: list[Key], need: int = 1) -> None:
+        self.graph.add_wait(key, on, need)
+        self._todo += on
+
+    # ------------------------------------------------------------ processes
+
+    def _expecting(self) -> set[int]:
+        """Return the processes that a message is on its way to: a call, its cancellation, or its answer."""
+        found = set()
+        for number, report in self._reports.items():
+            for call in report.sent:
+                actor = self._machine.actors.table.get(ids.actor_of(call) or b"")
+                worker = actor.worker if actor is not None else None
+                if worker is None or call not in self._held.get(worker.number, ()):
+                    found |= {number} if worker is None else {number, worker.number}
+            for call in report.cancelled:
+                actor = self._machine.actors.table.get(ids.actor_of(call) or b"")
+                if actor is not None and actor.worker is not None:
+                    found.add(actor.worker.number)
+        return found
+
+    def _process(self, key: Key, number: int) -> None:
+        peer = self._machine.peers.get(number)
+        if peer is None or peer.info.get("observer"):  # it is gone, or only looks
+            self._wait(key, [])
+            return
+        report = self._reports.get(number)
+        if report is None or self._is_active(peer, report):
+            self.graph.add_active(key)
+            return
+        on: list[Key] = []
+        for wait, _, need, objects in report.waits:
+            own = (WAIT, number, wait)
+            self._wait(own, [(OBJECT, id) for id in objects], need)
+            on.append(own)
+        on += [(OBJECT, id) for id in report.awaited]
+        if peer.actor is not None and report.takes_calls:
+            on += self._callers(peer.actor)
+        elif peer.actor is None and not peer.is_driver and not peer.tasks:
+            on.append((JOB, peer.job))  # it may be given a task
+        self._wait(key, on)
+
+    def _is_active(self, peer: Peer, report: m.WaitReport) -> bool:
+        return (
+            report.active
+            or peer.number in self._in_flight
+            or bool(peer.killed)
+            or peer.said_goodbye
+            or peer.state in (STARTING, LEAVING)
+            or (peer.actor is not None and peer.actor.state is DEAD)
+            or any(task.cancelled for task in peer.tasks.values())
+            or (bool(peer.tasks) and not report.waits and not report.awaited)  # given after it has reported
+        )
+
+    def _callers(self, actor: Actor) -> list[Key]:
+        """Return who could call the actor: who has a handle, or could get one."""
+        handle = self._machine.directory.objects.get(actor.handle)
+        if handle is None or handle.internal > 0 or actor.options.name:
+            return [(JOB, b"")]
+        own = actor.worker.number if actor.worker is not None else 0
+        return [(PROCESS, number) for number in sorted(handle.holders) if number != own]
+
+    def _job(self, key: Key, job: bytes) -> None:
+        machine = self._machine
+        on: list[Key] = [(PROCESS, p.number) for p in machine.peers.values() if not job or p.job == job]
+        # What is queued is one node to a class; what waits for arguments is one to a task.
+        on += [(DEMAND, cls) for cls in machine.scheduler.waiting if not job or cls.job == job]
+        on += [
+            (TASK, task.id)
+            for task in machine.tasks.table.values()
+            if task.state is WAITING and (not job or task.template.cls.job == job)
+        ]
+        self._wait(key, on)
+
+    # ------------------------------------------------------------ objects and tasks
+
+    def _object(self, key: Key, id: bytes) -> None:
+        obj = self._machine.directory.objects.get(id)
+        if obj is not None and obj.state != PENDING:
+            self.graph.add_active(key)
+        elif id in self._watched:
+            self._wait(key, [(DEMAND, self._watched[id].id)])
+        elif ids.actor_of(id) is not None:
+            self._call(key, id)
+        elif ids.task_of(id) in self._machine.tasks.table:
+            self._wait(key, [(TASK, ids.task_of(id))])
+        else:
+            self.graph.add_active(key)
+
+    def _call(self, key: Key, id: bytes) -> None:
+        """Describe the result of a call: who has the call now?"""
+        call = ids.task_of(id)
+        actor = self._machine.actors.table.get(ids.actor_of(id) or b"")
+        if actor is None or actor.state is DEAD:
+            self.graph.add_active(key)
+            return
+        if actor.worker is not None and call in self._held.get(actor.worker.number, ()):
+            self._wait(key, [(PROCESS, actor.worker.number)])
+            return
+        report = self._reports.get(ids.process_of(id))
+        for target, calls, needed in report.unsent if report is not None else ():
+            if target == actor.id and call in calls:
+                on: list[Key] = [(OBJECT, other) for other in needed]
+                if actor.state is not ALIVE and actor.creation is not None:
+                    on.append((TASK, actor.creation.id))
+                if on:
+                    self._wait(key, on)
+                    return
+        self.graph.add_active(key)
+
+    def _task(self, key: Key, id: bytes) -> None:
+        task = self._machine.tasks.table.get(id)
+        if task is None or task.cancelled or task.template.impossible:
+            self.graph.add_active(key)
+        elif task.state is WAITING:
+            objects = self._machine.directory.objects
+            pending = [o for _, o in task.dependencies if o in objects and objects[o].state == PENDING]
+            self._wait(key, [(OBJECT, o) for o in pending]) if pending else self.graph.add_active(key)
+        elif task.state is QUEUED:
+            self._wait(key, [(DEMAND, task.template.cls)])
+        elif task.state is RUNNING and task.worker is not None:
+            self._wait(key, [(PROCESS, task.worker.number)])
+        else:
+            self.graph.add_active(key)
+
+    # ------------------------------------------------------------ resources
+
+    def _demand(self, key: Key, asking: SchedulingClass | bytes) -> None:
+        groups = self._machine.groups.table
+        main = self._machine.scheduler.pool
+        if isinstance(asking, bytes):
+            group = groups[asking]
+            if group.state != "PENDING":
+                self.graph.add_active(key)
+            else:
+                self._ask(key, group.total(), main)
+        elif not asking.group:
+            self._ask(key, asking.request, main)
+        elif asking.group not in groups or groups[asking.group].state not in ("PENDING", "CREATED"):
+            self.graph.add_active(key)
+        elif groups[asking.group].state == "PENDING":
+            self._wait(key, [(DEMAND, asking.group)])
+        else:
+            count = len(groups[asking.group].pools)
+            bundles = range(count) if asking.bundle < 0 else [asking.bundle]
+            self._wait(key, [(POOL, asking, bundle) for bundle in bundles])
+
+    def _pool(self, key: Key, cls: SchedulingClass, bundle: int) -> None:
+        self._ask(key, cls.request, self._machine.groups.table[cls.group].pools[bundle])
+
+    def _ask(self, key: Key, request: Request, pool: Pool) -> None:
+        """Describe a request to a pool, with all who hold something of it."""
+        holders: list[tuple[Request, Key]] = []
+        for peer in self._machine.peers.values():
+            grant = peer.grant
+            if grant is not None and grant.pool is pool:
+                held = {n: a for n, a in grant.amounts.items() if not (n == "CPU" and grant.lent)}
+                actor = peer.actor
+                holders.append((held, (PROCESS, peer.number) if actor is None else (ACTOR_RELEASE, actor.id)))
+        for group in self._machine.groups.table.values():
+            holders += [
+                (grant.amounts, (GROUP_RELEASE, group.id)) for grant in group.grants if grant.pool is pool
+            ]
+        self.graph.add_demand(key, request, pool.available, holders)
+        self._todo += [holder for _, holder in holders]
+
+    def _actor_release(self, key: Key, id: bytes) -> None:
+        actor = self._machine.actors.table[id]
+        worker = actor.worker
+        if worker is None or actor.state is DEAD:
+            self.graph.add_active(key)
+            return
+        if not is_idle(self._reports.get(worker.number)):
+            self._wait(key, [(PROCESS, worker.number)])
+        elif self._passive:
+            self.graph.add_active(key)
+        else:
+            self._wait(key, [])
+
+    def _group_release(self, key: Key, id: bytes) -> None:
+        group = self._machine.groups.table[id]
+        if not self._passive:
+            self._wait(key, [])
+        else:
+            self._wait(key, [(JOB, b"" if group.detached or group.name else group.creator_job)])
+
+
+def is_idle(report: m.WaitReport | None) -> bool:
+    """Return whether a process has reported that it has nothing to do."""
+    return report is not None and not (report.active or report.waits or report.awaited or report.calls)
