@@ -70,7 +70,7 @@ class LocalDriver(LocalEngine):
         try:
             if not client.closed:
                 if self._node is None and self.info["log_to_driver"]:
-                    client.ask("total")  # once it has answered, the node has sent what the workers printed
+                    client.request(m.FlushOutput)
                 client.send(m.Goodbye("shutdown"))
             client.closed = client.closed or "shutdown() was called"
             if self._node is not None and not client.node_died:
@@ -80,9 +80,11 @@ class LocalDriver(LocalEngine):
             super().shutdown()
             if self._node is not None:
                 self._node.wait(GOODBYE_SECONDS)
-            self._printer.close()
-            self._interrupts.uninstall()
             atexit.unregister(self._at_exit)
+            try:
+                self._printer.close()
+            finally:  # the user may not want to wait for a terminal that is not read
+                self._interrupts.uninstall()
 
 
 def attach(

@@ -39,6 +39,7 @@ from skate._engine.local.messages.life import (
     Ask,
     Events,
     Exit,
+    FlushOutput,
     Goodbye,
     Hello,
     Output,
@@ -99,6 +100,7 @@ WIRE = (
     | Events
     | SendEvents
     | Output
+    | FlushOutput
     | Define
     | Export
     | Submit
@@ -179,6 +181,7 @@ __all__ = [
     "Events",
     "Exit",
     "Export",
+    "FlushOutput",
     "Free",
     "Goodbye",
     "HandBack",

@@ -148,6 +148,7 @@ class Machine:
             m.WatchGroup: groups.watch,
             m.Ask: self.views.ask,
             m.Events: lambda source, x: self.views.events(source, x),
+            m.FlushOutput: lambda source, x: self.send(HOST, m.FlushOutput(x.request, source)),
             m.Hello: self._hello,
             m.Goodbye: lambda source, _: self._goodbye(source),
             m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun),
