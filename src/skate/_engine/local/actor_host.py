@@ -13,6 +13,7 @@ from skate._base import errors as exceptions
 from skate._base.exports import is_async
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
+from skate._engine.common.outcomes import run_at_once
 from skate._engine.local import messages as m
 from skate._engine.local.execution import Prepared, exit_process, matches
 from skate._engine.local.incoming import Incoming
@@ -93,7 +94,11 @@ class ActorHost:
         return next(iter(self._by_task), creation) if alone else creation
 
     def _create(self) -> bool:
-        """Run the constructor; tell the node how it went."""
+        """Create the instance of an actor without an event loop; return whether that succeeded."""
+        return run_at_once(self._construct())
+
+    async def _construct(self) -> bool:
+        """Run the constructor and report the outcome to the node; return whether it succeeded."""
         run = self._message.run
         name = f"{self.class_name}.__init__"
         context = self._context(run.task, name, 0)
@@ -108,7 +113,9 @@ class ActorHost:
             self.instance = kind.__new__(kind)
             self._engine.instance = self.instance
             self._find_groups(kind)
-            self.instance.__init__(*args, **kwargs)
+            returned = self.instance.__init__(*args, **kwargs)
+            if self.options.is_async and inspect.isawaitable(returned):
+                await returned
         except BaseException as error:
             if not context.exiting:
                 if isinstance(error, SystemExit):
@@ -247,12 +254,12 @@ class ActorHost:
         default = self._loop_lane(self.options.max_concurrency)
         self._lanes[DEFAULT] = default
         if not self.options.groups:
-            return default.serve(self._create, self._client.hub)
+            return default.serve(self._construct, self._client.hub)
         default.start_thread("default")
         for name, size in self.options.groups.items():
             lane = self._lanes[name] = self._loop_lane(size)
             lane.start_thread(name)
-        if not default.call(self._create):
+        if not default.run(self._construct()):
             return False
         self._client.hub.attend(self._is_done)
         return True
@@ -360,7 +367,7 @@ class ActorHost:
 
     async def run_async(self, incoming: Incoming) -> None:
         """Run a call in this event loop and answer it."""
-        if self._exiting:
+        if self._exiting or incoming.call.task not in self._by_task:  # ends, or was cancelled while it waited
             return
         call = incoming.call
         method = getattr(type(self.instance), call.method, None)
@@ -442,7 +449,7 @@ class ActorHost:
         if incoming.cancelled:
             reply.retry = False
         if incoming.cancelled and failed != "TaskCancelledError":  # whatever the method made of it
-            reply.results = incoming.fill(self._executor.cancelled(call.task))
+            reply.results = incoming.fill(self._executor.cancelled(call.task, incoming.name))
         if leaving:  # also when the user's code caught the exception of exit_actor()
             reply.retry = False
             reply.results = incoming.fill(self._exited())

@@ -7,12 +7,15 @@ hold up another.
 from __future__ import annotations
 
 import queue
+import selectors
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from skate._engine.local.hub import Hub
+
+MAX_TURNS = 100  # of an event loop that is never idle, before waiting calls start all the same
 
 
 class Lane(Protocol):
@@ -88,11 +91,30 @@ class ThreadLane:
             self._queue.put(None)
 
 
+class _BeforeSelect(Protocol):
+    def __call__(self, *, is_idle: bool) -> bool: ...
+
+
+class _Selector(selectors.DefaultSelector):
+    """Asks before each turn of an event loop whether there is more to run."""
+
+    def __init__(self, before_select: _BeforeSelect) -> None:
+        super().__init__()
+        self._before_select = before_select
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        is_idle = timeout is None or timeout > 0
+        return super().select(0 if self._before_select(is_idle=is_idle) else timeout)
+
+
 class LoopLane:
     """Calls of an asyncio actor, interleaved in an event loop.
 
     Without concurrency groups the loop runs in the main thread and reads the sockets itself, which
     saves a hand-over between threads for each call. With groups, each has a loop in a thread.
+
+    At most `size` calls run at a time. A call that had to wait for a free slot starts when no coroutine of the loop is
+    ready, so that calls which are already awake continue first; at the latest after `MAX_TURNS` turns of the loop.
     """
 
     def __init__(
@@ -110,31 +132,48 @@ class LoopLane:
         self._begun = 0  # counted by who reads
         self._over = 0  # counted in the loop
         self._size = size
+        self._running = 0
+        self._waiting: deque[Any] = deque()  # calls without a slot, in order
+        self._turns = 0  # of the loop, since a slot is free for a waiting call
         self._in_thread = False
         self._thread = 0  # that runs the loop
-        self.loop = asyncio.new_event_loop()
-        self._semaphore = asyncio.Semaphore(size)
+        self.loop = asyncio.SelectorEventLoop(_Selector(self._before_select))
         self._stop: asyncio.Future[None] | None = None
 
     def put(self, incoming: Any) -> None:
-        """Start a call."""
+        """Start a call, or let it wait for a slot."""
         self._begun += 1
         if self._thread == threading.get_ident():
-            self._spawn(incoming)
+            self._admit(incoming)
         else:
-            self.loop.call_soon_threadsafe(self._spawn, incoming)
+            self.loop.call_soon_threadsafe(self._admit, incoming)
 
-    def _spawn(self, incoming: Any) -> None:
-        incoming.task = self.loop.create_task(self._limited(incoming))
+    def _admit(self, incoming: Any) -> None:
+        if self._running < self._size and not self._waiting:
+            self._start(incoming)
+        else:
+            self._waiting.append(incoming)
+
+    def _before_select(self, *, is_idle: bool) -> bool:
+        """Start waiting calls if the loop has nothing else to run; return whether it has something now."""
+        if not self._waiting or self._running >= self._size:
+            return not is_idle
+        self._turns += 1
+        if is_idle or self._turns > MAX_TURNS:
+            self._turns = 0
+            while self._waiting and self._running < self._size:
+                self._start(self._waiting.popleft())
+        return True
+
+    def _start(self, incoming: Any) -> None:
+        self._running += 1
+        incoming.task = self.loop.create_task(self._run(incoming))
         incoming.task.add_done_callback(lambda task: self._ended(incoming, task))
         incoming.loop = self.loop
 
-    async def _limited(self, incoming: Any) -> None:
-        async with self._semaphore:
-            await self._run(incoming)
-
     def _ended(self, incoming: Any, task: Any) -> None:
         self._over += 1
+        self._running -= 1
         if task.cancelled():  # before its turn came: a running call answers by itself
             self._on_cancelled(incoming)
         elif task.exception() is not None:
@@ -149,7 +188,7 @@ class LoopLane:
 
     # ------------------------------------------------------------ in the main thread
 
-    def serve(self, begin: Callable[[], bool], hub: Hub) -> bool:
+    def serve(self, begin: Callable[[], Coroutine[Any, Any, bool]], hub: Hub) -> bool:
         """Run the loop in this thread until `finish`; `begin` creates the actor in it."""
         import asyncio
 
@@ -158,7 +197,7 @@ class LoopLane:
 
         async def main() -> bool:
             self._stop = self.loop.create_future()
-            if not begin():
+            if not await begin():
                 return False
             hub.join_loop(self.loop)
             await self._stop
@@ -203,20 +242,11 @@ class LoopLane:
 
         threading.Thread(target=work, name=f"skate-loop-{name}", daemon=True).start()
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Run a function in the loop's thread and return its result."""
-        from concurrent.futures import Future
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the loop, which another thread runs; return its result."""
+        import asyncio
 
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function())
-            except BaseException as error:  # carried to the caller
-                future.set_exception(error)
-
-        self.loop.call_soon_threadsafe(run)
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def close(self) -> None:
         """Stop the loop's thread."""
