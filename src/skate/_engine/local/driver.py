@@ -6,12 +6,14 @@ import atexit
 import os
 import signal
 import socket
+from types import FrameType
 from typing import Any
 
 from skate._base import errors as exceptions
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
 from skate._engine.local.client import Client
+from skate._engine.local.debug_terminal import DebugTerminal
 from skate._engine.local.engine import LocalEngine
 from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.job import environment_resolver, job_info
@@ -33,13 +35,20 @@ class LocalDriver(LocalEngine):
         self.environment = info["runtime_env"]
         self.default_lifetime = info["metadata"].get("default_actor_lifetime", "")
         self.environment_resolver = environment_resolver(self, info["runtime_env"], {})
+        self._terminal = DebugTerminal(client.session)
         client.handlers[m.Output] = self._printer.show
+        client.handlers[m.Stopped] = self._terminal.stopped
         self._pid = os.getpid()
         client.hub.on_fault = self._fault
         client.hub.start_thread()
         atexit.register(self._at_exit)
-        self._interrupts = Interrupts(signal.default_int_handler)
+        self._interrupts = Interrupts(self._interrupted)
         self._interrupts.install()
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-C: let go of workers that are being debugged, then do what Python does."""
+        self._terminal.release()
+        signal.default_int_handler(number, frame)
 
     def _fault(self) -> None:
         """The reading thread has failed, which is a fault of Skate: the session cannot go on."""
@@ -82,6 +91,7 @@ class LocalDriver(LocalEngine):
                 self._node.wait(GOODBYE_SECONDS)
             atexit.unregister(self._at_exit)
             try:
+                self._terminal.close()
                 self._printer.close()
             finally:  # the user may not want to wait for a terminal that is not read
                 self._interrupts.uninstall()

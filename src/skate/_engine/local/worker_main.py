@@ -24,6 +24,7 @@ from skate._engine.local.progress import Progress
 from skate._engine.local.task_context import TaskContext, current_task
 from skate._engine.local.wire import Connection
 
+BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # what `breakpoint()` calls: a worker has no terminal
 COALESCE = 8  # results of short tasks that may travel together
 
 
@@ -333,6 +334,8 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
     sys.path[:] = [entry for entry in sys.path if entry]  # "" is of the command that started this process
     for entry in reversed(environment.get("sys_path") or []):
         sys.path.insert(0, entry)
+    if os.environ.get("PYTHONBREAKPOINT") != "0":  # else breakpoints are switched off
+        os.environ["PYTHONBREAKPOINT"] = BREAKPOINT_HOOK
     os.environ.update(environment.get("env_vars") or {})
     cwd = environment.get("cwd") or job.get("cwd")
     if cwd:
@@ -350,6 +353,7 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
         # What the template has preloaded for one job must not hold for another.
         (alias.install if metadata.get("as_ray") else alias.uninstall)()
     engine.default_lifetime = metadata.get("default_actor_lifetime", "")
+    engine.driver_has_terminal = bool(job.get("terminal"))
     if "logging_config" in metadata:
         from skate._engine.common.log_context import log_as
 

@@ -44,6 +44,7 @@ from skate._engine.local.messages.life import (
     Hello,
     Output,
     SendEvents,
+    Stopped,
     Welcome,
 )
 from skate._engine.local.messages.objects import (
@@ -101,6 +102,7 @@ WIRE = (
     | SendEvents
     | Output
     | FlushOutput
+    | Stopped
     | Define
     | Export
     | Submit
@@ -213,6 +215,7 @@ __all__ = [
     "Spilled",
     "StartWorker",
     "Stop",
+    "Stopped",
     "Submit",
     "Subscribe",
     "TaskTemplate",

@@ -89,3 +89,9 @@ class FlushOutput(Message, tag=85):
 
     request: int
     source: int = 0  # the driver, for the node's process
+
+
+class Stopped(Message, tag=86):
+    """A worker has stopped at a breakpoint and waits for a debugger: for the driver of its job."""
+
+    breakpoint: dict[str, str | int | float]
