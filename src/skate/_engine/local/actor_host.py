@@ -101,6 +101,7 @@ class ActorHost:
         """Run the constructor and report the outcome to the node; return whether it succeeded."""
         run = self._message.run
         name = f"{self.class_name}.__init__"
+        self._worker.title.show(name)
         context = self._context(run.task, name, 0)
         context.resources = run.accelerators
         self._engine.accelerators = run.accelerators
@@ -124,6 +125,7 @@ class ActorHost:
                 done.results = [m.Result(ERROR, self._creation_error(error, name))]
         finally:
             current_task.reset(token)
+            self._worker.title.show(self.class_name)
         if context.exiting:
             self._exiting = True
             return False
@@ -223,13 +225,17 @@ class ActorHost:
         if not self._create():
             return False
         calls = main.calls
+        title = self._worker.title
         while not self._exiting:
             if calls:
-                self.run_call(calls.popleft())
+                incoming = calls.popleft()
+                title.show(incoming.name)
+                self.run_call(incoming)
             elif self._is_done():
                 break
             else:
                 self._client.flush_garbage()
+                title.show(self.class_name)
                 hub.attend(lambda: bool(calls) or self._is_done())
         return True
 

@@ -20,6 +20,7 @@ from skate._engine.local.events import EventLog
 from skate._engine.local.execution import Executor, Prepared
 from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.line_writer import LineWriter, end_lines
+from skate._engine.local.process_title import IDLE, ProcessTitle
 from skate._engine.local.progress import Progress
 from skate._engine.local.task_context import TaskContext, current_task
 from skate._engine.local.wire import Connection
@@ -32,12 +33,18 @@ class Worker:
     """The main thread runs what the node or callers send; a second one reads while it is busy."""
 
     def __init__(
-        self, client: Client, engine: LocalEngine, listener: socket.socket, progress: Progress
+        self,
+        client: Client,
+        engine: LocalEngine,
+        listener: socket.socket,
+        progress: Progress,
+        title: ProcessTitle,
     ) -> None:
         self.client = client
         self.engine = engine
         self.executor = Executor(client, engine)
         self.events = EventLog()
+        self.title = title
         self.queue: deque[Any] = deque()
         self.running: TaskContext | None = None
         self.leaving = ""
@@ -183,6 +190,7 @@ class Worker:
             if not queue:
                 self.client.mappings.tidy()
                 self.client.flush_garbage()
+                self.title.show(IDLE)
                 hub.attend(lambda: bool(queue) or bool(self.leaving))
                 continue
             message = queue.popleft()
@@ -198,6 +206,7 @@ class Worker:
         task.template = prepared.template
         task.attempt = run.attempt
         self.running = task
+        self.title.show(prepared.template.name)
         self._progress.begin(run.task, run.attempt)
         token = current_task.set(task)
         try:
@@ -265,7 +274,9 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     )
     client = Client(connection, welcome, request["shm"])
     engine = LocalEngine(client)
-    worker = Worker(client, engine, listener, Progress(request["shm"], number))
+    as_ray = bool((request["info"].get("metadata") or {}).get("as_ray"))
+    title = ProcessTitle("ray" if as_ray else "skate")
+    worker = Worker(client, engine, listener, Progress(request["shm"], number), title)
     signal.signal(signal.SIGINT, Interrupts(worker.on_interrupt, spare_imports=True).arrived)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     faulthandler.register(signal.SIGUSR1)  # `skate stack`
