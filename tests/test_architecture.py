@@ -81,6 +81,7 @@ API_IN_UTIL = {
     "skate.util.metrics",
     "skate.util.node",
     "skate.util.placement_group",
+    "skate.util.rpdb",
     "skate.util.scheduling_strategies",
     "skate.util.serialization",
     "skate.util.state",

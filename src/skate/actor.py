@@ -54,6 +54,8 @@ def method(*args: Any, **kwargs: Any) -> Any:
     >>> skate.get(Pair.remote().both.remote())
     [1, 2]
     """
+    if len(args) == 1 and not kwargs and callable(args[0]):  # without parentheses
+        return args[0]
     if args or not kwargs:
         raise ValueError(
             "The @ray.method decorator must be applied using at least one of the arguments in the list "

@@ -516,3 +516,13 @@ def test_ray_ready_resolves_when_the_actor_is_up() -> None:
 def test_a_bound_actor_method_runs_when_executed() -> None:
     node = Account.bind(1).deposit.bind(2)
     assert skate.get(node.execute()) == 3
+
+
+def test_method_without_options_changes_nothing() -> None:
+    @skate.remote
+    class One:
+        @skate.method
+        def one(self) -> int:
+            return 1
+
+    assert skate.get(One.remote().one.remote()) == 1

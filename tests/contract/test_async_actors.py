@@ -279,3 +279,120 @@ def test_a_thread_gets_a_value_while_the_event_loop_waits_for_the_thread() -> No
     actor = Blocking.remote()
     assert skate.get([actor.from_a_coroutine.remote(i) for i in range(5)]) == [0, 2, 4, 6, 8]
     assert skate.get([actor.from_a_method.remote(i) for i in range(5)]) == [0, 2, 4, 6, 8]
+
+
+@skate.remote(max_concurrency=2)
+class Pairs:
+    """Calls that leave in pairs: the second lets the first go."""
+
+    def __init__(self) -> None:
+        self.both = asyncio.Event()
+        self.inside = 0
+        self.left: list[int] = []
+
+    async def meet(self, number: int, *, nested: bool) -> None:
+        self.inside += 1
+        if self.inside == 2:
+            self.both.set()
+        else:
+            # A nested wait takes the event loop several turns to come back from.
+            await (asyncio.gather(self.both.wait()) if nested else self.both.wait())
+            self.both.clear()
+            self.inside = 0
+        self.left.append(number)
+
+    async def pairs(self) -> list[set[int]]:
+        return [set(self.left[at : at + 2]) for at in range(0, len(self.left), 2)]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_call_that_is_awake_continues_before_a_waiting_call_starts(nested: bool) -> None:
+    pairs = Pairs.remote()
+    skate.get([pairs.meet.remote(number, nested=nested) for number in range(8)])
+    assert skate.get(pairs.pairs.remote()) == [{0, 1}, {2, 3}, {4, 5}, {6, 7}]
+
+
+def test_waiting_calls_start_although_another_call_is_never_idle() -> None:
+    @skate.remote(max_concurrency=2)
+    class Restless:
+        def __init__(self) -> None:
+            self.stopped = False
+
+        async def spin(self) -> None:
+            while not self.stopped:  # noqa: ASYNC110 - it keeps the loop busy
+                await asyncio.sleep(0)
+
+        async def ping(self) -> None:
+            await asyncio.sleep(0)
+
+        async def stop(self) -> None:
+            self.stopped = True
+
+    restless = Restless.remote()
+    spinning = restless.spin.remote()
+    skate.get([restless.ping.remote() for _ in range(4)])
+    skate.get([restless.stop.remote(), spinning])
+
+
+def test_an_asynchronous_constructor_is_awaited_before_the_first_call() -> None:
+    @skate.remote
+    class Client:
+        async def __init__(self, signal: Any) -> None:
+            await signal.wait.remote()
+            self.state = "connected"
+
+        def read(self) -> str:
+            return self.state
+
+    signal = Signal.remote()
+    client = Client.remote(signal)
+    state = client.read.remote()
+    skate.get(signal.wait_for_waiters.remote(1))
+    skate.get(signal.send.remote())
+    assert skate.get(state) == "connected"
+
+
+def test_the_error_of_an_asynchronous_constructor_reaches_the_callers() -> None:
+    @skate.remote
+    class Broken:
+        async def __init__(self) -> None:
+            await asyncio.sleep(0)
+            raise ValueError("no connection")
+
+        async def read(self) -> None:
+            return None
+
+    with pytest.raises(skate.exceptions.ActorDiedError, match="no connection"):
+        skate.get(Broken.remote().read.remote())
+
+
+def test_an_actor_is_killed_while_its_asynchronous_constructor_waits() -> None:
+    @skate.remote
+    class Client:
+        async def __init__(self, signal: Any) -> None:
+            await signal.wait.remote()
+
+        async def read(self) -> None:
+            return None
+
+    signal = Signal.remote()
+    client = Client.remote(signal)
+    reading = client.read.remote()
+    skate.get(signal.wait_for_waiters.remote(1))
+    skate.kill(client)
+    with pytest.raises(skate.exceptions.ActorDiedError):
+        skate.get(reading)
+
+
+def test_an_asynchronous_constructor_works_with_concurrency_groups() -> None:
+    @skate.remote(concurrency_groups={"io": 1})
+    class Client:
+        async def __init__(self) -> None:
+            await asyncio.sleep(0)
+            self.state = "connected"
+
+        @skate.method(concurrency_group="io")
+        async def read(self) -> str:
+            return self.state
+
+    assert skate.get(Client.remote().read.remote()) == "connected"

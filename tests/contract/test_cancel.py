@@ -461,3 +461,23 @@ def test_the_error_of_a_cancelled_async_call_is_a_task_error_too() -> None:
     with pytest.raises(RayTaskError, match="TaskCancelledError") as raised:
         skate.get(ref)
     assert isinstance(raised.value, TaskCancelledError)
+
+
+def test_the_error_of_a_call_that_swallows_its_cancellation_is_a_task_error_too() -> None:
+    @skate.remote
+    class Sleeper:
+        async def sleep(self, started: Any) -> str:
+            try:
+                await started.send.remote()
+                await asyncio.sleep(10 * PATIENCE)
+            except asyncio.CancelledError:
+                return "swallowed"
+            return "not cancelled"
+
+    sleeper, started = Sleeper.remote(), Signal.remote()
+    ref = sleeper.sleep.remote(started)
+    skate.get(started.wait.remote())
+    skate.cancel(ref)
+    with pytest.raises(TaskCancelledError) as raised:
+        skate.get(ref)
+    assert isinstance(raised.value, RayTaskError)

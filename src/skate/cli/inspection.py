@@ -133,8 +133,8 @@ def why(id: str, address: str) -> None:
 def debug(id: str | None, only_list: bool, address: str) -> None:
     """Attach this terminal to a worker that has stopped in the debugger.
 
-    A worker stops at skate.util.rpdb.set_trace() and waits. ID names one of the stops; without it, you are
-    attached to the only one, or asked which.
+    A worker stops at breakpoint() and waits, unless its driver has a terminal. ID names one of the stops;
+    without it, you are attached to the only one, or asked which.
     """
     stops = rpdb.breakpoints(nodes.find(address, observer=True))
     if only_list:
@@ -144,9 +144,7 @@ def debug(id: str | None, only_list: bool, address: str) -> None:
         stops = [stop for stop in stops if stop.id == id]
     if not stops:
         name = f" with the id {id}" if id else ""
-        raise click.ClickException(
-            f"No worker waits for a debugger{name}. Call skate.util.rpdb.set_trace() in a task."
-        )
+        raise click.ClickException(f"No worker waits for a debugger{name}. Call breakpoint() in a task.")
     rpdb.attach(stops[0] if len(stops) == 1 else _chosen(stops))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import skate
+from skate._base.remote_pdb import Breakpoint
 
-__all__ = ["engine_name", "on_shutdown", "session_folder", "worker_folder"]
+__all__ = ["announce_breakpoint", "engine_name", "on_shutdown", "session_folder", "worker_folder"]
 
 _last_seen: tuple[weakref.ref[Any] | None, str | None] = (None, None)
 
@@ -44,6 +45,12 @@ def worker_folder() -> str | None:
         return None
     context = skate.get_runtime_context()
     return None if context.get_task_id() is None and context.get_actor_id() is None else folder
+
+
+def announce_breakpoint(stop: Breakpoint) -> bool:
+    """Tell the driver that this worker has stopped; return whether the driver has a terminal to connect."""
+    engine = _running()
+    return engine is not None and engine.name == "local" and bool(engine.announce_breakpoint(stop))
 
 
 def on_shutdown(callback: Callable[[], None]) -> None:

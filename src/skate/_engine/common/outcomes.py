@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import reprlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 from skate._base import errors as exceptions
@@ -169,6 +169,17 @@ def task_error(
         dumps=dumps,
         loads=loads,
     )
+
+
+def run_at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits nothing, without an event loop; return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+    coroutine.close()
+    raise AssertionError("the coroutine awaits something")
 
 
 def as_raised(error: Any) -> BaseException:

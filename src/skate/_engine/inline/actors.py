@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import time
@@ -17,7 +18,7 @@ from skate._base.object_ref import ObjectRef
 from skate._base.serialization import loads
 from skate._engine.common import failures
 from skate._engine.common.calls import concurrency_groups
-from skate._engine.common.outcomes import ExitRequest, creation_error, task_error
+from skate._engine.common.outcomes import ExitRequest, creation_error, run_at_once, task_error
 from skate._engine.common.resources import Grant
 from skate._engine.common.states import ALIVE, DEAD, PENDING_CREATION, RESTARTING
 from skate._engine.inline.calls import WORKER, Arguments, Call
@@ -80,7 +81,6 @@ class Actor:
         self.grant: Grant | None = None
         self.home = Home({})
         self.loop: ActorLoop | None = None
-        self.semaphores: dict[str, Any] = {}
         self.held: ObjectRef[Any] | None = None  # a detached actor holds itself
         # Calls: in the order of each caller while arguments are missing, then ready, then running.
         self.lanes: dict[bytes, deque[MethodCall]] = {}
@@ -254,16 +254,25 @@ class Actors:
         assert call is not None
         call.begin(actor.running_as(call.id, call.name))
         if actor.is_async:
-            self.coroutines.open(actor)
+            self.coroutines.construct(actor)
+            return
         try:
-            if actor.loop is not None:
-                error = self.coroutines.construct(actor)
-            else:
-                with self._execution.surroundings(actor.home):
-                    error = Context().run(self.instantiate, actor)
+            with self._execution.surroundings(actor.home):
+                error = Context().run(run_at_once, self.instantiate(actor))
         except passing():
-            self.die(actor, self.died(actor, "Its constructor was interrupted."), "interrupted")
+            self.interrupted(actor)
             raise
+        self.constructed(actor, error)
+
+    def interrupted(self, actor: Actor) -> None:
+        """The constructor was interrupted, for example by Ctrl-C."""
+        self.die(actor, self.died(actor, "Its constructor was interrupted."), "interrupted")
+
+    def constructed(self, actor: Actor, error: BaseException | None) -> None:
+        """The constructor has ended, with an exception or without."""
+        call = actor.creation
+        if call is None:  # the actor was killed meanwhile
+            return
         call.ended = time.time()
         if error is None:
             self._created(actor)
@@ -275,7 +284,7 @@ class Actors:
             self._creation_failed(actor, cause)
 
     @staticmethod
-    def instantiate(actor: Actor) -> BaseException | None:
+    async def instantiate(actor: Actor) -> BaseException | None:
         """Make the instance; return what its constructor raised. Runs in the actor's surroundings."""
         call = actor.creation
         assert call is not None
@@ -284,7 +293,9 @@ class Actors:
         try:
             args, kwargs = call.arguments.load()
             actor.instance = actor.kind.__new__(actor.kind)
-            actor.instance.__init__(*args, **kwargs)
+            returned = actor.instance.__init__(*args, **kwargs)
+            if actor.is_async and inspect.isawaitable(returned):
+                await returned
         except passing():
             raise
         except BaseException as error:

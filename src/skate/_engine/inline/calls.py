@@ -180,10 +180,15 @@ class Call:
             self._finish(FINISHED)
 
     def cancellation(self, at: BaseException | None = None) -> Value:
-        """Return the error of a call that was cancelled; of one that was running, it shows where it was."""
-        if at is None:
+        """Return the error of a call that was cancelled; of one that was running, it is a task error too.
+
+        Args:
+            at: The exception that ended it, whose traceback shows where it was.
+        """
+        if self.running is None:
             return Value.failure(failures.cancelled(self.id))
-        error = exceptions.TaskCancelledError(self.id.hex()).with_traceback(at.__traceback__)
+        error = exceptions.TaskCancelledError(self.id.hex())
+        error.__traceback__ = None if at is None else at.__traceback__
         return Value.error(task_error(error, self.name))
 
     def _finish(self, state: str) -> None:

@@ -30,31 +30,31 @@ class Coroutines:
 
     # ------------------------------------------------------------ the actor
 
-    def open(self, actor: Actor) -> None:
-        """Give an actor its event loop."""
+    def construct(self, actor: Actor) -> None:
+        """Give an actor its event loop, and run the constructor in it as far as it gets."""
 
         def on_exit(error: SystemExit) -> None:
             self._actors.lose(actor, "A coroutine of the actor ended the interpreter.", code=exit_code(error))
 
-        actor.loop = ActorLoop(self._progress, lambda: self._execution.surroundings(actor.home), on_exit)
-        actor.semaphores = {group: asyncio.Semaphore(limit) for group, limit in actor.limits.items()}
+        loop = ActorLoop(self._progress, lambda: self._execution.surroundings(actor.home), on_exit)
+        actor.loop = loop
+        incarnation = actor.restarts
 
-    def construct(self, actor: Actor) -> BaseException | None:
-        """Run the constructor inside the loop; return what it raised."""
-        outcome: list[BaseException | None] = []
-        loop = actor.loop
-        assert loop is not None
+        def ended(error: BaseException | None) -> None:
+            if actor.restarts == incarnation:
+                self._actors.constructed(actor, error)
 
         async def create() -> None:
             try:
-                outcome.append(self._actors.instantiate(actor))
-            except passing() as error:
-                loop.interrupt(error)
+                error = await self._actors.instantiate(actor)
+            except passing() as interrupt:
+                self._actors.interrupted(actor)
+                loop.interrupt(interrupt)
+            else:
+                self._progress.add(lambda: ended(error))
 
         loop.spawn(create(), Context())
-        while not outcome and loop.run():
-            pass
-        return outcome[0]
+        loop.run()
 
     # ------------------------------------------------------------ calls
 
@@ -80,8 +80,7 @@ class Coroutines:
         loop = actor.loop
         assert loop is not None
         try:
-            async with actor.semaphores[call.group]:
-                await self._run(call, host, running)
+            await self._run(call, host, running)
         except asyncio.CancelledError as error:
             if host.is_current:  # else the call runs again in the new instance
                 call.fail(call.cancellation(error))

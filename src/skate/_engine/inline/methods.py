@@ -126,7 +126,7 @@ class Methods:
             return None
         self._promote(actor)
         for position, call in enumerate(actor.ready):
-            if actor.is_async or actor.running[call.group] < actor.limits[call.group]:
+            if actor.running[call.group] < actor.limits[call.group]:
                 del actor.ready[position]
                 actor.running[call.group] += 1
                 call.claimed = True

@@ -15,10 +15,12 @@ from skate._base.exports import is_async
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import signals
+from skate._engine.common.outcomes import run_at_once
 from skate._engine.local import messages as m
 from skate._engine.local.execution import Prepared, exit_process, matches
 from skate._engine.local.incoming import Incoming
 from skate._engine.local.lanes import Lane, LoopLane, MainLane, ThreadLane, describe_lanes
+from skate._engine.local.line_writer import announce_name
 from skate._engine.local.replies import Replies
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.task_context import TaskContext, current_task
@@ -96,9 +98,14 @@ class ActorHost:
         return next(iter(self._by_task), creation) if alone else creation
 
     def _create(self) -> bool:
-        """Run the constructor; tell the node how it went."""
+        """Create the instance of an actor without an event loop; return whether that succeeded."""
+        return run_at_once(self._construct())
+
+    async def _construct(self) -> bool:
+        """Run the constructor and report the outcome to the node; return whether it succeeded."""
         run = self._message.run
         name = f"{self.class_name}.__init__"
+        self._worker.title.show(name)
         context = self._context(run.task, name, 0)
         context.resources = run.accelerators
         self._engine.accelerators = run.accelerators
@@ -111,7 +118,9 @@ class ActorHost:
             self.instance = kind.__new__(kind)
             self._engine.instance = self.instance
             self._find_groups(kind)
-            self.instance.__init__(*args, **kwargs)
+            returned = self.instance.__init__(*args, **kwargs)
+            if self.options.is_async and inspect.isawaitable(returned):
+                await returned
         except BaseException as error:
             if not context.exiting:
                 if isinstance(error, SystemExit):
@@ -120,6 +129,7 @@ class ActorHost:
                 done.results = [m.Result(ERROR, self._creation_error(error, name))]
         finally:
             current_task.reset(token)
+            self._worker.title.show(self.class_name)
         if context.exiting:
             self._exiting = True
             return False
@@ -127,8 +137,21 @@ class ActorHost:
         done.seconds = time.time() - done.started
         self._client.send(done)
         if not done.failed:
+            self._announce_repr()
             self._client.hub.add_callback(self._listener.fileno(), self._accept)
         return not done.failed
+
+    def _announce_repr(self) -> None:
+        """Let an actor that defines `__repr__` choose the name in front of its lines, as in Ray."""
+        kind: Any = type(self.instance)
+        if kind.__repr__ is object.__repr__:
+            return
+        try:
+            announce_name(repr(self.instance))
+        except Exception:
+            import logging
+
+            logging.getLogger("skate").exception("__repr__ of %s failed", self.class_name)
 
     def _creation_error(self, error: BaseException, name: str) -> bytes:
         cause = self._executor.task_error(error, name, self.instance, self._message.actor)
@@ -207,13 +230,17 @@ class ActorHost:
         if not self._create():
             return False
         calls = main.calls
+        title = self._worker.title
         while not self._exiting:
             if calls:
-                self.run_call(calls.popleft())
+                incoming = calls.popleft()
+                title.show(incoming.name)
+                self.run_call(incoming)
             elif self._is_done():
                 break
             else:
                 self._client.flush_garbage()
+                title.show(self.class_name)
                 hub.attend(lambda: bool(calls) or self._is_done())
         return True
 
@@ -240,12 +267,12 @@ class ActorHost:
         if not self.options.groups:
             self._client.on_await = default.on_await(self._client.waits.watch)
             self._client.waits.known_futures = default.futures
-            return default.serve(self._create, self._client.hub)
+            return default.serve(self._construct, self._client.hub)
         default.start_thread("default")
         for name, size in self.options.groups.items():
             lane = self._lanes[name] = self._loop_lane(size)
             lane.start_thread(name)
-        if not default.call(self._create):
+        if not default.run(self._construct()):
             return False
         self._client.hub.attend(self._is_done)
         return True
@@ -363,7 +390,7 @@ class ActorHost:
 
     async def run_async(self, incoming: Incoming) -> None:
         """Run a call in this event loop and answer it."""
-        if self._exiting:
+        if self._exiting or incoming.call.task not in self._by_task:  # ends, or was cancelled while it waited
             return
         call = incoming.call
         method = getattr(type(self.instance), call.method, None)
@@ -445,7 +472,7 @@ class ActorHost:
         if incoming.cancelled:
             reply.retry = False
         if incoming.cancelled and failed != "TaskCancelledError":  # whatever the method made of it
-            reply.results = incoming.fill(self._executor.cancelled(call.task))
+            reply.results = incoming.fill(self._executor.cancelled(call.task, incoming.name))
         if leaving:  # also when the user's code caught the exception of exit_actor()
             reply.retry = False
             reply.results = incoming.fill(self._exited())

@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import socket
+from types import FrameType
 from typing import Any
 
 from skate._base import errors as exceptions
@@ -13,6 +14,7 @@ from skate._engine.common import open_files, signals
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
 from skate._engine.local.client import Client
+from skate._engine.local.debug_terminal import DebugTerminal
 from skate._engine.local.engine import LocalEngine
 from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.job import environment_resolver, job_info
@@ -35,17 +37,24 @@ class LocalDriver(LocalEngine):
         self.environment = info["runtime_env"]
         self.default_lifetime = info["metadata"].get("default_actor_lifetime", "")
         self.environment_resolver = environment_resolver(self, info["runtime_env"], {})
+        self._terminal = DebugTerminal(client.session)
         client.handlers[m.Output] = self._printer.show
+        client.handlers[m.Stopped] = self._terminal.stopped
         self._pid = os.getpid()
         client.hub.on_fault = self._fault
         client.hub.start_thread()
         atexit.register(self._at_exit)
         self._interrupts = (
-            Interrupts(signal.default_int_handler),
+            Interrupts(self._interrupted),
             Interrupts(signals.exit_on_signal, number=signal.SIGTERM, default=signal.SIG_DFL),
         )
         for each in self._interrupts:
             each.install()
+
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
+        """Ctrl-C: let go of workers that are being debugged, then do what Python does."""
+        self._terminal.release()
+        signal.default_int_handler(number, frame)
 
     def _fault(self) -> None:
         """The reading thread has failed, which is a fault of Skate: the session cannot go on."""
@@ -76,7 +85,7 @@ class LocalDriver(LocalEngine):
         try:
             if not client.closed:
                 if self._node is None and self.info["log_to_driver"]:
-                    client.ask("total")  # once it has answered, the node has sent what the workers printed
+                    client.request(m.FlushOutput)
                 client.send(m.Goodbye("shutdown"))
             client.closed = client.closed or "shutdown() was called"
             if self._node is not None and not client.node_died:
@@ -86,10 +95,13 @@ class LocalDriver(LocalEngine):
             super().shutdown()
             if self._node is not None:
                 self._node.wait(GOODBYE_SECONDS)
-            self._printer.close()
-            for each in self._interrupts:
-                each.uninstall()
             atexit.unregister(self._at_exit)
+            try:
+                self._terminal.close()
+                self._printer.close()
+            finally:  # the user may not want to wait for a terminal that is not read
+                for each in self._interrupts:
+                    each.uninstall()
 
 
 def attach(

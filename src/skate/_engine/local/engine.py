@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from skate._base import errors as exceptions
@@ -11,6 +12,7 @@ from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
 from skate._base.generator import ObjectRefGenerator
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
+from skate._base.remote_pdb import Breakpoint
 from skate._base.serialization import dumps, loads
 from skate._engine.common import failures
 from skate._engine.common.calls import count_of, pack_arguments, split_arguments
@@ -46,6 +48,7 @@ class LocalEngine:
         self.stray_parent: Callable[[], bytes] | None = None  # the task of threads that the user has started
         self.restarts = 0  # of that actor
         self.instance: Any = None
+        self.driver_has_terminal = False
         self.accelerators: dict[str, list[str]] = {}  # that the actor may use
         self.environment: dict[str, Any] = {}  # the runtime environment of the job or of this worker
         self.environment_resolver: Callable[[dict[str, Any] | None], str] | None = None
@@ -323,6 +326,13 @@ class LocalEngine:
         """Return the name of the actor that this process is, "" if it has none."""
         assert self.actor_handle is not None
         return str(self.client.ask("actor by id", subject=self.actor_handle[0])["name"])
+
+    def announce_breakpoint(self, stop: Breakpoint) -> bool:
+        """Tell the driver that this worker waits for a debugger; return whether the driver has a terminal."""
+        if self.driver_has_terminal:
+            self.client.send(m.Stopped(asdict(stop)))
+            self.client.hub.flush(self.client.node)  # this thread is about to wait
+        return self.driver_has_terminal
 
     def exit_actor(self) -> None:
         """End the actor that this process is, by an exception that runs through the user's code."""

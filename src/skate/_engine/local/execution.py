@@ -156,11 +156,17 @@ class Executor:
         done.results = [self.failure(error, template.name)] * max(1, count)
 
     def cancelled(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
-        """Return the result of a cancelled task; of one that was running, it shows where it was."""
+        """Return the result of a cancelled task.
+
+        Args:
+            task: The task.
+            name: Its name if it was running: then the error is a task error too.
+            at: The exception that ended it, whose traceback shows where it was.
+        """
         error = exceptions.TaskCancelledError(task.hex())
-        if at is None:
+        if not name:
             return m.Result(ERROR, dumps(error))
-        return self.failure(error.with_traceback(at.__traceback__), name)
+        return self.failure(error.with_traceback(None if at is None else at.__traceback__), name)
 
     # ------------------------------------------------------------ results
 

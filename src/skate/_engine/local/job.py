@@ -31,8 +31,18 @@ def job_info(namespace: str, runtime_env: dict[str, Any], extra: dict[str, Any])
         "runtime_env": runtime_env,
         "entrypoint": " ".join(sys.argv),
         "argv": list(sys.argv),
+        "terminal": has_terminal(),
         **extra,
     }
+
+
+def has_terminal() -> bool:
+    """Return whether this process runs in the foreground of a terminal that it reads and writes."""
+    try:
+        streams = [stream.fileno() for stream in (sys.stdin, sys.stdout)]
+        return all(map(os.isatty, streams)) and os.tcgetpgrp(streams[0]) == os.getpgrp()
+    except (AttributeError, OSError, ValueError):  # a stream is missing, closed, or no file
+        return False
 
 
 def _interpreter_path(paths: list[str]) -> list[str]:

@@ -7,6 +7,7 @@ hold up another.
 from __future__ import annotations
 
 import queue
+import selectors
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
@@ -17,6 +18,8 @@ from skate._engine.local import messages as m
 from skate._engine.local.hub import Hub
 from skate._engine.local.incoming import Incoming
 from skate._engine.local.wait_reports import Occupation
+
+MAX_TURNS = 100  # of an event loop that is never idle, before waiting calls start all the same
 
 
 class Lane(Protocol):
@@ -113,11 +116,30 @@ class ThreadLane:
             self._queue.put(None)
 
 
+class _BeforeSelect(Protocol):
+    def __call__(self, *, is_idle: bool) -> bool: ...
+
+
+class _Selector(selectors.DefaultSelector):
+    """Asks before each turn of an event loop whether there is more to run."""
+
+    def __init__(self, before_select: _BeforeSelect) -> None:
+        super().__init__()
+        self._before_select = before_select
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        is_idle = timeout is None or timeout > 0
+        return super().select(0 if self._before_select(is_idle=is_idle) else timeout)
+
+
 class LoopLane:
     """Calls of an asyncio actor, interleaved in an event loop.
 
     Without concurrency groups the loop runs in the main thread and reads the sockets itself, which
     saves a hand-over between threads for each call. With groups, each has a loop in a thread.
+
+    At most `size` calls run at a time. A call that had to wait for a free slot starts when no coroutine of the loop is
+    ready, so that calls which are already awake continue first; at the latest after `MAX_TURNS` turns of the loop.
     """
 
     def __init__(
@@ -135,23 +157,30 @@ class LoopLane:
         self._begun = 0  # counted by who reads
         self._over = 0  # counted in the loop
         self.size = size
+        self._running = 0
+        self._waiting: deque[Any] = deque()  # calls without a slot, in order
+        self._turns = 0  # of the loop, since a slot is free for a waiting call
         self._in_thread = False
         self.thread = 0  # that runs the loop
-        self.loop = asyncio.new_event_loop()
-        self._semaphore = asyncio.Semaphore(size)
+        self.loop = asyncio.SelectorEventLoop(_Selector(self._before_select))
         self._stop: asyncio.Future[None] | None = None
 
     def put(self, incoming: Any) -> None:
-        """Start a call."""
+        """Start a call, or let it wait for a slot."""
         self._begun += 1
         if self.thread == threading.get_ident():
-            self._spawn(incoming)
+            self._admit(incoming)
         else:
-            self.loop.call_soon_threadsafe(self._spawn, incoming)
+            self.loop.call_soon_threadsafe(self._admit, incoming)
 
     def futures(self) -> set[Any]:
-        """Return the futures that calls wait for until their turn comes, and the loop until its end."""
-        return {future for future in (self._stop, *(self._semaphore._waiters or ())) if future is not None}
+        """Return the future that the loop waits for until its end."""
+        return set() if self._stop is None else {self._stop}
+
+    @property
+    def is_starting_call(self) -> bool:
+        """Whether a call that waited for a slot is about to start."""
+        return bool(self._waiting) and self._running < self.size
 
     def on_await(self, watch: Callable[[Any], None]) -> Callable[[], None]:
         """Return a function that calls `watch` with the loop, if this is its thread."""
@@ -162,17 +191,32 @@ class LoopLane:
 
         return awaited
 
-    def _spawn(self, incoming: Any) -> None:
-        incoming.task = self.loop.create_task(self._limited(incoming))
+    def _admit(self, incoming: Any) -> None:
+        if self._running < self.size and not self._waiting:
+            self._start(incoming)
+        else:
+            self._waiting.append(incoming)
+
+    def _before_select(self, *, is_idle: bool) -> bool:
+        """Start waiting calls if the loop has nothing else to run; return whether it has something now."""
+        if not self.is_starting_call:
+            return not is_idle
+        self._turns += 1
+        if is_idle or self._turns > MAX_TURNS:
+            self._turns = 0
+            while self._waiting and self._running < self.size:
+                self._start(self._waiting.popleft())
+        return True
+
+    def _start(self, incoming: Any) -> None:
+        self._running += 1
+        incoming.task = self.loop.create_task(self._run(incoming))
         incoming.task.add_done_callback(lambda task: self._ended(incoming, task))
         incoming.loop = self.loop
 
-    async def _limited(self, incoming: Any) -> None:
-        async with self._semaphore:
-            await self._run(incoming)
-
     def _ended(self, incoming: Any, task: Any) -> None:
         self._over += 1
+        self._running -= 1
         if task.cancelled():  # before its turn came: a running call answers by itself
             self._on_cancelled(incoming)
         elif task.exception() is not None:
@@ -187,7 +231,7 @@ class LoopLane:
 
     # ------------------------------------------------------------ in the main thread
 
-    def serve(self, begin: Callable[[], bool], hub: Hub) -> bool:
+    def serve(self, begin: Callable[[], Coroutine[Any, Any, bool]], hub: Hub) -> bool:
         """Run the loop in this thread until `finish`; `begin` creates the actor in it."""
         import asyncio
 
@@ -196,7 +240,7 @@ class LoopLane:
 
         async def main() -> bool:
             self._stop = self.loop.create_future()
-            if not begin():
+            if not await begin():
                 return False
             hub.join_loop(self.loop)
             await self._stop
@@ -241,20 +285,11 @@ class LoopLane:
 
         threading.Thread(target=work, name=f"skate-loop-{name}", daemon=True).start()
 
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Run a function in the loop's thread and return its result."""
-        from concurrent.futures import Future
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the loop, which another thread runs; return its result."""
+        import asyncio
 
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(function())
-            except BaseException as error:  # carried to the caller
-                future.set_exception(error)
-
-        self.loop.call_soon_threadsafe(run)
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
 
     def close(self) -> None:
         """Stop the loop's thread."""
@@ -289,7 +324,7 @@ def describe_lanes(
             return None
         found.takes_calls = found.takes_calls or running[lane] + queued[lane] < lane.size
         if isinstance(lane, LoopLane):
-            if found.loop is not None:
+            if found.loop is not None or lane.is_starting_call:
                 return None
             found.loop, found.loop_thread = lane.loop, lane.thread
         elif isinstance(lane, ThreadLane):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+
+NAME_MARK = "\x01skate-name:"  # begins a line that names the process in front of its later lines
+_LONGEST_NAME = 200
 
 
 class LineWriter(io.TextIOWrapper):
@@ -31,3 +35,9 @@ def end_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, LineWriter) and stream.unfinished:
             stream.end_line()
+
+
+def announce_name(name: str) -> None:
+    """Show `name` in front of the lines that this process prints from now on."""
+    sys.stdout.flush()
+    os.write(1, f"{NAME_MARK}{' '.join(name.split())[:_LONGEST_NAME]}\n".encode())

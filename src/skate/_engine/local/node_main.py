@@ -24,6 +24,8 @@ from skate._engine.local.state.machine import Machine
 from skate._engine.local.unix_sockets import bind
 from skate._engine.local.wire import Closed, Connection, unpack
 
+FLUSH_SECONDS = 5.0  # for the last messages of a node that ends, to processes that do not read
+
 _IN = select.EPOLLIN
 _OUT = select.EPOLLOUT
 
@@ -276,6 +278,9 @@ class Node:
                 os.unlink(self.session.path_of(message.segment))
             except OSError:
                 return  # granted, but never written, or the disk fails: the session's end removes the rest
+        elif kind is m.FlushOutput:
+            self.output.flush()
+            self.machine.answer(message.source, message.request, None)
         elif kind is m.Stop:
             self._stopping = message.reason or "stop"
         else:
@@ -293,17 +298,26 @@ class Node:
         self.spill.stop()
         self.processes.kill_all()
         self.output.drain()
-        for connection in self._dirty | set(self.connections.values()):
-            try:
-                connection.flush()
-            except Closed:
-                continue
+        self._flush_all(time.monotonic() + FLUSH_SECONDS)
         if not self.config["private"]:
             from skate._engine.local import long_lived
 
             long_lived.forget(self.session.folder)
         self.session.remove()
         self.processes.close()
+
+    def _flush_all(self, deadline: float) -> None:
+        """Write the last messages; wait for processes that still read, until the deadline."""
+        for connection in self._dirty | set(self.connections.values()):
+            writable = select.poll()
+            writable.register(connection.fileno(), select.POLLOUT)
+            try:
+                while not connection.flush():
+                    left = deadline - time.monotonic()
+                    if left <= 0 or not writable.poll(left * 1000):
+                        break
+            except Closed:
+                continue
 
 
 def serve(config: dict[str, Any], template: tuple[socket.socket, int] | None) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from skate._engine.local.node_main import Node
 
 # What a worker learns of its job.
-JOB_FACTS = ("sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
+JOB_FACTS = ("terminal", "sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
 
 
 class Processes:

@@ -21,12 +21,14 @@ from skate._engine.local.events import EventLog
 from skate._engine.local.execution import Executor, Prepared
 from skate._engine.local.interrupts import Interrupts
 from skate._engine.local.line_writer import LineWriter, end_lines
+from skate._engine.local.process_title import IDLE, ProcessTitle
 from skate._engine.local.progress import Progress
 from skate._engine.local.task_context import TaskContext, current_task
 from skate._engine.local.unix_sockets import bind, connect
 from skate._engine.local.wait_reports import Occupation
 from skate._engine.local.wire import Connection
 
+BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # what `breakpoint()` calls: a worker has no terminal
 COALESCE = 8  # results of short tasks that may travel together
 
 
@@ -34,12 +36,18 @@ class Worker:
     """The main thread runs what the node or callers send; a second one reads while it is busy."""
 
     def __init__(
-        self, client: Client, engine: LocalEngine, listener: socket.socket, progress: Progress
+        self,
+        client: Client,
+        engine: LocalEngine,
+        listener: socket.socket,
+        progress: Progress,
+        title: ProcessTitle,
     ) -> None:
         self.client = client
         self.engine = engine
         self.executor = Executor(client, engine)
         self.events = EventLog()
+        self.title = title
         self.queue: deque[Any] = deque()
         self.running: TaskContext | None = None
         self.leaving = ""
@@ -193,6 +201,7 @@ class Worker:
             if not queue:
                 self.client.mappings.tidy()
                 self.client.flush_garbage()
+                self.title.show(IDLE)
                 hub.attend(lambda: bool(queue) or bool(self.leaving))
                 continue
             message = queue.popleft()
@@ -208,6 +217,7 @@ class Worker:
         task.template = prepared.template
         task.attempt = run.attempt
         self.running = task
+        self.title.show(prepared.template.name)
         self._progress.begin(run.task, run.attempt)
         token = current_task.set(task)
         try:
@@ -276,7 +286,9 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     )
     client = Client(connection, welcome, request["shm"])
     engine = LocalEngine(client)
-    worker = Worker(client, engine, listener, Progress(client.files.session, number))
+    as_ray = bool((request["info"].get("metadata") or {}).get("as_ray"))
+    title = ProcessTitle("ray" if as_ray else "skate")
+    worker = Worker(client, engine, listener, Progress(client.files.session, number), title)
     Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signals.own_wakeup_descriptor()
@@ -352,6 +364,8 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
     sys.path[:] = [entry for entry in sys.path if entry]  # "" is of the command that started this process
     for entry in reversed(environment.get("sys_path") or []):
         sys.path.insert(0, entry)
+    if os.environ.get("PYTHONBREAKPOINT") != "0":  # else breakpoints are switched off
+        os.environ["PYTHONBREAKPOINT"] = BREAKPOINT_HOOK
     os.environ.update(environment.get("env_vars") or {})
     cwd = environment.get("cwd") or job.get("cwd")
     if cwd:
@@ -369,6 +383,7 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
         # What the template has preloaded for one job must not hold for another.
         (alias.install if metadata.get("as_ray") else alias.uninstall)()
     engine.default_lifetime = metadata.get("default_actor_lifetime", "")
+    engine.driver_has_terminal = bool(job.get("terminal"))
     if "logging_config" in metadata:
         from skate._engine.common.log_context import log_as
 

@@ -39,10 +39,12 @@ from skate._engine.local.messages.life import (
     Ask,
     Events,
     Exit,
+    FlushOutput,
     Goodbye,
     Hello,
     Output,
     SendEvents,
+    Stopped,
     Welcome,
 )
 from skate._engine.local.messages.objects import (
@@ -102,6 +104,8 @@ WIRE = (
     | Events
     | SendEvents
     | Output
+    | FlushOutput
+    | Stopped
     | Define
     | Export
     | Submit
@@ -185,6 +189,7 @@ __all__ = [
     "Events",
     "Exit",
     "Export",
+    "FlushOutput",
     "Free",
     "Goodbye",
     "HandBack",
@@ -217,6 +222,7 @@ __all__ = [
     "Stalled",
     "StartWorker",
     "Stop",
+    "Stopped",
     "Submit",
     "Subscribe",
     "TaskTemplate",

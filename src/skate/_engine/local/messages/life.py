@@ -82,3 +82,17 @@ class Output(Message, tag=84):
     pid: int
     lines: list[str]
     error: bool = False
+    dropped: int = 0  # lines before these that the node did not send, because the driver was behind
+
+
+class FlushOutput(Message, tag=85):
+    """A driver asks the node to send everything that workers have printed, and to answer after that."""
+
+    request: int
+    source: int = 0  # the driver, for the node's process
+
+
+class Stopped(Message, tag=86):
+    """A worker has stopped at a breakpoint and waits for a debugger: for the driver of its job."""
+
+    breakpoint: dict[str, str | int | float]

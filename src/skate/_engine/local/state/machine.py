@@ -150,6 +150,8 @@ class Machine:
             m.WatchGroup: groups.watch,
             m.Ask: self.views.ask,
             m.Events: lambda source, x: self.views.events(source, x),
+            m.Stopped: self._stopped,
+            m.FlushOutput: lambda source, x: self.send(HOST, m.FlushOutput(x.request, source)),
             m.Hello: self._hello,
             m.Goodbye: lambda source, _: self._goodbye(source),
             m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun, x.refused),
@@ -157,6 +159,12 @@ class Machine:
             m.Restored: lambda _, x: store.restored(x),
             m.EnvironmentReady: lambda _, x: self.environment_failed(x.environment, x.error),
         }
+
+    def _stopped(self, source: int, message: m.Stopped) -> None:
+        """Forward a breakpoint to the driver of the worker's job."""
+        driver = self.job_info.get(self.peers[source].job, {}).get("driver")
+        if driver:
+            self.send(driver, message)
 
     # ------------------------------------------------------------ processes
 
