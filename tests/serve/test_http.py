@@ -226,7 +226,7 @@ def test_a_long_stream_waits_for_a_slow_reader(run: Callable[..., Any], url: str
     handle = run(Long.bind())
     parts = urlsplit(url)
     with socket.create_connection((parts.hostname, parts.port)) as client:
-        client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
         client.recv(1000)
         # Nobody reads: what is produced ends where all buffers on the way are full.
         seen = -1
@@ -265,7 +265,7 @@ def test_a_client_that_goes_away_cancels_its_request(run: Callable[..., Any], ur
     handle = run(Patient.bind())
     parts = urlsplit(url)
     client = socket.create_connection((parts.hostname, parts.port))
-    client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    client.sendall(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
     handle.has_begun.remote().result(timeout_s=30)
     client.close()
     assert handle.is_over.remote().result(timeout_s=30)
