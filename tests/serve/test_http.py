@@ -103,7 +103,7 @@ def test_a_request_is_seen_as_it_was_sent(run: Callable[..., Any], url: str) -> 
         ("text", 200, b"plain"),
         ("bytes", 200, b"\x00\x01"),
         ("response", 418, b"teapot"),
-        ("nothing", 200, b"null"),
+        ("nothing", 200, b""),
         ("stream", 200, b"0;1;2;"),
         ("generator", 200, b"0;1;2;"),
         ("error", 500, b"Internal Server Error"),
