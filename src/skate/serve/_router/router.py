@@ -46,6 +46,12 @@ class DeploymentNews(msgspec.Struct):
     report_every_s: float = 0.0  # how often callers tell their loads; 0 where nobody scales by it
     exists: bool = True
     router: RouterNews | None = None  # the user's own
+    obstacle: str = ""  # why there can never be a replica, if so
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether a request that no replica has room for may wait."""
+        return self.exists and (not self.obstacle or bool(self.replicas))
 
 
 class LoadReport(msgspec.Struct):
@@ -116,7 +122,7 @@ class Router:
                 return
         news = self.news
         if news is not None:
-            if not news.exists:
+            if not news.takes_requests:
                 self._fail_all([call])
                 return
             if 0 <= news.max_queued <= len(self._queue):
@@ -172,7 +178,7 @@ class Router:
                 self._connecting[id] = asyncio.ensure_future(self._connect(info))
         self._renew_open()
         self._arrived.set()
-        if not news.exists:
+        if not news.takes_requests:
             self._fail_all(self._queue)
             self._queue.clear()
         self._place_queued()
@@ -195,8 +201,10 @@ class Router:
         self._measures.close()
 
     def _fail_all(self, calls: Iterable[Outgoing]) -> None:
+        news = self.news
+        reason = news.obstacle if news is not None and news.exists else ""
         for call in calls:
-            call.turn_away(DeploymentUnavailableError(self.id))
+            call.turn_away(DeploymentUnavailableError(self.id, reason))
 
     async def _connect(self, info: ReplicaInfo) -> None:
         line = Line(info, self._name, self._place_queued, self._rejected, self._gone)
@@ -260,7 +268,7 @@ class Router:
 
     def _wait_again(self, call: Outgoing) -> None:
         """Put a request that has been sent in vain before those that wait."""
-        if self.news is not None and not self.news.exists:
+        if self.news is not None and not self.news.takes_requests:
             self._fail_all([call])
         else:
             self._queue.appendleft(call)
