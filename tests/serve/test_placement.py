@@ -262,7 +262,9 @@ def test_a_deployment_that_can_never_be_placed_says_so_before_and_at_each_reques
             gang_scheduling_config=None,
         ).bind()
     )
-    reason = r"No replica can be placed: each needs .*'unobtainium': 1.*this machine has \{'unobtainium': 0\.0\}"
+    reason = (
+        r"No replica can be placed: each needs .*'unobtainium': 1.*this machine has \{'unobtainium': 0\.0\}"
+    )
     assert re.search(reason, deployment().message)
     answer = fetch(url)
     assert answer.status == 503
