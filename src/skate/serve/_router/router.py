@@ -22,6 +22,7 @@ from skate.serve.exceptions import (
     BackPressureError,
     DeploymentUnavailableError,
     ReplicaDiedError,
+    ReplicaUnavailableError,
     RequestCancelledError,
 )
 
@@ -268,7 +269,9 @@ class Router:
 
     def _wait_again(self, call: Outgoing) -> None:
         """Put a request that has been sent in vain before those that wait."""
-        if self.news is not None and not self.news.takes_requests:
+        if call.bound_to:
+            call.turn_away(ReplicaUnavailableError(call.bound_to))
+        elif self.news is not None and not self.news.takes_requests:
             self._fail_all([call])
         else:
             self._queue.appendleft(call)
