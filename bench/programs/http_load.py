@@ -95,7 +95,8 @@ def stream_seconds(url: str, body: str | None = None) -> float:
     from urllib.parse import urlsplit
 
     parts = urlsplit(url)
-    head = f"{'GET' if body is None else 'POST'} {parts.path or '/'} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+    head = f"{'GET' if body is None else 'POST'} {parts.path or '/'} HTTP/1.1\r\nhost: localhost\r\n"
+    head += "connection: close\r\n"
     if body is not None:
         head += f"content-type: application/json\r\ncontent-length: {len(body.encode())}\r\n"
     request = f"{head}\r\n{body or ''}".encode()

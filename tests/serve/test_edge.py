@@ -31,8 +31,8 @@ from tests.serve.test_protocol import WORDS
 
 pytestmark = pytest.mark.usefixtures("engine")
 
-GOOD = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
-LAST = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+GOOD = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 SERVICER = "skate.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
 
 Edge = Callable[..., str]
@@ -90,9 +90,12 @@ def test_limits_are_options_of_http(edge: Edge) -> None:
         max_connections=20,
         header_timeout_s=0.5,
         body_timeout_s=0.5,
+        allowed_hosts=["localhost", "127.0.0.1", "*.example.com"],
     )
     serve.run(Length.bind())
-    head = b"POST / HTTP/1.1\r\nhost: x\r\n"
+    assert status_of(ask(url, LAST.replace(b"localhost", b"api.example.com"))) == 200
+    assert status_of(ask(url, LAST.replace(b"localhost", b"evil.example"))) == 421
+    head = b"POST / HTTP/1.1\r\nhost: localhost\r\n"
     assert status_of(ask(url, head + b"x: " + b"a" * 3000 + b"\r\n\r\n")) == 431
     assert status_of(ask(url, head + b"content-length: 5001\r\n\r\n")) == 413
     chunk = b"3e8\r\n" + b"x" * 1000 + b"\r\n"
@@ -125,7 +128,7 @@ def test_a_thousand_slow_clients_do_not_keep_a_good_one_from_being_served(edge: 
         b"",
         b"G",
         b"GET / HTTP/1.1\r\nx: ",
-        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nabc",
     )
     with contextlib.ExitStack() as stack:
         for number in range(count):
@@ -138,7 +141,7 @@ def test_a_thousand_slow_clients_do_not_keep_a_good_one_from_being_served(edge: 
 def test_bodies_that_stop_do_not_hold_replicas(edge: Edge) -> None:
     url = edge(body_timeout_s=0.5)
     serve.run(Length.options(max_ongoing_requests=2).bind())
-    sent = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nabc"
+    sent = b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nabc"
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(RawClient(url)) for _ in range(4)]
         for client in slow:
@@ -209,7 +212,7 @@ def piece() -> st.SearchStrategy[bytes]:
 
 
 def test_no_bytes_harm_the_edge(edge: Edge) -> None:
-    url = edge(header_timeout_s=5)
+    url = edge(header_timeout_s=5, allowed_hosts=["*"])
     serve.run(Length.bind())
 
     @settings(max_examples=150, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -13,7 +13,12 @@ import pytest
 
 import skate
 from skate import serve
-from skate.serve.exceptions import BackPressureError, RayServeException, RequestCancelledError
+from skate.serve.exceptions import (
+    BackPressureError,
+    RayServeException,
+    ReplicaUnavailableError,
+    RequestCancelledError,
+)
 from skate.serve.handle import DeploymentHandle
 from tests.serve.conftest import light
 
@@ -345,3 +350,43 @@ def test_a_request_that_is_cancelled_at_once_leaves_its_place(run: Callable[...,
         return int(await handle.remote(7))
 
     assert asyncio.run(go()) == 7
+
+
+def test_a_replica_is_chosen_first_and_called_afterwards(run: Callable[..., Any]) -> None:
+    @light(num_replicas=2, max_ongoing_requests=1)
+    class Who:
+        async def __call__(self, word: str) -> tuple[str, str]:
+            return serve.get_replica_context().replica_tag, word
+
+        async def letters(self, word: str) -> AsyncIterator[str]:
+            for letter in word:
+                yield letter
+
+        async def leave(self) -> None:
+            import os
+
+            os._exit(1)
+
+    handle = run(Who.bind())
+
+    async def choose() -> None:
+        async with handle.choose_replica("a") as first, handle.choose_replica("b") as second:
+            assert first.replica_id != second.replica_id  # each has room for one
+            assert first.to_dict()["node_id"] == first.node_id
+            assert await handle.dispatch(first, "a") == (first.replica_id, "a")
+            assert await handle.dispatch(second, "b") == (second.replica_id, "b")
+            with pytest.raises(RuntimeError, match="already"):
+                handle.dispatch(first, "a")
+            with pytest.raises(ValueError, match="another"):
+                DeploymentHandle("another").dispatch(first)
+        stream = handle.options(stream=True, method_name="letters")
+        async with stream.choose_replica() as chosen:
+            assert [letter async for letter in stream.dispatch(chosen, "xyz")] == ["x", "y", "z"]
+        async with handle.choose_replica():
+            pass  # nothing is sent, and the room is free again
+        async with handle.choose_replica() as one, handle.leave.choose_replica() as other:
+            assert {one.replica_id, other.replica_id} == {first.replica_id, second.replica_id}
+            with pytest.raises(ReplicaUnavailableError):
+                await handle.leave.dispatch(other)
+
+    asyncio.run(choose())

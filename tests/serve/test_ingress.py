@@ -201,3 +201,78 @@ def test_an_ingress_is_a_class_without_call(run: Callable[..., Any]) -> None:
 
     with pytest.raises(ValueError, match="__call__"):
         serve.ingress(FastAPI())(Calls)
+
+
+def test_deployments_may_share_an_application(run: Callable[..., Any], url: str) -> None:
+    app = FastAPI()
+
+    @app.get("/shared")
+    def shared() -> str:
+        return "of no class"
+
+    @light
+    @serve.ingress(app)
+    class First:
+        @app.get("/")
+        def whole(self) -> str:
+            return type(self).__name__
+
+        @app.get("/first")
+        def own(self) -> str:
+            return "own"
+
+        @app.get("/twice")
+        def twice(self) -> str:
+            return f"{type(self).__name__} without a number"
+
+        @app.get("/twice/{number}")
+        def twice(self, number: int) -> str:  # type: ignore[no-redef]  # noqa: F811  # each has its route
+            return f"{type(self).__name__} {number}"
+
+    @light
+    @serve.ingress(app)
+    class Second:
+        @app.get("/")
+        def whole(self) -> str:
+            return type(self).__name__
+
+    run(First.bind(), name="first", route_prefix="/1")
+    run(Second.bind(), name="second", route_prefix="/2")
+    assert [fetch(url, f"/{n}/").json() for n in (1, 2)] == ["First", "Second"]
+    assert [fetch(url, f"/{n}/shared").json() for n in (1, 2)] == ["of no class"] * 2
+    assert [fetch(url, f"/{n}/first").status for n in (1, 2)] == [200, 404]
+    assert fetch(url, "/1/twice").json() == "First without a number"
+    assert fetch(url, "/1/twice/2").json() == "First 2"
+
+
+def test_an_application_may_be_all_there_is_or_be_made_by_the_class(
+    run: Callable[..., Any], url: str
+) -> None:
+    def build() -> Any:
+        app = FastAPI()
+
+        @app.get("/")
+        def bound() -> list[int]:
+            return list(serve.get_replica_context().servable_object.args)  # type: ignore[union-attr]
+
+        return app
+
+    run(light(serve.ingress(build)()).bind(1, 2), name="bare", route_prefix="/bare")
+    assert fetch(url, "/bare/").json() == [1, 2]
+
+    @light
+    @serve.ingress()
+    class Late:
+        def __init__(self, word: str) -> None:
+            self.word = word
+
+        def __serve_build_asgi_app__(self) -> Any:
+            async def say(_: Any) -> PlainTextResponse:
+                return PlainTextResponse(self.word)
+
+            return Starlette(routes=[Route("/", say)])
+
+    run(Late.bind("late"), name="late", route_prefix="/late")
+    assert fetch(url, "/late/").text == "late"
+    with pytest.raises(ValueError, match="__serve_build_asgi_app__"):
+        serve.ingress()(type("Empty", (), {}))

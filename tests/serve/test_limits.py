@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+from typing import Any
 
 import pytest
 
@@ -73,3 +74,32 @@ def test_h11_steps_in_where_httptools_is_missing(monkeypatch: pytest.MonkeyPatch
     assert issubclass(make_protocol(Limits()), HttpToolsProtocol)
     monkeypatch.setitem(sys.modules, "httptools", None)
     assert issubclass(make_protocol(Limits()), H11Protocol)
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "allowed", "refused"),
+    [
+        ({"host": "0.0.0.0"}, {}, "any.example", None),
+        ({"host": "::1"}, {}, "localhost", "any.example"),
+        (
+            {"host": "127.0.0.1"},
+            {"SKATE_SERVE_ALLOWED_HOSTS": "a.example, *.b.example"},
+            "x.b.example:80",
+            "b.example",
+        ),
+        ({"host": "0.0.0.0", "allowed_hosts": ["a.example"]}, {}, "A.example.", "127.0.0.1"),
+        (
+            {"host": "127.0.0.1", "allowed_hosts": ["*"]},
+            {"SKATE_SERVE_ALLOWED_HOSTS": "a"},
+            "any.example",
+            None,
+        ),
+    ],
+)
+def test_names_of_the_server_are_options(
+    options: dict[str, Any], environ: dict[str, str], allowed: str, refused: str | None
+) -> None:
+    hosts = Limits.of(options, environ).hosts
+    assert hosts.refusal([allowed.encode()]) is None
+    if refused is not None:
+        assert (hosts.refusal([refused.encode()]) or (0,))[0] == 421

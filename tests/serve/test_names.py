@@ -116,3 +116,22 @@ def test_serve_is_imported_without_what_only_some_programs_need() -> None:
     script = f"import sys, skate.serve; print(sorted({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_programs_written_for_ray_find_the_requests_of_starlette() -> None:
+    script = "from ray import serve; import starlette; starlette.requests.Request"
+    subprocess.run([sys.executable, "-c", f"import skate.as_ray; {script}"], check=True)
+    subprocess.run([sys.executable, "-c", "import starlette, skate.serve; starlette.requests"], check=True)
+
+
+def test_guides_of_ray_find_its_ids_and_policies() -> None:
+    script = """
+import skate.as_ray
+from ray.serve._private.common import DeploymentID
+from ray.serve.config import AutoscalingPolicy
+import skate.serve._ids
+assert DeploymentID is skate.serve._ids.DeploymentID
+path = "ray.serve.async_inference_autoscaling_policy:AsyncInferenceAutoscalingPolicy"
+AutoscalingPolicy(policy_function=path, policy_kwargs={"broker_url": "memory://", "queue_name": "q"})
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +15,13 @@ import skate
 from skate import serve
 from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
 from skate.serve.config import GangSchedulingConfig
+from skate.serve.exceptions import DeploymentUnavailableError
 from skate.serve.gang import GangContext
 from skate.serve.schema import ApplicationStatus, DeploymentStatus
 from skate.util import get_current_placement_group, placement_group_table
 from tests.serve.conftest import light
 from tests.serve.load import Load
+from tests.serve.test_http import fetch
 from tests.serve.waiting import until
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -244,3 +247,27 @@ class TestReplicasOfOneMachine:
         after = members(run(crowd.options(num_replicas=2).bind()), 2)
         assert not before.keys() & after.keys()
         assert deployment().replica_states == {"RUNNING": 2}
+
+
+def test_a_deployment_that_can_never_be_placed_says_so_before_and_at_each_request(
+    run: Callable[..., Any], url: str
+) -> None:
+    options = {"num_cpus": 0.1, "resources": {"unobtainium": 1}}
+    scaling = {"min_replicas": 0, "max_replicas": 2}
+    handle = run(
+        Member.options(
+            ray_actor_options=options,
+            autoscaling_config=scaling,
+            num_replicas=None,
+            gang_scheduling_config=None,
+        ).bind()
+    )
+    reason = (
+        r"No replica can be placed: each needs .*'unobtainium': 1.*this machine has \{'unobtainium': 0\.0\}"
+    )
+    assert re.search(reason, deployment().message)
+    answer = fetch(url)
+    assert answer.status == 503
+    assert re.search(reason, answer.text)
+    with pytest.raises(DeploymentUnavailableError, match=reason):
+        handle.remote().result(timeout_s=30)

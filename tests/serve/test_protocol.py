@@ -151,6 +151,37 @@ def test_other_versions_are_answered_or_refused(start: Start, version: bytes) ->
     assert edge.still_answers()
 
 
+@pytest.mark.parametrize(
+    "hosts",
+    [b"", b"host: a\r\nhost: a\r\n", b"host: a\r\nHOST: b\r\n", b"host: a b\r\n", b"host: a/b\r\n"],
+)
+def test_a_request_has_one_host(start: Start, hosts: bytes) -> None:
+    edge = start()
+    assert status_of(ask(edge.url, b"GET /good HTTP/1.1\r\n" + hosts + b"\r\n")) == 400
+    assert edge.app.seen == []
+    assert status_of(ask(edge.url, b"GET /good HTTP/1.0\r\n\r\n")) == 200
+
+
+def test_a_server_on_loopback_answers_to_names_of_its_own(start: Start) -> None:
+    edge = start(Limits.of({"host": "127.0.0.1"}))
+    upgrade = (
+        b"connection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: x\r\nsec-websocket-version: 13\r\n"
+    )
+    for host in (b"localhost", b"LocalHost.:8000", b"a.localhost:1", b"127.0.0.1:80", b"[::1]:80"):
+        assert status_of(ask(edge.url, LAST.replace(b"host: x", b"host: " + host))) == 200, host
+    seen = len(edge.app.seen)
+    for head in (
+        b"GET /good HTTP/1.1\r\nhost: evil.example\r\n",
+        b"GET /good HTTP/1.1\r\nhost: localhost.evil.example:8000\r\n",
+        b"GET /good HTTP/1.1\r\nhost: evil.example\r\n" + upgrade,
+        b"GET http://evil.example/good HTTP/1.1\r\nhost: localhost\r\n",
+    ):
+        answer = ask(edge.url, head + b"\r\n")
+        assert status_of(answer) == 421
+        assert b"allowed_hosts" in answer
+    assert len(edge.app.seen) == seen
+
+
 def test_a_request_has_one_length(start: Start) -> None:
     # Two servers in a row that read such a request differently are how requests are smuggled.
     edge = start()

@@ -169,3 +169,27 @@ print("over")
         out, err = program.communicate(timeout=30)
     assert (program.returncode, out) == (0, "over\n"), err
     assert "shutting down" in err
+
+
+def test_a_program_shows_what_its_replicas_print_and_ends_without_a_word() -> None:
+    code = """
+import skate
+from skate import serve
+
+@serve.deployment
+class Hello:
+    def __init__(self) -> None:
+        print("printed by the constructor")
+
+    def __call__(self) -> str:
+        print("printed by a request")
+        return "hello"
+
+skate.init(num_cpus=1)
+serve.start(proxy_location="Disabled")
+print(serve.run(Hello.bind()).remote().result())
+"""
+    program = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (program.returncode, program.stderr) == (0, "")
+    for words in ("printed by the constructor", "printed by a request", "hello"):
+        assert words in program.stdout

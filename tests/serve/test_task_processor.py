@@ -12,11 +12,14 @@ import uuid
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from skate.serve import task_processor
+from skate.serve.async_inference_autoscaling_policy import AsyncInferenceAutoscalingPolicy
+from skate.serve.config import AutoscalingConfig
 from skate.serve.schema import CeleryAdapterConfig, TaskProcessorConfig, TaskResult
 from skate.serve.task_consumer import instantiate_adapter_from_config
 from skate.serve.task_processor import CeleryTaskProcessorAdapter
@@ -243,3 +246,29 @@ def test_without_celery_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "celery", None)
     with pytest.raises(ImportError, match="needs celery: pip install celery"):
         CeleryTaskProcessorAdapter(configure())
+
+
+def test_a_policy_counts_the_tasks_that_wait(configure: Configure) -> None:
+    config = configure()
+    adapter = instantiate_adapter_from_config(config)
+    for _ in range(6):
+        adapter.enqueue_task_sync("work", args=[])
+    policy = AsyncInferenceAutoscalingPolicy("memory://", config.queue_name, poll_interval_s=600)
+
+    def wanted(replicas: int, requests: float = 0.0) -> Any:
+        context: Any = SimpleNamespace(
+            current_num_replicas=replicas,
+            total_num_requests=requests,
+            config=AutoscalingConfig(target_ongoing_requests=2, max_replicas=9),
+        )
+        return policy(context)
+
+    wanted(1)  # asks the broker, and does not wait for the answer
+    assert policy._poll is not None
+    policy._poll.join(30)
+    assert wanted(1) == (3, {"queue_length": 6})
+    assert wanted(2, requests=4) == (5, {"queue_length": 6})
+    assert wanted(0) == (1, {"queue_length": 6})
+    unknown = AsyncInferenceAutoscalingPolicy("memory://", f"no-{config.queue_name}")
+    unknown._ask()
+    assert unknown._queue_length == 0

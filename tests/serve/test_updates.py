@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from skate import serve
-from skate.serve.schema import ApplicationStatus, DeploymentStatus
+from skate.serve.schema import ApplicationStatus, DeploymentStatus, ReplicaRank
 from tests.serve.conftest import light
 from tests.serve.load import Load
 
@@ -76,6 +76,22 @@ def test_user_config_reaches_running_replicas(run: Callable[..., Any]) -> None:
     handle = run(app.options(user_config={"k": 2}).bind("x"))
     assert handle.remote().result() == "x {'k': 2}"
     assert handle.replica.remote().result() == replica
+
+
+def test_reconfigure_may_take_the_rank_of_the_replica(run: Callable[..., Any]) -> None:
+    @light
+    class Ranked:
+        def reconfigure(self, config: Any, rank: ReplicaRank) -> None:
+            self.told = config, rank.rank, rank.local_rank
+
+        async def __call__(self) -> tuple[Any, int, int]:
+            return self.told
+
+    app = Ranked.options(_internal=True, version="1", num_replicas=2)
+    handle = run(app.bind())  # without a user_config, too
+    assert sorted(handle.broadcast("__call__").results()) == [(None, 0, 0), (None, 1, 1)]
+    handle = run(app.options(user_config="new").bind())
+    assert sorted(handle.broadcast("__call__").results()) == [("new", 0, 0), ("new", 1, 1)]
 
 
 def test_the_same_version_keeps_its_replicas_when_it_is_scaled(run: Callable[..., Any]) -> None:

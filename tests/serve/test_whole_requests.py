@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("engine")
 
 Run = Callable[..., Any]
-STOP = b"GET /end HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+STOP = b"GET /end HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 @light
@@ -75,28 +75,30 @@ def said(url: str, *pieces: bytes) -> bytes:
 @pytest.mark.parametrize(
     "request_",
     [
-        b"GET /a%20b?c=d HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello",
-        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nlate: yes\r\n\r\n",
-        b"HEAD / HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /stream HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /unchanged HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /hangs-up HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /two-lines HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /wrong-length HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET /fails HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 192.0.2.7\r\n\r\n",
-        b"GET /-/routes HTTP/1.1\r\nhost: x\r\n\r\n",
-        b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /a%20b?c=d HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nhello",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nlate: yes\r\n\r\n",
+        b"HEAD / HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /nothing HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /unchanged HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /hangs-up HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /two-lines HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /wrong-length HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET /fails HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: 192.0.2.7\r\n\r\n",
+        b"GET /-/routes HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nhost: localhost\r\n\r\n",
     ],
     ids=lambda request: request.split(b" HTTP")[0].decode() + f"-{len(request)}",
 )
 def test_both_ways_lead_to_the_same_answer(run: Run, url: str, request_: bytes) -> None:
     run(Mirror.bind())
     # What another proxy says of a request is looked at on the long way.
-    by_the_long_way = request_.replace(b"host: x\r\n", b"host: x\r\nx-forwarded-proto: http\r\n")
+    by_the_long_way = request_.replace(
+        b"host: localhost\r\n", b"host: localhost\r\nx-forwarded-proto: http\r\n"
+    )
     answer = said(url, request_ + STOP)
     assert answer == said(url, by_the_long_way + STOP)
     assert answer == said(url, request_[:-4], request_[-4:] + STOP)
@@ -106,7 +108,7 @@ def test_both_ways_lead_to_the_same_answer(run: Run, url: str, request_: bytes) 
 
 def test_a_trailer_of_a_whole_request_is_no_header(run: Run, url: str) -> None:
     run(Mirror.bind())
-    sent = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nlate: yes\r\n\r\n"
+    sent = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nlate: yes\r\n\r\n"
     with RawClient(url) as client:
         client.send(sent)
         assert client.answer() == (200, b"POST /?|127.0.0.1|None|x")
@@ -115,7 +117,7 @@ def test_a_trailer_of_a_whole_request_is_no_header(run: Run, url: str) -> None:
 def test_requests_that_come_together_are_answered_in_order(run: Run, url: str) -> None:
     run(Mirror.bind())
     paths = ["/1", "/stream", "/2", "/fails", "/3"]
-    sent = [f"GET {path} HTTP/1.1\r\nhost: x\r\n\r\n".encode() for path in paths]
+    sent = [f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode() for path in paths]
     answers = said(url, b"".join(sent) + STOP)
     bodies = [b"GET /1?|", b"0;", b"GET /2?|", b"Internal Server Error", b"GET /3?|", b"GET /end?|"]
     places = [answers.index(body) for body in bodies]
@@ -164,7 +166,7 @@ def test_a_server_that_ends_answers_what_it_has_and_hangs_up() -> None:
     loop.wait(server.start())
     try:
         with RawClient(f"http://127.0.0.1:{listening.getsockname()[1]}") as client:
-            client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
             request = edge.begun.result(10)
             ending = loop.submit(server.stop())
             while request.keep_alive:  # until it has been told
@@ -192,7 +194,7 @@ def test_a_whole_request_has_its_time_limit(engine: str) -> None:
         serve.run(Sleepy.bind())
         host, port = serve.address()
         with RawClient(f"http://{host}:{port}") as client:
-            client.send(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
             status, body = client.answer()
             assert status == 408
             assert b"timed out after 0.2 s" in body

@@ -14,6 +14,7 @@ from skate.serve._ids import DeploymentID
 from skate.serve._router.calls import Outgoing, ValueCall
 from skate.serve._router.outcome import Outcome
 from skate.serve._router.runtime import Runtime
+from skate.serve._router.selection import Reservation
 from skate.serve._router.streams import StreamCall
 from skate.serve._wire.frames import Context, Reply
 from skate.serve.context import _get_request, _in_event_loop
@@ -77,8 +78,19 @@ class _Response:
         if self._parent is not None:
             self._parent.children.discard(self)
 
-    def _submit(self, make: Callable[[bytes | None, _Given | None], Outgoing], given: _Given) -> None:
-        """Send the request, after what it waits for: responses to other calls among its arguments."""
+    def _submit(
+        self,
+        make: Callable[[bytes | None, _Given | None], Outgoing],
+        given: _Given,
+        place: Reservation | None = None,
+    ) -> None:
+        """Send the request, after what it waits for: responses to other calls among its arguments.
+
+        Args:
+            make: Makes it.
+            given: Its arguments.
+            place: The place at a replica that it takes; without one, the router finds a replica.
+        """
         args, kwargs = given
         waits = heavy = False
         for each in (*args, *kwargs.values()) if kwargs else args:
@@ -92,7 +104,10 @@ class _Response:
         def send(packed: bytes | None, given: _Given | None) -> None:
             if not self._is_over:
                 self._call = call = make(packed, given)
-                runtime.router(self._id).submit(call)
+                if place is None:
+                    runtime.router(self._id).submit(call)
+                else:
+                    place.dispatch(call)
 
         async def wait_then_send() -> None:
             try:
@@ -133,7 +148,13 @@ class DeploymentResponse(_Response, Generic[T]):
     """
 
     def __init__(
-        self, runtime: Runtime, id: DeploymentID, context: Context, method: str, given: _Given
+        self,
+        runtime: Runtime,
+        id: DeploymentID,
+        context: Context,
+        method: str,
+        given: _Given,
+        place: Reservation | None = None,
     ) -> None:
         super().__init__(runtime, id, context)
         self._outcome = Outcome()
@@ -141,7 +162,7 @@ class DeploymentResponse(_Response, Generic[T]):
         def make(packed: bytes | None, given: _Given | None) -> Outgoing:
             return ValueCall(context, method, packed, given, self._done)
 
-        self._submit(make, given)
+        self._submit(make, given, place)
 
     def result(self, *, timeout_s: float | None = None, _skip_asyncio_check: bool = False) -> T:
         """Wait for the answer and return it.
@@ -207,7 +228,13 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
     """The answers to a call of a generator, one after the other: iterate with `for` or `async for`."""
 
     def __init__(
-        self, runtime: Runtime, id: DeploymentID, context: Context, method: str, given: _Given
+        self,
+        runtime: Runtime,
+        id: DeploymentID,
+        context: Context,
+        method: str,
+        given: _Given,
+        place: Reservation | None = None,
     ) -> None:
         super().__init__(runtime, id, context)
         self._stream: StreamCall | None = None
@@ -219,7 +246,7 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
             self._early.set_packed(b"")
             return self._stream
 
-        self._submit(make, given)
+        self._submit(make, given, place)
 
     def __iter__(self) -> Iterator[T]:
         return self

@@ -18,10 +18,16 @@ from skate.serve._controller.client import Client, connect, connect_or_begin, co
 from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID
 from skate.serve._router.runtime import prepare
 from skate.serve._schema.statuses import ServeStatus
-from skate.serve.context import _get_replica, get_replica_context
+from skate.serve.context import (
+    _get_replica,
+    get_deployment_actor,
+    get_deployment_actor_context,
+    get_replica_context,
+)
 from skate.serve.deployment import Application, Deployment
 from skate.serve.exceptions import RayServeException
 from skate.serve.handle import DeploymentHandle, _note_held
+from skate.serve.multiplex import get_multiplexed_model_id, multiplexed
 
 __all__ = [
     "RunTarget",
@@ -29,9 +35,13 @@ __all__ = [
     "delete",
     "deployment",
     "get_app_handle",
+    "get_deployment_actor",
+    "get_deployment_actor_context",
     "get_deployment_handle",
+    "get_multiplexed_model_id",
     "get_replica_context",
     "ingress",
+    "multiplexed",
     "run",
     "run_many",
     "shutdown",
@@ -126,14 +136,17 @@ def deployment(
     return decorate(_func_or_class) if callable(_func_or_class) else decorate
 
 
-def ingress(app: Any = None) -> Callable[[type], type]:
+def ingress(app: Any = None) -> Callable[..., type]:
     """Let an ASGI application answer the HTTP requests of a deployment's class.
 
-    With FastAPI, routes may be methods of the class: `self` is the replica's instance.
+    With FastAPI, routes may be methods of the class: `self` is the replica's instance. Several classes may share an
+    application, and each has the routes that are its own methods or no methods. `serve.ingress(app)()` returns a class
+    that has nothing of its own.
 
     Args:
         app: A FastAPI, Starlette or other ASGI application, a router of FastAPI, or a function without parameters that
-            makes an application where the replica runs.
+            makes an application where the replica runs. Without one, the class's method `__serve_build_asgi_app__`
+            makes it there, after the constructor.
 
     Example:
         >>> from fastapi import FastAPI
@@ -147,7 +160,7 @@ def ingress(app: Any = None) -> Callable[[type], type]:
         ...         return f"Hello, {name}!"
     """
 
-    def decorate(cls: type) -> type:
+    def decorate(cls: type | None = None) -> type:
         return make_ingress(cls, app)
 
     return decorate

@@ -116,20 +116,23 @@ class RequestCancelledError(RayServeException, TaskCancelledError):
 
 
 class DeploymentUnavailableError(RayServeException):
-    """A deployment takes no requests: it failed to deploy, or is being deleted.
+    """A deployment takes no requests: it failed to deploy, is being deleted, or can have no replica.
 
     Args:
         deployment_id: Which one.
+        reason: Why, if it is known to be something else than the first two.
     """
 
-    def __init__(self, deployment_id: DeploymentID) -> None:
-        super().__init__(deployment_id)
+    def __init__(self, deployment_id: DeploymentID, reason: str = "") -> None:
+        super().__init__(deployment_id, reason)
         self.deployment_id = deployment_id
+        self.reason = reason
 
     @property
     def message(self) -> str:
         """Return what happened and where to look."""
-        return f"{self.deployment_id} is unavailable: it failed to deploy or is being deleted. See `serve.status()`."
+        reason = self.reason or "it failed to deploy or is being deleted. See `serve.status()`."
+        return f"{self.deployment_id} is unavailable: {reason}"
 
     def __str__(self) -> str:
         return self.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ from skate.serve._responses import (
     DeploymentResponseGenerator,
 )
 from skate.serve._router.runtime import current_runtime
+from skate.serve._router.selection import ReplicaSelection, chosen
 from skate.serve._wire.frames import Context
 from skate.serve.context import _get_replica, _get_request
 
@@ -22,6 +24,7 @@ __all__ = [
     "DeploymentHandle",
     "DeploymentResponse",
     "DeploymentResponseGenerator",
+    "ReplicaSelection",
 ]
 
 T = TypeVar("T")
@@ -124,6 +127,70 @@ class DeploymentHandle(Generic[T]):
         kind = DeploymentResponseGenerator if options.stream else DeploymentResponse
         context = _context_of(self.deployment_id, options)
         return kind(current_runtime(), self.deployment_id, context, options.method_name, (args, kwargs))
+
+    def choose_replica(self, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[ReplicaSelection]:
+        """Choose the replica for a request without sending one; `dispatch` sends it.
+
+        Room is kept at the replica until then, or until the context ends:
+
+            async with handle.choose_replica(prompt) as selection:
+                response = handle.dispatch(selection, prompt)
+                ...
+
+        Args:
+            *args: What the request will be called with, as far as the request router decides by it.
+            **kwargs: The same, by name.
+
+        Returns:
+            A context for `async with`. The method to call, and whether its values are streamed, are those of this
+            handle.
+        """
+        options = self._handle_options
+        return chosen(
+            current_runtime(),
+            self.deployment_id,
+            _context_of(self.deployment_id, options),
+            options.method_name,
+            options.stream,
+            (args, kwargs),
+        )
+
+    def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:
+        """Send a request to a replica that `choose_replica` has chosen, and return a response at once.
+
+        Args:
+            selection: What `choose_replica` gave.
+            *args: What to call the method with.
+            **kwargs: What to call it with, by name.
+
+        Returns:
+            A `DeploymentResponse`, or a `DeploymentResponseGenerator`, as `remote` does. It raises a
+            `ReplicaUnavailableError` if the replica has gone meanwhile.
+
+        Raises:
+            ValueError: If the selection is of another deployment.
+            RuntimeError: If a request has been sent for it already.
+        """
+        reservation = selection._reservation
+        if reservation is None or selection._deployment_id != self.deployment_id:
+            raise ValueError(
+                f"The selection is of {selection._deployment_id}, and this handle calls {self.deployment_id}: use the "
+                "handle whose choose_replica() gave it."
+            )
+        if selection._dispatched:
+            raise RuntimeError(
+                "The selection has been dispatched already: choose a replica for each request."
+            )
+        selection._dispatched = True
+        kind = DeploymentResponseGenerator if selection._stream else DeploymentResponse
+        return kind(
+            current_runtime(),
+            self.deployment_id,
+            reservation.context,
+            selection._method_name,
+            (args, kwargs),
+            reservation,
+        )
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
         """Call a method of every replica that runs now, however busy it is, and return their answers.

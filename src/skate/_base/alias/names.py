@@ -5,6 +5,7 @@ Ray are no API, but packages touch a few of them. Those that mean something here
 `INTERNALS`, and the modules behind them in `skate._api.ray_internals`, under the same path: `ray._raylet` is
 `skate._api.ray_internals._raylet`. To add one, write the module with the names that are asked for, and list it
 here, and each package above it. A part of Ray that is public, but only a shell in Skate, may stand there too.
+Private modules of a library stand in that library, under their own path, and in `INTERNALS_OF_LIBRARIES`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ INTERNALS = frozenset(
         "ray.util.client",
     )
 )
+INTERNALS_OF_LIBRARIES = frozenset(("ray.serve._private", "ray.serve._private.common"))
 _INTERNALS_HOME = f"{SKATE}._api.ray_internals"
 
 # Older names of modules, which programs still use.
@@ -71,7 +73,7 @@ def target_of(name: str) -> str | None:
     if name in INTERNALS:
         return _INTERNALS_HOME + name.removeprefix(RAY)
     parts = name.split(".")[1:]
-    if any(part.startswith("_") for part in parts):
+    if name not in INTERNALS_OF_LIBRARIES and any(part.startswith("_") for part in parts):
         return None
     target = ".".join((SKATE, *parts))
     return None if any(target == own or target.startswith(f"{own}.") for own in _OURS) else target

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from skate._base import errors as exceptions
+from skate._engine import holder
 from skate._engine.common import open_files, signals
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
@@ -74,8 +75,11 @@ class LocalDriver(LocalEngine):
         return os.getpid() != self._pid
 
     def _at_exit(self) -> None:
-        if not self.is_forked:
-            self.shutdown()
+        if self.is_forked:
+            return
+        if holder.running() is self:
+            holder.leave()  # as `skate.shutdown` does: callbacks must not record into a session that has ended
+        self.shutdown()
 
     def shutdown(self) -> None:
         """Leave the node; end it if it is ours. Returns when nothing is left of it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +13,29 @@ from skate.serve.exceptions import BackPressureError, retry_after
 
 __all__ = ["make_ingress"]
 
+_BUILDER = "__serve_build_asgi_app__"  # Ray's name
 
-def make_ingress(cls: type, app: Any) -> type:
+_methods: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+"""Methods of classes that have been given an application."""
+
+
+class ASGIIngressDeployment:
+    """A deployment that is nothing but its application: see `serve.ingress`. The name is Ray's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+
+def make_ingress(cls: type | None, app: Any) -> type:
     """Return a subclass of a deployment's class whose HTTP requests an application answers.
 
     Args:
-        cls: The class that was decorated.
-        app: An ASGI application, a router of FastAPI, or a function without parameters that makes an application.
+        cls: The class that was decorated; None for one that has nothing of its own.
+        app: An ASGI application, a router of FastAPI, or a function without parameters that makes an application. If
+            it is None, the method `__serve_build_asgi_app__` of the class makes one when the instance has been made.
     """
+    cls = ASGIIngressDeployment if cls is None else cls
     if not inspect.isclass(cls):
         raise ValueError(
             "@serve.ingress must be used with a class: put it below @serve.deployment, above the class."
@@ -35,12 +51,19 @@ def make_ingress(cls: type, app: Any) -> type:
         # As it is now: a later change of the user's object is not meant for this class.
         teach_pickle()
         frozen = cloudpickle.dumps(app)
-        build: Callable[[], Any] = lambda: _as_application(cloudpickle.loads(frozen))  # noqa: E731
+        build: Callable[..., Any] = lambda: _as_application(cloudpickle.loads(frozen))  # noqa: E731
+    elif app is not None:
+        build = app
+    elif hasattr(cls, _BUILDER):
+        build = lambda instance: getattr(instance, _BUILDER)()  # noqa: E731
     else:
-        build = app if app is not None else lambda: None
+        raise ValueError(
+            f"serve.ingress() called without an app argument requires {cls.__name__} to define `{_BUILDER}`, which "
+            "returns an ASGI application."
+        )
 
     def asgi_app(self: Any) -> Any:
-        return _as_application(build())
+        return _as_application(build(self) if app is None else build())
 
     made = type(cls.__name__, (cls,), {"_skate_asgi_app": asgi_app, "__module__": cls.__module__})
     made.__qualname__ = cls.__qualname__
@@ -78,23 +101,43 @@ def _give_self(cls: type, app: Any) -> None:
     """Let FastAPI routes that are methods of the class be called with the replica's instance as `self`.
 
     FastAPI takes `self` for a parameter of the request when it meets such a function. The routes are made anew, with a
-    signature that says where `self` comes from.
+    signature that says where `self` comes from. Routes of another class that has been given the same application before
+    are removed: each class answers with its own methods.
     """
     router = getattr(app, "router", app)
     if type(router).__module__.startswith("fastapi"):
-        methods = {
-            id(each) for owner in cls.__mro__ for each in vars(owner).values() if inspect.isfunction(each)
-        }
-        _renew_routes(router, methods)
+        # By name: of methods that share one, the class itself knows the last only, and each may have a route.
+        bodies = {(each.__module__, each.__qualname__) for each in cls.__mro__ if each is not object}
+        _renew_routes(router, bodies)
 
 
-def _renew_routes(router: Any, methods: set[int]) -> None:
-    for at, route in enumerate(router.routes):
+def _renew_routes(router: Any, bodies: set[tuple[str, str]]) -> None:
+    routes = []
+    for route in router.routes:
         included = getattr(route, "original_router", None)
+        endpoint = inspect.unwrap(getattr(route, "endpoint", None) or _nothing)
         if included is not None:
-            _renew_routes(included, methods)
-        elif id(inspect.unwrap(getattr(route, "endpoint", None) or _nothing)) in methods:
-            router.routes[at] = _with_instance(route)
+            _renew_routes(included, bodies)
+        elif _body_of(endpoint) in bodies:
+            _methods.add(endpoint)
+            route = _with_instance(route)
+        elif _is_method(endpoint):
+            continue
+        routes.append(route)
+    router.routes[:] = routes
+
+
+def _is_method(endpoint: Any) -> bool:
+    try:
+        return endpoint in _methods
+    except TypeError:
+        return False  # an object that is called, and that nothing refers to weakly
+
+
+def _body_of(endpoint: Any) -> tuple[str, str]:
+    """Return the module and the class in whose body a function was written, by their names."""
+    name: str = getattr(endpoint, "__qualname__", "")
+    return getattr(endpoint, "__module__", ""), name.rpartition(".")[0]
 
 
 def _nothing() -> None:

@@ -54,6 +54,12 @@ class EdgeLimits(TLS):
     body_timeout_s: PositiveFloat | None = Field(
         default=None, description="How long a body may pause while it arrives, in seconds."
     )
+    allowed_hosts: list[str] | None = Field(
+        default=None,
+        description="Names that clients may address Serve by: a name, '*.example.com', or '*'; any other is answered "
+        "421. Left out, a server on the loopback interface answers to localhost, to this machine's name and to IP "
+        "addresses, any other server to every name.",
+    )
 
 
 class HTTPOptions(EdgeLimits):

@@ -17,7 +17,7 @@ from skate.serve._controller.memory import Recall
 from skate.serve._controller.place import Seat, gang_seats, new_gang, own_seat, seats_again
 from skate.serve._controller.records import DeploymentRecord
 from skate.serve._controller.replica import ReplicaKeeper
-from skate.serve._controller.resources import most_here, needs_of, room_for, too_many_here
+from skate.serve._controller.resources import most_here, needs_of, room_for, too_many_here, why_unplaceable
 from skate.serve._controller.rollout import Phase, decide
 from skate.serve._controller.shared_actors import SharedActor, SharedActors
 from skate.serve._ids import ReplicaID, new_id
@@ -72,6 +72,9 @@ class DeploymentKeeper:
         self._stable: DeploymentSpec | None = None  # the last one that was healthy: what is gone back to
         self._broken: set[str] = set()  # gangs of which a replica has failed, while some of it is left
         self._warned_of = ""
+        self._placeable: tuple[DeploymentSpec, str] | None = (
+            None  # a specification, and what hinders its replicas
+        )
         self._failures = 0  # to start, since the deployment was last healthy
         self._pause: asyncio.TimerHandle | None = None
         self._post = post
@@ -127,8 +130,7 @@ class DeploymentKeeper:
     def said(self) -> str:
         """What there is to say: what is wrong, what holds autoscaling up, or what a replica waits for."""
         delays = (replica.delay for replica in self.replicas.values() if replica.delay)
-        crowd = too_many_here(self.spec.options, self.target)
-        return self.message or self.remark or next(delays, "") or crowd
+        return self.message or self.remark or next(delays, "") or self._obstacle
 
     @property
     def overview(self) -> DeploymentStatusOverview:
@@ -212,18 +214,29 @@ class DeploymentKeeper:
                 self.loads.pop(id, None)
         self._broken &= {replica.gang for replica in self.replicas.values()}
         if not self.is_deleting:
-            self._warn_of_crowd()
+            self._warn_of_obstacle()
             self._roll()
         self._shared.keep(self._versions_in_use)
         self._post(self._news())
         self._judge()
         self._changed()
 
-    def _warn_of_crowd(self) -> None:
-        crowd = too_many_here(self.spec.options, self.target)
-        if crowd and crowd != self._warned_of:
-            logger.warning("%s: %s", self.spec.id, crowd)
-        self._warned_of = crowd
+    @property
+    def _obstacle(self) -> str:
+        """Why replicas that are, or will be, wanted cannot be had on this machine, or nothing."""
+        return self._unplaceable or too_many_here(self.spec.options, self.target)
+
+    @property
+    def _unplaceable(self) -> str:
+        if self._placeable is None or self._placeable[0] is not self.spec:
+            self._placeable = self.spec, why_unplaceable(self.spec.options)
+        return self._placeable[1]
+
+    def _warn_of_obstacle(self) -> None:
+        obstacle = self._obstacle
+        if obstacle and obstacle != self._warned_of:
+            logger.warning("%s: %s", self.spec.id, obstacle)
+        self._warned_of = obstacle
 
     def _roll(self) -> None:
         if self._pause is not None or self.status is DeploymentStatus.DEPLOY_FAILED:
@@ -395,6 +408,7 @@ class DeploymentKeeper:
             report_every_s=0.0 if scaling is None else min(0.5, scaling.metrics_interval_s),
             exists=not self.is_deleting and not self._never_came_up,
             router=_router_of(options),
+            obstacle=self._unplaceable,
         )
 
     @property

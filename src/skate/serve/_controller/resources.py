@@ -9,7 +9,7 @@ from skate.serve._config.deployment import DeploymentOptions
 from skate.serve._ids import DeploymentID
 from skate.util._session import engine_name
 
-__all__ = ["most_here", "needs_of", "node_share", "room_for", "too_many_here"]
+__all__ = ["most_here", "needs_of", "node_share", "room_for", "too_many_here", "why_unplaceable"]
 
 _NAMED = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 _PLENTY = 1_000
@@ -40,6 +40,21 @@ def room_for(needs: Mapping[str, float]) -> int:
         return _PLENTY
     free = skate.available_resources()
     return max(0, int(min(free.get(name, 0.0) // amount for name, amount in needs.items())))
+
+
+def why_unplaceable(options: DeploymentOptions) -> str:
+    """Return why no replica can ever be placed, or nothing: machines may be added to Ray's clusters only."""
+    if engine_name() == "ray":
+        return ""
+    needs, total = needs_of(options), skate.cluster_resources()
+    lacking = {name: amount for name, amount in needs.items() if amount > total.get(name, 0.0)}
+    if not lacking:
+        return ""
+    there = {name: total.get(name, 0.0) for name in lacking}
+    return (
+        f"No replica can be placed: each needs {needs}, and this machine has {there}. Ask for less with "
+        "ray_actor_options or placement_group_bundles."
+    )
 
 
 def most_here(options: DeploymentOptions) -> int | None:

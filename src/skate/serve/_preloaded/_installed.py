@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 
-__all__ = ["load_installed"]
+__all__ = ["is_installed", "load_installed"]
+
+
+@cache
+def is_installed(library: str) -> bool:
+    """Return whether a library can be imported."""
+    return find_spec(library) is not None
 
 
 def load_installed(*names: str) -> None:
     """Import the modules whose libraries are installed."""
     for name in names:
-        if find_spec(name.partition(".")[0]) is not None:
+        if is_installed(name.partition(".")[0]):
             import_module(name)

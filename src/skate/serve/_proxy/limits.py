@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from skate.serve._proxy.hosts import AllowedHosts
 from skate.serve._wire.frames import Headers
 
 __all__ = ["BodyTooLargeError", "Limits"]
@@ -35,24 +36,26 @@ class Limits:
     header_timeout_s: float = 30.0  # from the first byte of a request to the end of its headers
     body_timeout_s: float = 60.0  # between two parts of a body
     connections: int = 10_000
+    hosts: AllowedHosts = field(default_factory=AllowedHosts)
 
     @classmethod
     def of(cls, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Limits:
         """Return the limits that options of HTTP and the environment ask for; options win."""
         found: dict[str, Any] = {}
-        for field, option in _OPTIONS.items():
-            default = getattr(cls, field)
+        for name, option in _OPTIONS.items():
+            default = getattr(cls, name)
             value = options.get(option)
             if value is None and (word := environ.get(f"SKATE_SERVE_{option.upper()}")):
                 value = _number(option, word, type(default))
             if value is not None:
-                found[field] = value
+                found[name] = value
         if "connections" not in found:
             # More than the process may have open could never be accepted, and would keep links from being made.
             allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             if allowed != resource.RLIM_INFINITY:
                 found["connections"] = max(1, min(cls.connections, allowed - _OWN_DESCRIPTORS))
-        return cls(timeout_s=options.get("request_timeout_s"), **found)
+        hosts = AllowedHosts.of(options, environ)
+        return cls(timeout_s=options.get("request_timeout_s"), hosts=hosts, **found)
 
     def is_too_long(self, headers: Headers) -> bool:
         """Tell whether a request announces a body that is not taken."""

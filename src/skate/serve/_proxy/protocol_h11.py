@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -12,6 +14,24 @@ __all__ = ["H11"]
 
 class H11(Guard, H11Protocol):  # type: ignore[misc]  # both say what a connection has
     """uvicorn's protocol on h11, which bounds only heads that do not end."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._refusal: tuple[int, str] | None = None
+        super().__init__(*args, **kwargs)
+        self._next_event = self.conn.next_event
+        self.conn.next_event = self._next_event_for_us  # type: ignore[method-assign]  # uvicorn makes the connection
+
+    def _next_event_for_us(self) -> Any:
+        """Return the parser's next event; raise for a request that is refused, before uvicorn starts it."""
+        event = self._next_event()
+        if isinstance(event, h11.Request):
+            values = [value for name, value in event.headers if name == b"host"]
+            self._refusal = self.limits.hosts.refusal(
+                values, event.target, may_lack=event.http_version == b"1.0"
+            )
+            if self._refusal is not None:
+                raise h11.RemoteProtocolError(self._refusal[1])
+        return event
 
     def data_received(self, data: bytes) -> None:
         """Take what the client sent."""
@@ -48,4 +68,4 @@ class H11(Guard, H11Protocol):  # type: ignore[misc]  # both say what a connecti
         if len(self.conn.trailing_data[0]) > self.limits.header_bytes:
             self.refuse(431, self._head_too_large())
         else:
-            self.refuse(400, msg)
+            self.refuse(*(self._refusal or (400, msg)))

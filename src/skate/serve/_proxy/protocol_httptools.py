@@ -38,6 +38,7 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
         # A request that may turn out to be whole: its headers, and its body so far.
         self._held: tuple[Headers, list[bytes]] | None = None
         self._is_special = False
+        self._hosts: list[bytes] = []  # values of the `Host` headers
         self._idle_since: float | None = None
         self._target = b"", "", b"", b""  # of the request before, and its parts: clients repeat themselves
         super().__init__(*args, **kwargs)
@@ -121,6 +122,7 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
         self.expect_100_continue = False
         self.headers = []
         self._is_special = False
+        self._hosts = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
@@ -129,6 +131,8 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
             self._is_special = True
             if name == b"expect" and value.lower() == b"100-continue":
                 self.expect_100_continue = True
+        elif name == b"host":
+            self._hosts.append(value)
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
@@ -139,6 +143,9 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
             self._stop_timer()
         if self._is_long and self._head_size(self.url, self.headers) > self.limits.header_bytes:
             self._break_off(431, self._head_too_large())
+        refusal = self._judge_host()
+        if refusal is not None:
+            self._break_off(*refusal)
         cycle = self.cycle
         self._held = self.headers, []
         # Trailers go elsewhere: behind a body, they must not pass for headers that a proxy in front has checked.
@@ -150,6 +157,11 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
             or (self._is_special and self._is_for_uvicorn(self._held[0]))
         ):
             self._go_the_long_way(is_complete=False)
+
+    def _judge_host(self) -> tuple[int, str] | None:
+        """Return why a request is not for this server, if so."""
+        may_lack = not self._hosts and self.parser.get_http_version() == "1.0"
+        return self.limits.hosts.refusal(self._hosts, self.url, may_lack=may_lack)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import inspect
 import os
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,11 +25,11 @@ from skate.serve._replica.routing_stats import RoutingStats
 from skate.serve._replica.server import RequestServer
 from skate.serve._replica.spec import ReplicaSpec
 from skate.serve._replica.threads import ThreadLimit
-from skate.serve._replica.user_code import UserCode
+from skate.serve._replica.user_code import UserCode, is_asynchronous
 from skate.serve._router.runtime import set_loop
 from skate.serve._watch.replica import ReplicaWatch
 from skate.serve._wire import Address, Listener
-from skate.serve.context import ReplicaContext, _set_replica
+from skate.serve.context import ReplicaContext, _in_replica, _set_replica
 from skate.serve.handle import _held_by
 from skate.serve.multiplex import loaded_model_ids, on_change, unload_models
 from skate.serve.task_consumer import TaskConsumerWrapper
@@ -37,8 +40,9 @@ __all__ = ["Replica"]
 class Replica:
     """One copy of a deployment. Requests do not come through the actor's methods but over links: see `RequestServer`.
 
-    Its methods block, in threads of the actor, while the work is done on the loop of Serve. A controller that took the
-    place of another one may ask again for what is being done, or has been done.
+    Its methods block, in threads of the actor, while the work is done on the loop of Serve. The user's code may block
+    that loop, so what the controller asks for now and then is answered without it: see `check_health` and `stats`. A
+    controller that took the place of another one may ask again for what is being done, or has been done.
     """
 
     def __init__(self, spec: ReplicaSpec) -> None:
@@ -82,30 +86,62 @@ class Replica:
     def reconfigure(self, spec: ReplicaSpec) -> None:
         """Take on options that do not need a new replica."""
         parts = self._need()
-        changed = spec.options.user_config != self._spec.options.user_config
-        self._spec = spec
+        before, self._spec = self._spec, spec
+        changed = spec.options.user_config != before.options.user_config or (
+            spec.rank != before.rank and parts.code.reconfigure_takes_rank
+        )
         try:
             self._loop.wait(parts.reconfigure(spec, changed))
         except Exception as error:
             raise _told(error, self._id) from None
 
     def check_health(self) -> None:
-        """Raise if the user's object says that it is not well."""
+        """Raise if the user's object says that it is not well.
+
+        Only a `check_health` that is a coroutine function needs the loop, and fails while other code blocks it.
+        """
+        parts = self._need()
+        began = time.perf_counter()
+        is_well = False
         try:
-            self._loop.wait(self._need().check_health())
+            if parts.code.health_check is not None:
+                self._ask_user(parts, parts.code.health_check)
+            is_well = True
         except Exception as error:
             raise _told(error, self._id) from None
+        finally:
+            self._loop.call(parts.watch.checked, time.perf_counter() - began, is_well)
 
     def stats(self) -> dict[str, Any]:
         """Return how busy the replica is, and what the user's object measured for autoscaling."""
         parts = self._need()
-        custom = self._loop.wait(parts.autoscaling_stats())
+        measures = parts.code.has_autoscaling_stats
+        custom: dict[str, float] | None = None
+        if measures:
+            with parts.watch.measuring():
+                custom = self._ask_user(parts, parts.code.instance.record_autoscaling_stats)
         return {
             "running": parts.server.load,
             "custom": custom or {},
-            "measures": parts.code.has_autoscaling_stats,
+            "measures": measures,
             "at": time.time(),
         }
+
+    def _ask_user(self, parts: _Parts, function: Callable[[], Any]) -> Any:
+        """Call a method of the user's object: in this thread, or on the loop if it is asynchronous."""
+        context = contextvars.copy_context()
+        context.run(_in_replica.set, parts.server.replica)
+        if not is_asynchronous(function):
+            result = context.run(function)
+            if not inspect.isawaitable(result):
+                return result
+            return self._loop.wait(_awaited(result))
+
+        async def call() -> Any:
+            _in_replica.set(parts.server.replica)
+            return await function()
+
+        return self._loop.wait(call())
 
     def list_outbound_deployments(self) -> list[DeploymentID]:
         """Return the deployments that the user's object was given handles to, or has asked for."""
@@ -119,11 +155,10 @@ class Replica:
 
     def collect(self, caller: str, id: int, number: int) -> Any:
         """Return the answer to a call that came over a link."""
-
-        async def collect() -> Any:
-            return self._need().server.exchange.collect(caller, id, number)
-
-        return self._loop.wait(collect())
+        exchange = self._need().server.exchange
+        value = exchange.collect(caller, id, number)
+        self._loop.call(exchange.note_collected)
+        return value
 
     def stop(self, grace_s: float) -> None:
         """Answer what is under way, for so long at most, then end the user's object."""
@@ -176,7 +211,7 @@ class _Parts:
             app = app()
             parts.lifespan = Lifespan(app)
             await parts.lifespan.start()
-        await code.reconfigure(spec.options.user_config)
+        await code.reconfigure(spec.options.user_config, context)
         await code.check_health()
         parts.threads = ThreadLimit(spec.options.max_ongoing_requests)
         parts.http = HttpHandler(code, parts.threads, app)
@@ -209,21 +244,6 @@ class _Parts:
     def _about(self) -> dict[str, Any]:
         return {"models": sorted(loaded_model_ids()), "stats": self.routing_stats.packed}
 
-    async def check_health(self) -> None:
-        began = time.perf_counter()
-        is_well = False
-        try:
-            await self.code.check_health()
-            is_well = True
-        finally:
-            self.watch.checked(time.perf_counter() - began, is_well)
-
-    async def autoscaling_stats(self) -> dict[str, float] | None:
-        if not self.code.has_autoscaling_stats:
-            return None
-        with self.watch.measuring():
-            return await self.code.autoscaling_stats()
-
     async def reconfigure(self, spec: ReplicaSpec, user_config_changed: bool) -> None:
         self.watch.configure(spec.options.logging_config)
         self.server.capacity = spec.options.max_ongoing_requests
@@ -233,7 +253,7 @@ class _Parts:
         if user_config_changed:
             async with self.server.turns.alone():
                 began = time.perf_counter()
-                await self.code.reconfigure(spec.options.user_config)
+                await self.code.reconfigure(spec.options.user_config, self.server.replica)
                 self.watch.reconfigured(time.perf_counter() - began)
 
     async def stop(self, grace_s: float) -> None:
@@ -249,6 +269,10 @@ class _Parts:
         await self.code.destroy()
         await self.listener.close()
         self.watch.close()
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 def _told(error: Exception, id: ReplicaID) -> Exception:

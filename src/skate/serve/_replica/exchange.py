@@ -13,7 +13,8 @@ _Given = tuple[tuple[Any, ...], dict[str, Any]]
 class Exchange:
     """Brings together calls and the arguments delivered for them, and keeps answers until they are collected.
 
-    Everything is known under the name of the caller's link and the number of its call. On the replica's loop only.
+    Everything is known under the name of the caller's link and the number of its call. On the replica's loop only, but
+    for `collect`.
     """
 
     def __init__(self) -> None:
@@ -39,11 +40,16 @@ class Exchange:
         self._empty.clear()
 
     def collect(self, caller: str, id: int, number: int) -> Any:
-        """Hand out an answer, once."""
-        value = self._kept.pop((caller, id, number))
+        """Return an answer, once. Any thread may call it: a loop that is blocked must not hold back what is done.
+
+        `note_collected` has to be called on the loop afterwards.
+        """
+        return self._kept.pop((caller, id, number))
+
+    def note_collected(self) -> None:
+        """Wake those who wait until every answer has been collected, if so."""
         if not self._kept:
             self._empty.set()
-        return value
 
     async def collected(self) -> None:
         """Wait until every answer has been collected."""
@@ -53,10 +59,10 @@ class Exchange:
         """Drop what a caller that is gone left behind."""
         for key in [key for key in self._delivered if key[0] == caller]:
             self._delivered.pop(key).cancel()
-        for kept in [kept for kept in self._kept if kept[0] == caller]:
-            del self._kept[kept]
-        if not self._kept:
-            self._empty.set()
+        for kept in list(self._kept):  # a copy: another thread may collect one meanwhile
+            if kept[0] == caller:
+                self._kept.pop(kept, None)
+        self.note_collected()
 
     def _expected(self, caller: str, id: int) -> asyncio.Future[_Given]:
         future = self._delivered.get((caller, id))

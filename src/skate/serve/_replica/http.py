@@ -176,7 +176,7 @@ class _Sender:
             await running.window.take()
             running.is_answered = True
             over = kind in ("websocket.close", "websocket.http.response.body")
-            running.link.send(Respond(running.id, self._load(), 0, [], b"", not over, dict(message)))
+            running.link.send_through(Respond(running.id, self._load(), 0, [], b"", not over, dict(message)))
             self._is_over = self._is_over or over
 
     def _part(self, body: bytes, more: bool) -> None:
@@ -186,10 +186,11 @@ class _Sender:
         running.is_answered = True
         spent = time.perf_counter() - running.began if self._status and not more else 0.0
         others = self._load()
-        running.link.send(
-            Respond(running.id, others, self._status, self._headers, body, more, spent=spent),
-            now=not others and not more,
-        )
+        part = Respond(running.id, others, self._status, self._headers, body, more, spent=spent)
+        if more:
+            running.link.send_through(part)
+        else:
+            running.link.send(part, now=not others)
         self._status, self._headers = 0, []
         self._is_over = not more
 

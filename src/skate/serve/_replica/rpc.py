@@ -94,7 +94,7 @@ class RpcHandler:
         try:
             async for item in items:
                 await running.window.take()
-                link.send(Item(running.id, write(item)))
+                link.send_through(Item(running.id, write(item)))
                 if link.is_congested:
                     await link.room()
         finally:

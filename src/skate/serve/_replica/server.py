@@ -273,7 +273,7 @@ class RequestServer:
                 if packed is None:
                     number += 1
                     self.exchange.keep(link.name, running.id, number, item)
-                link.send(Item(running.id, packed, number if packed is None else 0))
+                link.send_through(Item(running.id, packed, number if packed is None else 0))
         finally:
             await items.aclose()  # type: ignore[attr-defined]  # it is a generator, which is closed at once
         link.send(End(running.id, len(self._running) - 1))

@@ -9,11 +9,14 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate.serve.exceptions import RayServeException
 
-__all__ = ["UserCode"]
+if TYPE_CHECKING:
+    from skate.serve.context import ReplicaContext
+
+__all__ = ["UserCode", "is_asynchronous"]
 
 logger = logging.getLogger("skate.serve")
 
@@ -57,7 +60,7 @@ class UserCode:
         found = self._methods.get(name)
         if found is None:
             function = self._find(name)
-            direct = _is_asynchronous(function) or not self._in_threads
+            direct = is_asynchronous(function) or not self._in_threads
             found = self._methods[name] = function, direct
         return found
 
@@ -117,9 +120,16 @@ class UserCode:
             if close is not None:
                 close()
 
-    async def reconfigure(self, user_config: Any) -> None:
-        """Give the instance its `user_config`."""
-        if user_config is None:
+    @property
+    def reconfigure_takes_rank(self) -> bool:
+        """Whether the instance wants to know its rank; it is then reconfigured without a `user_config`, too."""
+        function = None if self.is_function else getattr(self.instance, "reconfigure", None)
+        return function is not None and "rank" in inspect.signature(function).parameters
+
+    async def reconfigure(self, user_config: Any, replica: ReplicaContext) -> None:
+        """Give the instance its `user_config`, and the replica's rank where it takes one."""
+        takes_rank = self.reconfigure_takes_rank
+        if user_config is None and not takes_rank:
             return
         function = None if self.is_function else getattr(self.instance, "reconfigure", None)
         if function is None:
@@ -128,15 +138,20 @@ class UserCode:
                 f"user_config was given, but the deployment is {what} without a method `reconfigure(self, user_config)`"
                 " to receive it."
             )
-        result = function(user_config)
+        result = function(user_config, rank=replica.rank) if takes_rank else function(user_config)
         if inspect.isawaitable(result):
             await result
 
+    @property
+    def health_check(self) -> Callable[[], Any] | None:
+        """The instance's method `check_health`; None where it has none."""
+        return None if self.is_function else getattr(self.instance, "check_health", None)
+
     async def check_health(self) -> None:
         """Raise if the instance says that it is not healthy."""
-        function = None if self.is_function else getattr(self.instance, "check_health", None)
+        function = self.health_check
         if function is not None:
-            result = function() if _is_asynchronous(function) else await self.in_thread(function)
+            result = function() if is_asynchronous(function) else await self.in_thread(function)
             if inspect.isawaitable(result):
                 await result
 
@@ -144,13 +159,6 @@ class UserCode:
     def has_autoscaling_stats(self) -> bool:
         """Whether the instance measures something for autoscaling."""
         return not self.is_function and hasattr(self.instance, "record_autoscaling_stats")
-
-    async def autoscaling_stats(self) -> dict[str, float]:
-        """Return what the instance measured for autoscaling."""
-        function = self.instance.record_autoscaling_stats
-        result = function() if _is_asynchronous(function) else await self.in_thread(function)
-        found: dict[str, float] = await result if inspect.isawaitable(result) else result
-        return found
 
     @property
     def has_routing_stats(self) -> bool:
@@ -181,12 +189,13 @@ class UserCode:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _is_asynchronous(function: Callable[..., Any]) -> bool:
+def is_asynchronous(function: Callable[..., Any]) -> bool:
+    """Return whether a function has to be called on the event loop."""
     if not (inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function)):
         # An object with `__call__`, a partial, a function that a decorator wrapped.
         wrapped = getattr(function, "func", None) or type(function).__call__
         if wrapped is not None and wrapped is not function and inspect.isfunction(wrapped):
-            return _is_asynchronous(wrapped)
+            return is_asynchronous(wrapped)
     return (
         inspect.iscoroutinefunction(function)
         or inspect.isasyncgenfunction(function)

@@ -34,6 +34,8 @@ class Outgoing:
     is_done = False
     arrived = 0.0  # when it began to wait
     waited = 0.0  # seconds in the queue
+    always = False  # however busy the replica is
+    bound_to = ""  # the replica that alone may answer it, if it was chosen before
     span: Any = None  # of its way to a replica, where traces are made
 
     def __init__(self, context: Context) -> None:
@@ -93,7 +95,8 @@ class ValueCall(Outgoing):
         self.args = args
         self.heavy = heavy  # the arguments themselves, when they travel by an actor call
         self.done = done
-        self.always = always  # however busy the replica is
+        if always:
+            self.always = always
 
     def send(self, line: Line) -> None:
         """Send the call to a replica."""

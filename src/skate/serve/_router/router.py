@@ -22,6 +22,7 @@ from skate.serve.exceptions import (
     BackPressureError,
     DeploymentUnavailableError,
     ReplicaDiedError,
+    ReplicaUnavailableError,
     RequestCancelledError,
 )
 
@@ -46,6 +47,12 @@ class DeploymentNews(msgspec.Struct):
     report_every_s: float = 0.0  # how often callers tell their loads; 0 where nobody scales by it
     exists: bool = True
     router: RouterNews | None = None  # the user's own
+    obstacle: str = ""  # why there can never be a replica, if so
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether a request that no replica has room for may wait."""
+        return self.exists and (not self.obstacle or bool(self.replicas))
 
 
 class LoadReport(msgspec.Struct):
@@ -118,7 +125,7 @@ class Router:
                 return
         news = self.news
         if news is not None:
-            if not news.exists:
+            if not news.takes_requests:
                 self._fail_all([call])
                 return
             if self._limits_queue and 0 <= news.max_queued <= len(self._queue):
@@ -169,7 +176,7 @@ class Router:
         self._arrived.set()
         if self._settling is None:
             self._settling = asyncio.ensure_future(self._settle())
-        if not news.exists:
+        if not news.takes_requests:
             self._fail_all(self._queue)
             self._queue.clear()
         self._place_queued()
@@ -214,8 +221,10 @@ class Router:
         self._measures.close()
 
     def _fail_all(self, calls: Iterable[Outgoing]) -> None:
+        news = self.news
+        reason = news.obstacle if news is not None and news.exists else ""
         for call in calls:
-            call.turn_away(DeploymentUnavailableError(self.id))
+            call.turn_away(DeploymentUnavailableError(self.id, reason))
 
     async def _connect(self, info: ReplicaInfo) -> None:
         line = Line(info, self._name, self._place_queued, self._rejected, self._gone)
@@ -279,7 +288,9 @@ class Router:
 
     def _wait_again(self, call: Outgoing) -> None:
         """Put a request that has been sent in vain before those that wait."""
-        if self.news is not None and not self.news.exists:
+        if call.bound_to:
+            call.turn_away(ReplicaUnavailableError(call.bound_to))
+        elif self.news is not None and not self.news.takes_requests:
             self._fail_all([call])
         else:
             self._queue.appendleft(call)

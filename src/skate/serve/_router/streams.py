@@ -44,7 +44,7 @@ class StreamCall(Outgoing):
         self._line = line
         if self.heavy is not None:
             line.deliver(self.id, *self.heavy)
-        line.link.send(Call(self.id, self.method, self.context, self.args, True))
+        line.link.send(Call(self.id, self.method, self.context, self.args, True, self.always))
 
     @property
     def can_start_over(self) -> bool:

@@ -116,7 +116,7 @@ class ServeLogs:
         for handler in self.handlers:
             handler.addFilter(known)
             handler.setFormatter(form)
-        if self.component.kind == "replica" and not self.shows_access:
+        if is_replica and shown == "0":
             self._prints = PrintsToLog(self._loggers[0])
         for logger in self._loggers:
             logger.setLevel(config.get("log_level", "INFO"))

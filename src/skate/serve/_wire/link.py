@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import os
 import socket
 import struct
 from collections.abc import Callable
@@ -55,6 +56,7 @@ class Link(asyncio.Protocol):
         self._room: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._descriptor = -1
 
     def send(self, frame: Frame, *, now: bool = False) -> None:
         """Send a frame at the end of this turn of the loop; nothing happens if the link is closed.
@@ -74,6 +76,32 @@ class Link(asyncio.Protocol):
             self._loop.call_soon(self._flush)  # type: ignore[union-attr]
         outgoing.append(_SIZE.pack(len(data)))
         outgoing.append(data)
+
+    def send_through(self, frame: Frame) -> None:
+        """Write a frame, and those that wait, to the socket before returning.
+
+        For parts of a stream: the code that makes the next part may block the loop, and a loop leaves what its
+        transports are given to the end of its turn. What the socket has no room for is left to the transport.
+        """
+        if not self.is_open:
+            return
+        data = encode(frame)
+        outgoing = self._outgoing
+        outgoing.append(_SIZE.pack(len(data)))
+        outgoing.append(data)
+        data = b"".join(outgoing)
+        outgoing.clear()
+        transport = self._transport
+        assert transport is not None, "the link is open"
+        if not transport.get_write_buffer_size() and not transport.is_closing():
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                pass  # the other side reads slowly
+            except OSError:
+                return  # the connection has ended, which the loop is about to report
+        if data:
+            transport.write(data)
 
     @property
     def is_congested(self) -> bool:
@@ -99,6 +127,7 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin: called by the event loop."""
         self._transport = transport  # type: ignore[assignment]  # a stream has a writing side
+        self._descriptor = transport.get_extra_info("socket").fileno()
         self._loop = asyncio.get_running_loop()
         self.is_open = True
 

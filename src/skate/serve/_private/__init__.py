@@ -1,0 +1,1 @@
+"""Ray's private modules of Serve that its own guides import, under the same paths."""

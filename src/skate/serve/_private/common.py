@@ -1,0 +1,5 @@
+"""Ids of deployments and replicas: policies of applications are given dictionaries by `DeploymentID`."""
+
+from skate.serve._ids import DeploymentID, ReplicaID
+
+__all__ = ["DeploymentID", "ReplicaID"]

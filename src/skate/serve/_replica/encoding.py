@@ -1,0 +1,124 @@
+"""Values that deployments return, as JSON: those that JSON knows, and those that FastAPI's encoder knows.
+
+Ray gives every value to FastAPI's `jsonable_encoder`, which walks through all of it in Python. Here the encoder of the
+standard library does, and asks for help only where it meets a value that is not JSON's. FastAPI is imported for types
+that are rarer than those listed here, and is not needed for any of them.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import ipaddress
+import json
+import pathlib
+import re
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from skate.serve._preloaded._installed import is_installed
+
+__all__ = ["to_json"]
+
+
+def to_json(value: Any) -> bytes:
+    """Return a value as JSON without spaces.
+
+    Raises:
+        TypeError: If the value, or a part of it, cannot be encoded.
+    """
+    try:
+        text = _dumps(value)
+    except TypeError:
+        # A key that is not JSON's: the standard library asks for no help with those.
+        text = _dumps(_with_plain_keys(value))
+    return text.encode()
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_encode)
+
+
+def _encode(value: Any) -> Any:
+    """Return a value that JSON does not know as one that it does; parts of it may need the same."""
+    if hasattr(value, "model_dump"):  # pydantic
+        return value.model_dump(mode="json", by_alias=True)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if hasattr(value, "tolist"):  # arrays and tensors, and their scalars
+        return value.tolist()
+    for kinds, convert in _CONVERSIONS:
+        if isinstance(value, kinds):
+            return convert(value)
+    if isinstance(value, type):
+        raise TypeError(_refusal(value))
+    return _encode_by_fastapi(value) if is_installed("fastapi") else _encode_object(value)
+
+
+def _decimal(value: decimal.Decimal) -> int | float:
+    exponent = value.as_tuple().exponent
+    return int(value) if isinstance(exponent, int) and exponent >= 0 else float(value)
+
+
+_CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (enum.Enum, lambda value: value.value),
+    (Mapping, dict),
+    ((set, frozenset, tuple, collections.deque), list),
+    (bytes, lambda value: value.decode()),
+    ((datetime.date, datetime.time), lambda value: value.isoformat()),
+    (datetime.timedelta, lambda value: value.total_seconds()),
+    (decimal.Decimal, _decimal),
+    ((uuid.UUID, pathlib.PurePath, Exception), str),
+    ((ipaddress._IPAddressBase,), str),
+    (re.Pattern, lambda value: value.pattern),
+)
+
+
+def _encode_by_fastapi(value: Any) -> Any:
+    from fastapi.encoders import jsonable_encoder
+
+    ours: dict[Any, Callable[[Any], Any]] = {Exception: str}
+    if (numpy := sys.modules.get("numpy")) is not None:
+        ours |= dict.fromkeys((numpy.ndarray, numpy.generic), lambda array: array.tolist())
+    try:
+        return jsonable_encoder(value, custom_encoder=ours)
+    except ValueError as error:
+        raise TypeError(_refusal(value)) from error
+
+
+def _encode_object(value: Any) -> Any:
+    try:
+        return vars(value)
+    except TypeError:
+        raise TypeError(_refusal(value)) from None
+
+
+def _refusal(value: Any) -> str:
+    kind = value.__name__ if isinstance(value, type) else type(value).__name__
+    return (
+        f"{'The class' if isinstance(value, type) else 'A value of type'} {kind} cannot be sent as JSON: return text, "
+        "bytes, numbers, lists, dicts, or a starlette Response."
+    )
+
+
+def _with_plain_keys(value: Any) -> Any:
+    """Return a value whose dictionaries have keys that JSON knows."""
+    if isinstance(value, str | int | float | None):
+        return value
+    if isinstance(value, Mapping):
+        return {_plain_key(key): _with_plain_keys(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_with_plain_keys(each) for each in value]
+    return _with_plain_keys(_encode(value))
+
+
+def _plain_key(key: Any) -> str | int | float | None:
+    plain = _with_plain_keys(key)
+    if isinstance(plain, str | int | float | None):
+        return plain
+    raise TypeError(f"A key of type {type(key).__name__} cannot be sent as JSON: use text or numbers.")
