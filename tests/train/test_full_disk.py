@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,24 +88,6 @@ def test_a_line_that_was_half_written_is_no_report(tmp_path: Path) -> None:
     storage.begin_history()
     storage.note(1, 0, {"loss": 2.0}, 0.0)
     assert [row["report"] for row in storage.history()] == [0, 1]
-
-
-@pytest.mark.usefixtures("engine")
-def test_a_checkpoint_that_is_gone_when_it_is_stored_is_lost(
-    fit: Fit, caplog: pytest.LogCaptureFixture
-) -> None:
-    def function() -> None:
-        train.report({"step": 0}, checkpoint=write_checkpoint(step="0"))
-        vanishing = write_checkpoint(step="1")
-        shutil.rmtree(vanishing.path)
-        train.report({"step": 1}, checkpoint=vanishing, checkpoint_dir_name="mine")
-        train.report({"step": 2})
-
-    result = fit(function, 1)
-    assert result.metrics == {"step": 2}
-    assert read(result.checkpoint, "step") == "0"
-    assert "checkpoint of report 1 is lost" in caplog.text
-    assert not (Path(result.path) / "mine").exists()
 
 
 @pytest.mark.usefixtures("engine")

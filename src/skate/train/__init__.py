@@ -27,6 +27,7 @@ from skate.train._failures.errors import ControllerError, TrainingFailedError, W
 from skate.train._run.callbacks import UserCallback
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
+from skate.train._workers.arguments import CheckpointUploadMode
 from skate.train._workers.context import (
     TRAIN_DATASET_KEY,
     CheckpointConsistencyMode,
@@ -39,7 +40,6 @@ from skate.train._workers.context import (
     get_dataset_shard,
     report,
 )
-from skate.train._workers.sessions import CheckpointUploadMode
 from skate.train.backend import BackendConfig
 
 __all__ = [

@@ -55,6 +55,32 @@ def copy(
         each.result()
 
 
+def check_readable(filesystem: pafs.FileSystem, path: str) -> None:
+    """Check that a folder is there, and that this process may read all that is in it.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        NotADirectoryError: It is a file.
+        PermissionError: It, or something in it, must not be read; on this machine only.
+    """
+    info = filesystem.get_file_info(path)
+    if info.type == pafs.FileType.NotFound and not _has_files(filesystem, path):
+        raise FileNotFoundError(f"there is no folder {path}")
+    if info.type == pafs.FileType.File:
+        raise NotADirectoryError(f"{path} is a file, not a folder")
+    if not is_here(filesystem):
+        return
+    for folder, _, files in os.walk(path, onerror=_raise):
+        for name in files:
+            found = os.path.join(folder, name)
+            if os.path.exists(found) and not os.access(found, os.R_OK, effective_ids=True):
+                raise PermissionError(f"{found} cannot be read")
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def _copy_file(
     source: pafs.FileSystem,
     origin: str,

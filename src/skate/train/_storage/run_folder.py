@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
 from skate.train._reports.ledger import Kept, Status
+from skate.train._reports.metrics import as_json
 from skate.train._storage import folders
 
 RECORD = "run.json"
@@ -172,7 +173,7 @@ class Storage:
         Raises:
             OSError: It cannot be written now; it will be with the next.
         """
-        line = json.dumps({"report": index, "rank": rank, "time": time, "metrics": metrics}, default=_plain)
+        line = json.dumps({"report": index, "rank": rank, "time": time, "metrics": metrics}, default=as_json)
         self._lines.append(line + "\n")
         if folders.is_here(self.storage_filesystem):
             folders.append(self.path_of(HISTORY), "".join(self._lines).encode())
@@ -191,12 +192,3 @@ class Storage:
             self._lines = whole.decode().splitlines(keepends=True)
         elif whole != found:
             os.truncate(self.path_of(HISTORY), len(whole))
-
-
-def _plain(value: Any) -> Any:
-    """Return a metric as something JSON has: a number where it is one, else how it is shown."""
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "size", 1) in (1, ()):
-        return item()
-    tolist = getattr(value, "tolist", None)
-    return tolist() if callable(tolist) else repr(value)

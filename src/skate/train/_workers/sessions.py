@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import os
 import shutil
@@ -19,17 +18,12 @@ from skate.train._reports.metrics import checked
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.run_folder import Storage
-
-
-class CheckpointUploadMode(enum.Enum):
-    """When a reported checkpoint is brought to the run's storage."""
-
-    ASYNC = "ASYNC"
-    SYNC = "SYNC"
-    NO_UPLOAD = "NO_UPLOAD"
-
-    def _default_delete_local_checkpoint_after_upload(self) -> bool:
-        return self is CheckpointUploadMode.ASYNC
+from skate.train._workers.arguments import (
+    CheckpointUploadMode,
+    check_checkpoint,
+    check_upload,
+    checkpoint_name,
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +99,9 @@ class Session:
         """Tell metrics, and store a checkpoint."""
         self._raise_mistake()
         metrics = checked(metrics)
+        check_upload(mode, deletes, upload)
+        name = checkpoint_name(name)
+        check_checkpoint(checkpoint, is_written=upload is None)
         wanted = self._wanted(validation, checkpoint)
         if deletes is None:
             deletes = mode._default_delete_local_checkpoint_after_upload()
@@ -203,6 +200,9 @@ class Session:
             if self.assignment.metadata and self.place.world_rank == 0:
                 stored.update_metadata(dict(self.assignment.metadata))
         except Exception as error:
+            self._mistake = self._mistake or (
+                _deleted_too_early(checkpoint, error) if upload is None else None
+            )
             self._tell(Stored(index, lost=f"rank {self.place.world_rank}: {type(error).__name__}: {error}"))
             return
         self.checkpoint = stored
@@ -248,6 +248,17 @@ class Session:
     def answer(self, number: int, value: Any) -> None:
         """Hand over the answer to a question."""
         self._answers.pop(number).set_result(value)
+
+
+def _deleted_too_early(checkpoint: Checkpoint, error: Exception) -> Exception | None:
+    """Return the user's mistake if storing a checkpoint failed because its folder is not there any more."""
+    if not isinstance(error, FileNotFoundError):
+        return None
+    try:
+        check_checkpoint(checkpoint, is_written=True)
+    except FileNotFoundError as mistake:
+        return mistake
+    return None
 
 
 _current: Session | None = None
