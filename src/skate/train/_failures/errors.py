@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from skate.exceptions import OutOfDiskError
+
 
 class TrainingFailedError(RuntimeError):
     """The run has ended without having finished."""
@@ -39,3 +41,7 @@ class ControllerError(TrainingFailedError):
 
 class HungWorkerError(RuntimeError):
     """A worker makes no progress; says where it stands."""
+
+
+class StorageFullError(OutOfDiskError, OSError):
+    """A run, or a copy of a checkpoint, does not fit on its disk. What was there before is as it was."""

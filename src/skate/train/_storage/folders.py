@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.fs as pafs
+
+from skate.train._failures.errors import StorageFullError
 
 _CHUNK = 8 << 20  # bytes
 _AT_ONCE = 8  # files: a store far away answers several requests in the time of one
@@ -109,14 +113,37 @@ def delete(filesystem: pafs.FileSystem, path: str) -> None:
         return
 
 
+@contextlib.contextmanager
+def full_disk_raises(message: str) -> Iterator[None]:
+    """Say what to do where the block meets a full disk, or the end of a quota.
+
+    Args:
+        message: What could not be done, and what to do.
+
+    Raises:
+        StorageFullError: In place of the operating system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, StorageFullError):
+            raise
+        raise StorageFullError(error.errno, message) from error
+
+
 def write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
     """Write a small file so that a reader finds the old content or the new, and never a half."""
     if is_here(filesystem):
         new = f"{path}.new"
-        with open(new, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with open(new, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError:
+            if os.path.isfile(new):
+                os.unlink(new)
+            raise
         os.replace(new, path)
         return
     with filesystem.open_output_stream(path) as stream:  # an object appears when it is complete
