@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from skate.train._config.preemption import PreemptionInfo
 from skate.train._config.validation import ValidationTaskConfig
 from skate.train._reports.messages import CHECKPOINTS
 from skate.train._storage.checkpoint import Checkpoint
@@ -89,6 +90,18 @@ def get_context() -> TrainContext:
     """
     session = sessions.current("get_context()")
     return LocalTrainContext(session) if session.is_local else TrainContext(session)
+
+
+def get_preemption_info() -> PreemptionInfo | None:
+    """Return which nodes are about to be taken away: None, as no node announces its end here.
+
+    In Ray it is a barrier of all workers; here it waits for nobody.
+
+    Raises:
+        RuntimeError: This is not a training function.
+    """
+    sessions.current("get_preemption_info()")
+    return None
 
 
 def get_checkpoint() -> Checkpoint | None:

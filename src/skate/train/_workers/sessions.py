@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skate.train._config.validation import ValidationTaskConfig, as_wanted
+from skate.train._failures.errors import SessionMisuseError
 from skate.train._reports import positions
 from skate.train._reports.messages import Announced, Asked, Message, Stored
 from skate.train._reports.metrics import checked
@@ -278,10 +279,10 @@ def current(call: str) -> Session:
         call: What needs it, for the error.
 
     Raises:
-        RuntimeError: There is none: this is not a training function.
+        SessionMisuseError: There is none: this is not a training function. It is a RuntimeError.
     """
     if _current is None or _creator != os.getpid():
-        raise RuntimeError(f"{call} works only inside of a training function that a trainer runs")
+        raise SessionMisuseError(f"{call} works only inside of a training function that a trainer runs")
     return _current
 
 
