@@ -52,9 +52,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The API starts an engine by its name; what it does afterwards goes through the protocol.
     "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.local", "skate._engine.ray"},
     "skate.util": {"skate", "skate.exceptions"},
-    "skate.air": CORE,
+    # Results are looked up in training when they are asked for.
+    "skate.air": CORE | {"skate.air.result"},
     # Older names of training, and callbacks for it, that Ray keeps here.
     "skate.air.session": {"skate.train"},
+    "skate.air.result": {"skate.train"},
     "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._reports", "skate.train._run"},
     "skate.data": CORE | {"skate.air"},
     **{part: CORE | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},

@@ -116,3 +116,26 @@ def test_a_callback_is_an_object_of_its_class() -> None:
 def test_a_level_of_talk_must_be_known() -> None:
     with pytest.raises(ValueError, match="DEBUG"):
         LoggingConfig(log_level="LOUD")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("a/../../b", r"must not lead out of its parent folder with '\.\.'"),
+        ("..", "must not lead out"),
+        ("/somewhere", "must be relative to its parent folder"),
+        (".", "it names no folder"),
+        ("a\0b", "control characters"),
+        ("a\nb", "control characters"),
+    ],
+)
+def test_the_name_of_a_run_is_a_folder_below_its_storage_path(name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        RunConfig(name=name)
+
+
+def test_the_name_of_a_run_may_have_folders_and_an_empty_one_is_none() -> None:
+    assert RunConfig(name="sweep/first").name == "sweep/first"
+    assert str(RunConfig(name="").name).startswith("train_run-")
+    with pytest.raises(TypeError, match="must be a text, not int"):
+        RunConfig(name=7)  # type: ignore[arg-type]

@@ -118,21 +118,6 @@ def test_a_metric_that_cannot_be_told_is_named(fit: Fit) -> None:
         fit(function, 1)
 
 
-def test_a_checkpoint_that_vanishes_is_lost_and_training_goes_on(
-    fit: Fit, caplog: pytest.LogCaptureFixture
-) -> None:
-    def function() -> None:
-        train.report({"step": 0}, checkpoint=write_checkpoint(step="0"))
-        train.report({"step": 1}, checkpoint=train.Checkpoint("/nowhere/at/all"))
-        train.report({"step": 2})
-
-    result = fit(function, 1)
-    assert result.metrics == {"step": 2}
-    assert read(result.checkpoint, "step") == "0"
-    assert "checkpoint of report 1 is lost" in caplog.text
-    assert "/nowhere/at/all" in caplog.text
-
-
 def test_different_workers_may_report_different_things(fit: Fit) -> None:
     def function() -> None:
         rank = train.get_context().get_world_rank()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import shutil
+import pickle
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ from typing import Any
 import pytest
 
 from skate import train
-from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback
+from skate.exceptions import OutOfDiskError
+from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, ScalingConfig, UserCallback
+from skate.train._storage import folders
 from skate.train._storage.run_folder import HISTORY, RECORD, Storage
 from skate.train.collective import barrier
+from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import read, write_checkpoint
 
 FULL = Path("/dev/full")  # whatever is written there meets a full disk
@@ -92,24 +97,6 @@ def test_a_line_that_was_half_written_is_no_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_checkpoint_that_is_gone_when_it_is_stored_is_lost(
-    fit: Fit, caplog: pytest.LogCaptureFixture
-) -> None:
-    def function() -> None:
-        train.report({"step": 0}, checkpoint=write_checkpoint(step="0"))
-        vanishing = write_checkpoint(step="1")
-        shutil.rmtree(vanishing.path)
-        train.report({"step": 1}, checkpoint=vanishing, checkpoint_dir_name="mine")
-        train.report({"step": 2})
-
-    result = fit(function, 1)
-    assert result.metrics == {"step": 2}
-    assert read(result.checkpoint, "step") == "0"
-    assert "checkpoint of report 1 is lost" in caplog.text
-    assert not (Path(result.path) / "mine").exists()
-
-
-@pytest.mark.usefixtures("engine")
 def test_a_loss_that_is_no_number_is_told_once_and_kept(
     fit: Fit, run_config: Callable[..., RunConfig], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -125,3 +112,62 @@ def test_a_loss_that_is_no_number_is_told_once_and_kept(
     assert "rank 1 reports NaN as 'loss', in its report 2 (loss=nan, step=2)" in said[0]
     losses = result.rank_metrics().query("rank == 1")["loss"]
     assert list(losses.isna()) == [False, False, True, True]
+
+
+def test_a_run_does_not_begin_on_a_full_disk_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def function() -> None:
+        train.report({"step": 0}, checkpoint=write_checkpoint(state="0"))
+
+    def fit() -> Result:
+        return DataParallelTrainer.restore(
+            tmp_path / "run", function, scaling_config=ScalingConfig(num_workers=0)
+        ).fit()
+
+    DataParallelTrainer(
+        function,
+        scaling_config=ScalingConfig(num_workers=0),
+        run_config=RunConfig(name="run", storage_path=str(tmp_path)),
+    ).fit()
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    with monkeypatch.context() as full:
+        number = uuid.uuid4()
+        full.setattr(uuid, "uuid4", lambda: number)
+        probe = tmp_path / "run" / f".writable-{number.hex}.new"
+        probe.symlink_to(FULL)
+        with pytest.raises(
+            OutOfDiskError, match=r"the disk is full\. Free some space and call fit"
+        ) as raised:
+            fit()
+    assert isinstance(raised.value, OSError)
+    assert raised.value.errno == errno.ENOSPC
+    assert isinstance(pickle.loads(pickle.dumps(raised.value)), OutOfDiskError)
+    probe.unlink()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
+    assert kept_in(tmp_path / "run") == ["checkpoint_000000"]
+    assert len(fit().best_checkpoints or ()) == 2
+
+
+def test_a_checkpoint_that_does_not_fit_on_the_disk_leaves_no_half_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = write_checkpoint(state="0", other="1")
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    (folder / "state").symlink_to(FULL)
+    with pytest.raises(OutOfDiskError, match="does not fit on the disk of") as raised:
+        checkpoint.to_directory(folder)
+    assert isinstance(raised.value, OSError)
+    assert folder.is_dir()  # it is the user's
+    (folder / "state").unlink()
+    assert Path(checkpoint.to_directory(folder), "state").read_text() == "0"
+
+    def copy(*_: Any) -> None:
+        (tmp_path / "new" / "state").touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(folders, "copy", copy)
+    with pytest.raises(OutOfDiskError, match="The checkpoint itself is complete"):
+        checkpoint.to_directory(tmp_path / "new")
+    assert not (tmp_path / "new").exists()

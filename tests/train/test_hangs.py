@@ -98,7 +98,94 @@ def test_workers_that_wait_for_one_that_has_ended_hang(fit: Fit, patient: Callab
 
     with pytest.raises(WorkerGroupError, match="rank 0 failed") as raised:
         fit(function, run=patient())
+    assert "it waits for rank 1, whose training function has returned" in str(raised.value)
     assert "in function: barrier()" in str(raised.value)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look soon, and often, for ranks that wait for one that has returned."""
+    monkeypatch.setattr(supervision, "_RECHECK", 0.3)
+    monkeypatch.setattr(supervision, "_BLOCKED", 1.0)
+
+
+def wait_at_a_barrier_of_skate() -> None:
+    barrier()
+
+
+def wait_at_a_barrier_of_torch() -> None:
+    import torch.distributed as dist
+
+    dist.barrier()
+
+
+def wait_in_a_backward_pass() -> None:
+    import torch
+
+    from skate.train.torch import prepare_model
+
+    model = prepare_model(torch.nn.Linear(2, 1))  # all ranks have to come here
+    if train.get_context().get_world_rank() == 0:
+        model(torch.ones(1, 2)).sum().backward()
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("wait", "by_all"),
+    [
+        (wait_at_a_barrier_of_skate, False),
+        (wait_at_a_barrier_of_torch, False),
+        (wait_in_a_backward_pass, True),
+    ],
+)
+def test_without_a_limit_those_that_wait_for_a_rank_that_has_returned_fail_and_both_are_named(
+    fit_with: Callable[..., Result], wait: Callable[[], None], by_all: bool
+) -> None:
+    pytest.importorskip("torch")
+    from skate.train.torch import TorchTrainer
+
+    def function() -> None:
+        if by_all or train.get_context().get_world_rank() == 0:
+            wait()
+
+    with pytest.raises(WorkerGroupError, match="rank 0 failed") as raised:
+        fit_with(TorchTrainer, function)
+    assert list(raised.value.worker_failures) == [0]
+    assert isinstance(raised.value.worker_failures[0], HungWorkerError)
+    assert "it waits for rank 1, whose training function has returned" in str(raised.value)
+    assert f"in {wait.__name__}" in str(raised.value)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_rank_may_return_while_another_computes_and_others_wait_for_that_one(
+    fit_with: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dist = pytest.importorskip("torch.distributed")
+    import torch
+
+    from skate.train.torch import TorchTrainer
+
+    flag = tmp_path / "flag"
+    is_blocked = supervision.Supervisor._is_blocked
+
+    def look(self: supervision.Supervisor, rank: int, now: float) -> bool:
+        if rank == 0 and is_blocked(self, rank, now):  # for so long that all would fail if rank 2 waited too
+            flag.touch()
+        return is_blocked(self, rank, now)
+
+    monkeypatch.setattr(supervision.Supervisor, "_is_blocked", look)
+
+    def function() -> None:
+        rank = train.get_context().get_world_rank()
+        if rank == 2:
+            wait_for(flag)
+        mine = torch.tensor([float(rank)])
+        found = [torch.zeros(1) for _ in range(3)] if rank == 0 else None
+        dist.gather(mine, found)
+        if rank == 0:
+            train.report({"sum": sum(each.item() for each in found or ())})
+
+    assert fit_with(TorchTrainer, function, 3).metrics == {"sum": 3.0}
 
 
 def test_a_run_goes_on_after_a_worker_has_hung(fit: Fit, patient: Callable[..., RunConfig]) -> None:

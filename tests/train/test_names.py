@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from skate import train
+from skate.train._internal.session import get_session
+from skate.train.data_parallel_trainer import DataParallelTrainer
+from skate.train.error import SessionMisuseError
 
 # What needs no framework but torch; the names of other frameworks are tested with them.
 NAMES = [
@@ -64,16 +71,31 @@ NAMES = [
     "train.torch.prepare_data_loader",
     "train.torch.prepare_model",
     "train.torch.prepare_optimizer",
+    "train.NCCLHangError",
+    "train.PreemptionError",
+    "train.PreemptionInfo.preempted_node_ids",
+    "train.ValidationFn",
+    "train.get_preemption_info",
+    "train.error.SessionMisuseError",
+    "train.torch.train_loop_utils.TorchWorkerProfiler",
+    "train.torch.xla.TorchXLAConfig",
+    "train.v2.api.callback.RayTrainCallback",
     "air.CheckpointConfig",
     "air.FailureConfig",
     "air.RunConfig",
     "air.ScalingConfig",
     "air.integrations.mlflow.MLflowLoggerCallback",
+    "air.integrations.mlflow.setup_mlflow",
+    "air.integrations.wandb.setup_wandb",
     "air.integrations.wandb.WandbLoggerCallback",
 ]
 
 # Another path, and the one that it stands for.
 SAME = {
+    "air.Result": "train.Result",
+    "train.base_trainer.BaseTrainer": "train.data_parallel_trainer.DataParallelTrainer",
+    "train.v2.api.context.DistributedTrainContext": "train.TrainContext",
+    "train.v2.api.preemption.PreemptionInfo": "train.PreemptionInfo",
     "air.config.CheckpointConfig": "train.CheckpointConfig",
     "air.config.FailureConfig": "train.FailureConfig",
     "air.config.RunConfig": "train.RunConfig",
@@ -137,3 +159,38 @@ def test_a_name_is_there(name: str) -> None:
 @pytest.mark.parametrize(("other", "name"), SAME.items())
 def test_two_paths_lead_to_one_object(other: str, name: str) -> None:
     assert resolved(other) is resolved(name)
+
+
+def test_what_one_machine_cannot_offer_says_so() -> None:
+    from skate.train.torch.xla import TorchXLAConfig
+
+    with pytest.raises(NotImplementedError, match="AWS Neuron devices, which Skate does not use"):
+        TorchXLAConfig()
+    with pytest.raises(NotImplementedError, match="Ray Tune, which Skate does not have"):
+        DataParallelTrainer(print).as_trainable()
+    with pytest.raises(SessionMisuseError, match=r"get_preemption_info\(\) works only inside"):
+        train.get_preemption_info()
+
+
+def test_a_preemption_names_its_ranks_and_survives_pickling() -> None:
+    error = train.PreemptionError(train.PreemptionInfo(None, {"b": [3], "a": [1, 0]}), drain_timed_out=True)
+    found = pickle.loads(pickle.dumps(error))
+    assert "ranks [0, 1, 3]" in str(found)
+    assert (found.preemption_info.preempted_node_ids, found.drain_timed_out) == (["a", "b"], True)
+
+
+def test_the_private_session_of_ray_is_there_in_a_training_function_alone(tmp_path: Path) -> None:
+    def function() -> None:
+        session = get_session()
+        assert session is not None
+        assert (session.world_rank, session.world_size, session.experiment_name) == (0, 1, "run")
+        assert train.get_preemption_info() is None
+        session.report({"seen": True})
+
+    assert get_session() is None
+    result = DataParallelTrainer(
+        function,
+        scaling_config=train.ScalingConfig(num_workers=0),
+        run_config=train.RunConfig(name="run", storage_path=str(tmp_path)),
+    ).fit()
+    assert result.metrics == {"seen": True}

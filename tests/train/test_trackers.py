@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from skate import train
-from skate.air.integrations.mlflow import MLflowLoggerCallback
-from skate.air.integrations.wandb import WandbLoggerCallback
+from skate.air.integrations.mlflow import MLflowLoggerCallback, setup_mlflow
+from skate.air.integrations.wandb import WandbLoggerCallback, setup_wandb
 from skate.train import Checkpoint, Result, RunConfig
 
 Fit = Callable[..., Result]
@@ -159,3 +159,61 @@ def test_a_tracker_that_is_missing_is_named(
     monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
     with pytest.raises(ImportError, match=f"needs {package}: pip install {package}"):
         callback()
+
+
+def test_a_training_function_begins_a_run_of_wandb(
+    fit: Fit, run_config: RunConfigs, wandb: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "")
+
+    def function() -> None:
+        run = setup_wandb({"lr": 0.1}, api_key="key", project="bears")
+        run.log({"loss": 1.0})
+
+    fit(function, 0, run=run_config())
+    named = {"group": "run", "id": "run", "name": "run", "resume": "allow"}
+    assert wandb.told == [
+        ("init", {"config": {"lr": 0.1}, "project": "bears", **named}),
+        ("log", {"loss": 1.0}),
+    ]
+    assert os.environ["WANDB_API_KEY"] == "key"
+    with pytest.raises(ValueError, match="are both given"):
+        setup_wandb(api_key="key", api_key_file="file")
+
+
+@pytest.mark.usefixtures("mlflow")
+def test_a_training_function_begins_a_run_of_mlflow(
+    fit: Fit, run_config: RunConfigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    module: Any = sys.modules["mlflow"]
+    module.set_tracking_uri = module.set_registry_uri = told.append
+    module.start_run = lambda **options: told.append(options)
+    module.log_params = told.append
+    monkeypatch.setattr(Client, "create_experiment", lambda self, name, artifact_location: f"id of {name}")
+
+    def function() -> None:
+        with pytest.raises(ValueError, match="no experiment of the name 'run'"):
+            setup_mlflow()
+        told.clear()
+        assert setup_mlflow({"lr": 0.1}, "sqlite://", create_experiment_if_not_exists=True) is module
+
+    fit(function, 0, run=run_config())
+    assert told == [
+        "sqlite://",
+        None,
+        {"experiment_id": "id of run", "run_name": "run", "tags": {}},
+        {"lr": 0.1},
+    ]
+
+
+def test_only_rank_0_talks_to_a_tracker(wandb: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    class OfRank1:
+        def get_world_rank(self) -> int:
+            return 1
+
+    monkeypatch.setattr("skate.air.integrations.wandb.current_context", OfRank1)
+    with setup_wandb() as run:
+        run.config.update({"lr": 0.1})
+        run.log({"loss": 1.0})
+    assert wandb.told == []

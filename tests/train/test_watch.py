@@ -9,7 +9,7 @@ from skate.train._workers.watch import Watch
 
 
 def watch(world: int = 2, limit: float | None = None) -> Watch:
-    return Watch(range(world), 0.0, limit=limit, silence=60.0, patience=600.0)
+    return Watch(range(world), 0.0, limit=limit, silence=60.0, patience=600.0, recheck=10.0)
 
 
 def test_silent_workers_are_asked_and_have_to_answer() -> None:
@@ -52,6 +52,17 @@ def test_an_answer_is_no_word_of_the_training_function() -> None:
     found.asked(0, 60.0)
     found.answered(0, 60.0)
     assert found.hangs(100.0)
+
+
+def test_after_a_worker_has_returned_silent_ones_are_asked_sooner() -> None:
+    found = watch()
+    found.heard(1, 30.0)
+    found.returned(0, 31.0)
+    assert found.due() == 40.0
+    assert found.to_ask(40.0) == [1]
+    found.asked(1, 40.0)
+    found.answered(1, 41.0)
+    assert found.due() == 51.0
 
 
 def test_workers_that_have_ended_are_not_watched() -> None:

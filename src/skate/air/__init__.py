@@ -1,5 +1,21 @@
 """What the libraries above the core share: settings of runs, filesystems, and packages that only some need."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from skate.air.config import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
 
-__all__ = ["CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"]
+if TYPE_CHECKING:
+    from skate.air.result import Result
+
+__all__ = ["CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingConfig"]
+
+
+def __getattr__(name: str) -> Any:
+    # Results belong to training, which is above this package.
+    if name != "Result":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import skate.air.result
+
+    return skate.air.result.Result

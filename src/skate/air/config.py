@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from skate.air import _names
 from skate.air._callbacks import RunCallback
 from skate.util.annotations import RayDeprecationWarning
 
@@ -292,8 +293,8 @@ class RunConfig:
     """Where a run is kept, under which name, and how it deals with failures and checkpoints.
 
     Args:
-        name: The run's name, which is the name of its folder. A second run with the same name and place goes on from
-            the latest checkpoint of the first.
+        name: The run's name, which is the name of its folder below `storage_path`; `a/b` is a folder in a folder. A
+            second run with the same name and place goes on from the latest checkpoint of the first.
         storage_path: The folder of all runs: a local path, `s3://…`, `gs://…`. `$SKATE_STORAGE_PATH` or
             `~/skate_results` if not given.
         storage_filesystem: A filesystem of pyarrow's or fsspec's for that path.
@@ -327,6 +328,8 @@ class RunConfig:
         self.storage_path = os.fspath(
             self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
         )
+        if self.name:
+            self.name = _names.check_folder("RunConfig(name=…)", self.name)
         self.name = self.name or f"train_run-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()

@@ -14,6 +14,7 @@ What is private has packages of its own. Each imports only those that are named 
 
 from skate.train import _extra as _extra
 from skate.train._config.datasets import DataConfig
+from skate.train._config.preemption import PreemptionInfo
 from skate.train._config.shared import (
     CheckpointConfig,
     FailureConfig,
@@ -22,11 +23,18 @@ from skate.train._config.shared import (
     ScalingConfig,
     SyncConfig,
 )
-from skate.train._config.validation import ValidationConfig, ValidationTaskConfig
-from skate.train._failures.errors import ControllerError, TrainingFailedError, WorkerGroupError
+from skate.train._config.validation import ValidationConfig, ValidationFn, ValidationTaskConfig
+from skate.train._failures.errors import (
+    ControllerError,
+    NCCLHangError,
+    PreemptionError,
+    TrainingFailedError,
+    WorkerGroupError,
+)
 from skate.train._run.callbacks import UserCallback
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
+from skate.train._workers.arguments import CheckpointUploadMode
 from skate.train._workers.context import (
     TRAIN_DATASET_KEY,
     CheckpointConsistencyMode,
@@ -37,9 +45,9 @@ from skate.train._workers.context import (
     get_checkpoint,
     get_context,
     get_dataset_shard,
+    get_preemption_info,
     report,
 )
-from skate.train._workers.sessions import CheckpointUploadMode
 from skate.train.backend import BackendConfig
 
 __all__ = [
@@ -53,6 +61,9 @@ __all__ = [
     "DataConfig",
     "FailureConfig",
     "LoggingConfig",
+    "NCCLHangError",
+    "PreemptionError",
+    "PreemptionInfo",
     "ReportedCheckpoint",
     "ReportedCheckpointStatus",
     "Result",
@@ -63,11 +74,13 @@ __all__ = [
     "TrainingFailedError",
     "UserCallback",
     "ValidationConfig",
+    "ValidationFn",
     "ValidationTaskConfig",
     "WorkerGroupError",
     "get_all_reported_checkpoints",
     "get_checkpoint",
     "get_context",
     "get_dataset_shard",
+    "get_preemption_info",
     "report",
 ]

@@ -46,6 +46,15 @@ class BackendConfig:
         """A context that the training function runs in, on each worker."""
         return contextlib.nullcontext
 
+    @property
+    def framework(self) -> None:
+        """Ray's name of the framework, by which it counts who uses which: there is none."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings by their names."""
+        return dict(vars(self))
+
     def _company(self) -> contextlib.AbstractContextManager[Company]:
         """Join those who train with this process although Skate has started no workers: by default, nobody does."""
         return contextlib.nullcontext(Company())

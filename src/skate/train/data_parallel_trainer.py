@@ -8,7 +8,7 @@ import os
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import skate
 from skate.air import _filesystems as filesystems
@@ -144,6 +144,20 @@ class DataParallelTrainer:
         finally:
             for callback in config.callbacks or ():
                 callback._run_ended(context, error)
+
+    def get_dataset_config(self) -> DataConfig:
+        """Return how datasets are shared between the workers."""
+        return self.dataset_config
+
+    def as_trainable(self) -> NoReturn:
+        """Refuse to become a trainable of Ray Tune, which Skate does not have.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            "as_trainable() is for Ray Tune, which Skate does not have: call fit() for each of the settings to try"
+        )
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:

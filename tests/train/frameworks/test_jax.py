@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import psutil
 import pytest
 
 pytest.importorskip("jax")
@@ -39,15 +40,20 @@ def total() -> tuple[float, int]:
     return float(jax.jit(add)(numbers)[0]), jax.device_count()
 
 
-def test_workers_compute_together(fit: Callable[..., Result]) -> None:
+def test_workers_compute_together_and_listen_on_the_loopback(fit: Callable[..., Result]) -> None:
     def function() -> None:
         import jax
 
         found, devices = total()
-        train.report({"total": found, "devices": devices, "process": jax.process_index()})
+        sockets = psutil.Process().net_connections(kind="tcp")
+        hosts = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
+        train.report(
+            {"total": found, "devices": devices, "process": jax.process_index(), "listening": list(hosts)}
+        )
 
     result = fit(function)
     reports = result.rank_metrics().sort_values("rank")
+    assert {host for each in reports["listening"] for host in each} == {"127.0.0.1", "::ffff:127.0.0.1"}
     assert list(reports["total"]) == [3.0, 3.0]
     assert list(reports["devices"]) == [2, 2]
     assert list(reports["process"]) == [0, 1]

@@ -7,11 +7,76 @@ from pathlib import Path
 from typing import Any
 
 from skate.air import _optional
+from skate.air.integrations._rank import Disabled, current_context
 from skate.train import Checkpoint, UserCallback
 from skate.train._reports.metrics import numbers
 from skate.train._run.run_context import RunContext
 
-__all__ = ["MLflowLoggerCallback"]
+__all__ = ["MLflowLoggerCallback", "setup_mlflow"]
+
+
+def setup_mlflow(
+    config: dict[str, Any] | None = None,
+    tracking_uri: str | None = None,
+    registry_uri: str | None = None,
+    experiment_id: str | None = None,
+    experiment_name: str | None = None,
+    tracking_token: str | None = None,
+    artifact_location: str | None = None,
+    run_name: str | None = None,
+    create_experiment_if_not_exists: bool = False,
+    tags: dict[str, Any] | None = None,
+    rank_zero_only: bool = True,
+) -> Any:
+    """Begin a run of MLflow in a training function, and return the module `mlflow`, whose functions add to it.
+
+    Args:
+        config: The settings to keep with the run.
+        tracking_uri: Where MLflow keeps its runs; as MLflow decides if not given.
+        registry_uri: Where it keeps models.
+        experiment_id: The experiment that the run belongs to.
+        experiment_name: The same by name, if there is no such id; the training run's name if not given.
+        tracking_token: What to authenticate with.
+        artifact_location: Where a new experiment keeps its files.
+        run_name: The name of MLflow's run; the training run's if not given.
+        create_experiment_if_not_exists: Make the experiment if there is none of that name.
+        tags: Tags of the run.
+        rank_zero_only: Only rank 0 begins a run; other ranks get an object that takes all calls and does nothing.
+
+    Raises:
+        ImportError: MLflow is missing.
+        ValueError: There is no such experiment.
+    """
+    mlflow = _optional.load("mlflow", "setup_mlflow")
+    context = current_context()
+    if rank_zero_only and context is not None and context.get_world_rank() > 0:
+        return Disabled()
+    if tracking_token is not None:
+        os.environ["MLFLOW_TRACKING_TOKEN"] = tracking_token
+    if context is not None:
+        experiment_name = experiment_name or context.get_experiment_name()
+        run_name = run_name or context.get_trial_name()
+    mlflow.set_tracking_uri(tracking_uri)
+    mlflow.set_registry_uri(registry_uri)
+    client = mlflow.MlflowClient(tracking_uri=tracking_uri, registry_uri=registry_uri)
+    experiment = experiment_id or _experiment_named(
+        client, experiment_name, artifact_location, makes_it=create_experiment_if_not_exists
+    )
+    mlflow.start_run(experiment_id=experiment, run_name=run_name, tags=dict(tags or {}))
+    mlflow.log_params(dict(config or {}))
+    return mlflow
+
+
+def _experiment_named(client: Any, name: str | None, location: str | None, *, makes_it: bool) -> str:
+    found = client.get_experiment_by_name(name) if name is not None else None
+    if found is not None:
+        return str(found.experiment_id)
+    if name is None or not makes_it:
+        raise ValueError(
+            f"MLflow has no experiment of the name {name!r}: give setup_mlflow() an experiment_id or the name of one, "
+            "or create_experiment_if_not_exists=True"
+        )
+    return str(client.create_experiment(name, artifact_location=location))
 
 
 class MLflowLoggerCallback(UserCallback):

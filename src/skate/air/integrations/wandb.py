@@ -7,10 +7,57 @@ from pathlib import Path
 from typing import Any
 
 from skate.air import _optional
+from skate.air.integrations._rank import Disabled, current_context
 from skate.train import Checkpoint, UserCallback
 from skate.train._run.run_context import RunContext
 
-__all__ = ["WandbLoggerCallback"]
+__all__ = ["WandbLoggerCallback", "setup_wandb"]
+
+
+def setup_wandb(
+    config: dict[str, Any] | None = None,
+    api_key: str | None = None,
+    api_key_file: str | None = None,
+    rank_zero_only: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """Begin a run of Weights & Biases in a training function, and return it.
+
+    Args:
+        config: The settings to keep with the run.
+        api_key: The key to authenticate with.
+        api_key_file: A file with that key.
+        rank_zero_only: Only rank 0 begins a run; other ranks get an object that takes all calls and does nothing.
+        **kwargs: For `wandb.init`; `id`, `name` and `group` are those of the training run if not given.
+
+    Raises:
+        ImportError: wandb is missing.
+        ValueError: Both a key and a file with one are given.
+    """
+    wandb = _optional.load("wandb", "setup_wandb")
+    context = current_context()
+    if rank_zero_only and context is not None and context.get_world_rank() > 0:
+        return Disabled()
+    _authenticate(api_key, api_key_file)
+    named: dict[str, Any] = {
+        "project": os.environ.get("WANDB_PROJECT_NAME"),
+        "group": os.environ.get("WANDB_GROUP_NAME"),
+    }
+    trial_id, trial_name = kwargs.pop("trial_id", None), kwargs.pop("trial_name", None)
+    if context is not None:
+        named["group"] = named["group"] or context.get_experiment_name()
+        trial_id, trial_name = trial_id or context.get_trial_id(), trial_name or context.get_trial_name()
+    named |= {"id": trial_id, "name": trial_name, "resume": "allow"}
+    return wandb.init(config=dict(config or {}), **{**named, **kwargs})
+
+
+def _authenticate(api_key: str | None, api_key_file: str | None) -> None:
+    if api_key_file is not None:
+        if api_key is not None:
+            raise ValueError("api_key and api_key_file are both given: give one of them")
+        api_key = Path(api_key_file).expanduser().read_text(encoding="utf-8").strip()
+    if api_key is not None:
+        os.environ["WANDB_API_KEY"] = api_key
 
 
 class WandbLoggerCallback(UserCallback):
@@ -42,12 +89,7 @@ class WandbLoggerCallback(UserCallback):
         **kwargs: Any,
     ) -> None:
         self._wandb = _optional.load("wandb", "WandbLoggerCallback")
-        if api_key_file is not None:
-            if api_key is not None:
-                raise ValueError("api_key and api_key_file are both given: give one of them")
-            api_key = Path(api_key_file).expanduser().read_text(encoding="utf-8").strip()
-        if api_key is not None:
-            os.environ["WANDB_API_KEY"] = api_key
+        _authenticate(api_key, api_key_file)
         self._project = project or os.environ.get("WANDB_PROJECT_NAME")
         self._group = group or os.environ.get("WANDB_GROUP_NAME")
         self._excludes = set(excludes or ())

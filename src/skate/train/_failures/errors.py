@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
+from skate.exceptions import OutOfDiskError
+
 
 class TrainingFailedError(RuntimeError):
     """The run has ended without having finished."""
@@ -22,6 +26,42 @@ class WorkerGroupError(TrainingFailedError):
         return type(self), (str(self), self.worker_failures)
 
 
+class NCCLHangError(WorkerGroupError):
+    """Ray's error for a hang that NCCL itself reports. Skate raises it nowhere.
+
+    A hang is a WorkerGroupError here, whose `worker_failures` say where each hung worker stands.
+    """
+
+
+class _Preemption(Protocol):
+    """What is told about nodes that are taken away."""
+
+    @property
+    def preempted_ranks(self) -> list[int]:
+        """The world ranks on these nodes."""
+
+
+class PreemptionError(TrainingFailedError):
+    """Nodes were taken away. Skate raises it nowhere: no node of one machine announces its end.
+
+    Attributes:
+        preemption_info: Which nodes and ranks.
+        drain_timed_out: Whether workers still ran when the time was over.
+    """
+
+    def __init__(self, preemption_info: _Preemption, drain_timed_out: bool = False) -> None:
+        super().__init__(f"the nodes of ranks {preemption_info.preempted_ranks} were taken away")
+        self.preemption_info = preemption_info
+        self.drain_timed_out = drain_timed_out
+
+    def __reduce__(self) -> tuple[type[PreemptionError], tuple[_Preemption, bool]]:
+        return type(self), (self.preemption_info, self.drain_timed_out)
+
+
+class SessionMisuseError(RuntimeError):
+    """A function that needs a training function around it was called outside of one."""
+
+
 class ControllerError(TrainingFailedError):
     """What drives the run failed: its storage, its workers' start, a callback.
 
@@ -39,3 +79,7 @@ class ControllerError(TrainingFailedError):
 
 class HungWorkerError(RuntimeError):
     """A worker makes no progress; says where it stands."""
+
+
+class StorageFullError(OutOfDiskError, OSError):
+    """A run, or a copy of a checkpoint, does not fit on its disk. What was there before is as it was."""

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from skate.util._interfaces import LOOPBACK
+
 if TYPE_CHECKING:
     from skate.train._workers.group import WorkerGroup
 
-_LOOPBACK = "127.0.0.1"
 # The range from which the operating system chooses by itself.
 _HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FIRST, _END = 10_000, 65_536  # what lies below belongs to well-known services
@@ -24,7 +25,7 @@ def hosts(worker_group: WorkerGroup) -> list[str]:
     """Return the address of each worker, by rank: the loopback where all are on one node, so that nobody comes in."""
     found = [member.whereabouts for member in worker_group.members]
     if len({where.node_id for where in found}) == 1:
-        return [_LOOPBACK] * len(found)
+        return [LOOPBACK] * len(found)
     return [where.node_ip for where in found]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,32 +16,43 @@ def checked(metrics: Any) -> dict[str, Any]:
     neither library, and a tensor on a GPU must not travel.
 
     Raises:
-        TypeError: It is no dict, or a value cannot be serialised; names it.
-        ValueError: It is a torch tensor of more than one number; names it.
+        TypeError: It is no dict, or a name is neither a text nor a number, or a value cannot be serialised; names it.
+        ValueError: It is a torch tensor of more than one number; names it. Or a dict is inside of itself.
     """
     if not isinstance(metrics, dict):
         raise TypeError(
             f"metrics must be a dict of names and values, not {type(metrics).__name__}: report({{'loss': loss}})"
         )
-    plain = {key: _plain(value, str(key)) for key, value in metrics.items()}
     try:
-        skate.cloudpickle.dumps(plain)
-    except Exception:
-        for key, value in plain.items():
-            try:
-                skate.cloudpickle.dumps(value)
-            except Exception as error:
-                raise TypeError(
-                    f"the metric {key!r} is a {type(value).__name__} that cannot be serialised ({error}): report "
-                    "numbers, texts, lists or arrays"
-                ) from error
-        raise
+        plain = {key: _plain(value, str(_checked_name(key))) for key, value in metrics.items()}
+    except RecursionError:
+        raise ValueError(
+            "metrics contain a dict that is inside of itself: report numbers and texts"
+        ) from None
+    for key, value in plain.items():
+        if isinstance(value, str | int | float | None):
+            continue
+        try:
+            skate.cloudpickle.loads(skate.cloudpickle.dumps(value))
+            json.dumps(value, default=as_json)
+        except Exception as error:
+            raise TypeError(
+                f"the metric {key!r} is a {type(value).__name__} that cannot be serialised ({error}): report "
+                "numbers, texts, lists or arrays"
+            ) from error
     return plain
+
+
+def _checked_name(name: Any) -> Any:
+    """Return the name of a metric, which the run's history keeps as JSON."""
+    if not isinstance(name, str | int | float | None):
+        raise TypeError(f"the name of a metric is {name!r}: it must be a text, not {type(name).__name__}")
+    return name
 
 
 def _plain(value: Any, name: str) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(each, f"{name}/{key}") for key, each in value.items()}
+        return {key: _plain(each, f"{name}/{_checked_name(key)}") for key, each in value.items()}
     library = type(value).__module__.partition(".")[0]
     if library not in ("torch", "numpy", "jax", "jaxlib", "tensorflow"):
         return value
@@ -53,6 +65,15 @@ def _plain(value: Any, name: str) -> Any:
             "weights into the checkpoint"
         )
     return value
+
+
+def as_json(value: Any) -> Any:
+    """Return a metric as something JSON has: a number where it is one, else how it is shown."""
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "size", 1) in (1, ()):
+        return item()
+    tolist = getattr(value, "tolist", None)
+    return tolist() if callable(tolist) else repr(value)
 
 
 def found(metrics: Mapping[str, Any], name: str) -> Any:

@@ -152,8 +152,10 @@ class Attempt:
         except StopIteration:
             del self._streams[stream]
             self.ended.add(rank)
-            self._supervisor.ended(rank)
-            if rank not in self._failures:  # what one that failed has not reported is missing
+            if rank in self._failures:
+                self._supervisor.ended(rank)
+            else:  # what one that failed has not reported is missing
+                self._supervisor.returned(rank)
                 self._journal.ended(rank)
         except RayError as error:  # the worker is gone
             del self._streams[stream]

@@ -53,10 +53,25 @@ class Checkpoint:
 
         Returns:
             The folder's path.
+
+        Raises:
+            FileNotFoundError: The checkpoint is not there.
+            StorageFullError: The disk is full; an OutOfDiskError and an OSError. The checkpoint is as it was, and a
+                folder that was not there before is not there now.
         """
+        is_new = path is None or not os.path.isdir(path)
         target = os.fspath(path) if path is not None else tempfile.mkdtemp(prefix="skate_checkpoint_")
-        os.makedirs(target, exist_ok=True)
-        folders.copy(self.filesystem, self.path, pafs.LocalFileSystem(), target)
+        try:
+            with folders.full_disk_raises(
+                f"{self!r} does not fit on the disk of {target}: free some space and try again, or give to_directory() "
+                "a path on another disk; for as_directory(), set TMPDIR. The checkpoint itself is complete"
+            ):
+                os.makedirs(target, exist_ok=True)
+                folders.copy(self.filesystem, self.path, pafs.LocalFileSystem(), target)
+        except BaseException:
+            if is_new:
+                shutil.rmtree(target, ignore_errors=True)
+            raise
         return target
 
     @contextlib.contextmanager

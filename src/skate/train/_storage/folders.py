@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.fs as pafs
+
+from skate.train._failures.errors import StorageFullError
 
 _CHUNK = 8 << 20  # bytes
 _AT_ONCE = 8  # files: a store far away answers several requests in the time of one
@@ -55,6 +59,32 @@ def copy(
         each.result()
 
 
+def check_readable(filesystem: pafs.FileSystem, path: str) -> None:
+    """Check that a folder is there, and that this process may read all that is in it.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        NotADirectoryError: It is a file.
+        PermissionError: It, or something in it, must not be read; on this machine only.
+    """
+    info = filesystem.get_file_info(path)
+    if info.type == pafs.FileType.NotFound and not _has_files(filesystem, path):
+        raise FileNotFoundError(f"there is no folder {path}")
+    if info.type == pafs.FileType.File:
+        raise NotADirectoryError(f"{path} is a file, not a folder")
+    if not is_here(filesystem):
+        return
+    for folder, _, files in os.walk(path, onerror=_raise):
+        for name in files:
+            found = os.path.join(folder, name)
+            if os.path.exists(found) and not os.access(found, os.R_OK, effective_ids=True):
+                raise PermissionError(f"{found} cannot be read")
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
 def _copy_file(
     source: pafs.FileSystem,
     origin: str,
@@ -83,14 +113,37 @@ def delete(filesystem: pafs.FileSystem, path: str) -> None:
         return
 
 
+@contextlib.contextmanager
+def full_disk_raises(message: str) -> Iterator[None]:
+    """Say what to do where the block meets a full disk, or the end of a quota.
+
+    Args:
+        message: What could not be done, and what to do.
+
+    Raises:
+        StorageFullError: In place of the operating system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, StorageFullError):
+            raise
+        raise StorageFullError(error.errno, message) from error
+
+
 def write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
     """Write a small file so that a reader finds the old content or the new, and never a half."""
     if is_here(filesystem):
         new = f"{path}.new"
-        with open(new, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        try:
+            with open(new, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except OSError:
+            if os.path.isfile(new):
+                os.unlink(new)
+            raise
         os.replace(new, path)
         return
     with filesystem.open_output_stream(path) as stream:  # an object appears when it is complete

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
@@ -14,12 +15,15 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
+from skate.train._failures.errors import StorageFullError
 from skate.train._reports.ledger import Kept, Status
+from skate.train._reports.metrics import as_json
 from skate.train._storage import folders
 
 RECORD = "run.json"
 HISTORY = "metrics.jsonl"
 _VERSION = 1
+_ROOM = 64 << 10  # bytes that must be free when a run begins, for its record and its history
 _CHECKPOINT = re.compile(r"checkpoint_\d{6,}")  # as Skate names them; others are the user's
 
 
@@ -87,14 +91,23 @@ class Storage:
         """Make the folder, and see that it can be written to: before anybody has trained for hours.
 
         Raises:
-            OSError: It cannot; says which folder, and why.
+            StorageFullError: There is no room for the run's record; an OSError too.
+            OSError: It cannot be written to; says which folder, and why.
         """
         probe = self.path_of(f".writable-{uuid.uuid4().hex}")
         try:
-            self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True)
-            with self.storage_filesystem.open_output_stream(probe) as stream:
-                stream.write(b"")
-            self.storage_filesystem.delete_file(probe)
+            with folders.full_disk_raises(
+                f"the run cannot be kept in {self.experiment_fs_path}: the disk is full. Free some space and call "
+                "fit() again: it goes on from the latest checkpoint, which is complete"
+            ):
+                self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True)
+                try:
+                    folders.write(self.storage_filesystem, probe, bytes(_ROOM))
+                finally:
+                    with contextlib.suppress(OSError):
+                        self.storage_filesystem.delete_file(probe)
+        except StorageFullError:
+            raise
         except OSError as error:
             raise OSError(
                 f"the run cannot be kept in {self.experiment_fs_path}: {error}. Give RunConfig a `storage_path` that "
@@ -172,7 +185,7 @@ class Storage:
         Raises:
             OSError: It cannot be written now; it will be with the next.
         """
-        line = json.dumps({"report": index, "rank": rank, "time": time, "metrics": metrics}, default=_plain)
+        line = json.dumps({"report": index, "rank": rank, "time": time, "metrics": metrics}, default=as_json)
         self._lines.append(line + "\n")
         if folders.is_here(self.storage_filesystem):
             folders.append(self.path_of(HISTORY), "".join(self._lines).encode())
@@ -191,12 +204,3 @@ class Storage:
             self._lines = whole.decode().splitlines(keepends=True)
         elif whole != found:
             os.truncate(self.path_of(HISTORY), len(whole))
-
-
-def _plain(value: Any) -> Any:
-    """Return a metric as something JSON has: a number where it is one, else how it is shown."""
-    item = getattr(value, "item", None)
-    if callable(item) and getattr(value, "size", 1) in (1, ()):
-        return item()
-    tolist = getattr(value, "tolist", None)
-    return tolist() if callable(tolist) else repr(value)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
-import skate.util.node
 from skate.train._reports.messages import BEGIN, Failed, Finished, Message
 from skate.train._workers import sessions, stacks
+from skate.util import _interfaces
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,7 @@ class Worker:
         self._assignment: sessions.Assignment | None = None
         self._current: sessions.Session | None = None
         self._thread: int | None = None  # that the training function runs in
+        self._observer = stacks.Observer()
 
     def whereabouts(self) -> Whereabouts:
         """Return where this worker runs."""
@@ -47,7 +48,7 @@ class Worker:
         gpus = context.get_accelerator_ids().get("GPU", [])
         return Whereabouts(
             context.get_node_id(),
-            skate.util.node.get_node_ip_address(),
+            _interfaces.node_address(),
             socket.gethostname(),
             os.getpid(),
             tuple(map(str, gpus)),
@@ -87,6 +88,7 @@ class Worker:
             session.finish()  # what was reported before is a checkpoint to go on from
         finally:
             self._thread = None
+            self._observer = stacks.Observer()  # which keeps a frame, and so what is in it
             self._said.put(None)
 
     def messages(self) -> Iterator[Message]:
@@ -96,7 +98,9 @@ class Worker:
 
     def stand(self) -> stacks.Stand | None:
         """Return where the training function is; None if it does not run."""
-        return None if self._thread is None else stacks.stand(self._thread)
+        if self._thread is None or self._current is None:
+            return None
+        return self._observer.stand(self._thread, self._current.place.world_size)
 
     def moved(self) -> int:
         """Return how many bytes of checkpoints have been stored, so that uploads can be seen to get on."""

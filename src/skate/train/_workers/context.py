@@ -7,11 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from skate.train._config.preemption import PreemptionInfo
 from skate.train._config.validation import ValidationTaskConfig
 from skate.train._reports.messages import CHECKPOINTS
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._workers import sessions
-from skate.train._workers.sessions import CheckpointUploadMode
+from skate.train._workers.arguments import CheckpointUploadMode
 
 if TYPE_CHECKING:
     from skate.data import DataIterator
@@ -91,6 +92,18 @@ def get_context() -> TrainContext:
     return LocalTrainContext(session) if session.is_local else TrainContext(session)
 
 
+def get_preemption_info() -> PreemptionInfo | None:
+    """Return which nodes are about to be taken away: None, as no node announces its end here.
+
+    In Ray it is a barrier of all workers; here it waits for nobody.
+
+    Raises:
+        RuntimeError: This is not a training function.
+    """
+    sessions.current("get_preemption_info()")
+    return None
+
+
 def get_checkpoint() -> Checkpoint | None:
     """Return the checkpoint to go on from: the latest one that this run has; None at the beginning."""
     return sessions.current("get_checkpoint()").checkpoint
@@ -132,7 +145,8 @@ def report(
         metrics: Names and values.
         checkpoint: A folder with the state to go on from. It may be deleted as soon as this returns, unless it is
             uploaded asynchronously.
-        checkpoint_dir_name: The name of the checkpoint in the run's folder.
+        checkpoint_dir_name: The name of the checkpoint in the run's folder; if it is not given, or empty, the number of
+            the report.
         checkpoint_upload_mode: SYNC: return when the checkpoint is stored. ASYNC: store it while training goes on.
             NO_UPLOAD: it is in the run's folder already, and stays where it is.
         delete_local_checkpoint_after_upload: Delete the folder when it is stored; done by default when it is uploaded
@@ -143,9 +157,13 @@ def report(
 
     Raises:
         RuntimeError: This is not a training function.
-        TypeError: A metric cannot be serialised.
+        TypeError: A metric cannot be serialised, the checkpoint is no Checkpoint, or another argument has a wrong type.
+        FileNotFoundError: The checkpoint's folder does not exist. If it was deleted during an asynchronous upload, the
+            next call raises this error, or the end of the training function.
+        NotADirectoryError: The checkpoint is a file.
+        PermissionError: The checkpoint cannot be read.
         ValueError: A validation is asked for, and there is no checkpoint, or nothing that validates; or a checkpoint
-            that was stored by others than Skate is not in the run's folder.
+            that was stored by others than Skate is not in the run's folder; or `checkpoint_dir_name` leads out of it.
     """
     sessions.current("report()").report(
         metrics,

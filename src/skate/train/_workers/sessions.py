@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import itertools
 import os
 import shutil
@@ -13,23 +12,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from skate.train._config.validation import ValidationTaskConfig, as_wanted
+from skate.train._failures.errors import SessionMisuseError
 from skate.train._reports import positions
 from skate.train._reports.messages import Announced, Asked, Message, Stored
 from skate.train._reports.metrics import checked
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.run_folder import Storage
-
-
-class CheckpointUploadMode(enum.Enum):
-    """When a reported checkpoint is brought to the run's storage."""
-
-    ASYNC = "ASYNC"
-    SYNC = "SYNC"
-    NO_UPLOAD = "NO_UPLOAD"
-
-    def _default_delete_local_checkpoint_after_upload(self) -> bool:
-        return self is CheckpointUploadMode.ASYNC
+from skate.train._workers.arguments import (
+    CheckpointUploadMode,
+    check_checkpoint,
+    check_upload,
+    checkpoint_name,
+)
 
 
 @dataclass(frozen=True)
@@ -105,6 +100,9 @@ class Session:
         """Tell metrics, and store a checkpoint."""
         self._raise_mistake()
         metrics = checked(metrics)
+        check_upload(mode, deletes, upload)
+        name = checkpoint_name(name)
+        check_checkpoint(checkpoint, is_written=upload is None)
         wanted = self._wanted(validation, checkpoint)
         if deletes is None:
             deletes = mode._default_delete_local_checkpoint_after_upload()
@@ -203,6 +201,9 @@ class Session:
             if self.assignment.metadata and self.place.world_rank == 0:
                 stored.update_metadata(dict(self.assignment.metadata))
         except Exception as error:
+            self._mistake = self._mistake or (
+                _deleted_too_early(checkpoint, error) if upload is None else None
+            )
             self._tell(Stored(index, lost=f"rank {self.place.world_rank}: {type(error).__name__}: {error}"))
             return
         self.checkpoint = stored
@@ -250,6 +251,17 @@ class Session:
         self._answers.pop(number).set_result(value)
 
 
+def _deleted_too_early(checkpoint: Checkpoint, error: Exception) -> Exception | None:
+    """Return the user's mistake if storing a checkpoint failed because its folder is not there any more."""
+    if not isinstance(error, FileNotFoundError):
+        return None
+    try:
+        check_checkpoint(checkpoint, is_written=True)
+    except FileNotFoundError as mistake:
+        return mistake
+    return None
+
+
 _current: Session | None = None
 _creator: int | None = None
 
@@ -267,10 +279,10 @@ def current(call: str) -> Session:
         call: What needs it, for the error.
 
     Raises:
-        RuntimeError: There is none: this is not a training function.
+        SessionMisuseError: There is none: this is not a training function. It is a RuntimeError.
     """
     if _current is None or _creator != os.getpid():
-        raise RuntimeError(f"{call} works only inside of a training function that a trainer runs")
+        raise SessionMisuseError(f"{call} works only inside of a training function that a trainer runs")
     return _current
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence, Set
 from typing import Any
 
 import skate
@@ -18,6 +19,9 @@ log = logging.getLogger(__name__)
 
 _SILENCE = 60.0  # seconds without a word, after which a worker is asked whether it is there
 _PATIENCE = 600.0  # seconds in which it has to answer: a long call in native code may hold Python's lock
+_RECHECK = 10.0  # the same, once a worker has returned
+_BLOCKED = 60.0  # seconds in one call after which those who wait for a worker that has returned wait in vain
+_IDLE = 0.1  # the share of a processor below which a thread does not compute
 INQUIRY = 10.0  # seconds to answer where it stands, once it is known that the run hangs
 
 
@@ -35,11 +39,18 @@ class Supervisor:
     def __init__(self, group: WorkerGroup, limit: float | None) -> None:
         self._group = group
         self._watch = Watch(
-            range(len(group)), time.monotonic(), limit=limit, silence=_SILENCE, patience=_PATIENCE
+            range(len(group)),
+            time.monotonic(),
+            limit=limit,
+            silence=_SILENCE,
+            patience=_PATIENCE,
+            recheck=_RECHECK,
         )
         self._living = set(range(len(group)))
         self._questions: dict[Any, int] = {}
         self._stands: dict[int, Stand | None] = {}
+        self._waits_since: dict[int, tuple[float, Stand]] = {}  # when a call was first seen to wait, and how
+        self._returned: set[int] = set()
         self._inquiry: float | None = None  # when the answers have to be there
         self._warned = False
         self._all_hang = False
@@ -52,6 +63,7 @@ class Supervisor:
         self._watch.heard(rank, time.monotonic())
         self._warned = False
         self._stands.pop(rank, None)
+        self._waits_since.pop(rank, None)
         if self._all_hang:  # it was slow, and does not hang
             self._all_hang, self._inquiry = False, None
 
@@ -59,6 +71,13 @@ class Supervisor:
         """A worker has ended, or failed."""
         self._watch.ended(rank, time.monotonic())
         self._living.discard(rank)
+
+    def returned(self, rank: int) -> None:
+        """A worker's training function has returned. It may, unless others wait for it in a collective operation."""
+        self.ended(rank)
+        self._watch.returned(rank, time.monotonic())
+        self._returned.add(rank)
+        self._waits_since.clear()  # what waits now has to wait from here on
 
     # ------------------------------------------------------------ the loop's side
 
@@ -76,12 +95,21 @@ class Supervisor:
         """An answer is there."""
         rank = self._questions.pop(ref)
         try:
-            self._stands[rank] = skate.get(ref)
+            stand: Stand | None = skate.get(ref)
         except RayError:  # its stream says that it is gone
             return
-        self._watch.answered(rank, time.monotonic())
+        now = time.monotonic()
+        self._stands[rank] = stand
+        self._watch.answered(rank, now)
+        _, before = self._waits_since.get(rank, (now, None))
+        if stand is None or not stand.waits:
+            self._waits_since.pop(rank, None)
+        elif before is None or before.call != stand.call:
+            self._waits_since[rank] = now, stand
         if self._inquiry is not None:
             self.look()
+        elif in_vain := self._waits_in_vain(now):
+            self.hung = {each: self._failure(each, now) for each in in_vain}
 
     def look(self) -> None:
         """See whether a worker hangs."""
@@ -101,6 +129,30 @@ class Supervisor:
             for rank in self._watch.to_ask(now):
                 self._ask(rank, now)
             self._warn(now)
+
+    # ------------------------------------------------------------ workers that have returned
+
+    def _waits_in_vain(self, now: float) -> list[int]:
+        """Return the ranks that wait for one that has returned, if no other rank can let them go on.
+
+        As long as a rank computes, others may wait for it: one that has sent its part of a `gather` may return. Only
+        if all have been in the same call for a while does nothing move any more.
+        """
+        if not self._returned or not all(self._is_blocked(rank, now) for rank in self._living):
+            return []
+        return [rank for rank in sorted(self._living) if self._group_of(rank) & self._returned]
+
+    def _is_blocked(self, rank: int, now: float) -> bool:
+        since, before = self._waits_since.get(rank, (now, None))
+        stand = self._stands.get(rank)
+        if before is None or stand is None or stand.call != before.call or now - since < _BLOCKED:
+            return False
+        # A backward pass may compute: where the ranks are not known, neither is it known that it waits.
+        return stand.group is not None or stand.cpu - before.cpu < _IDLE * (now - since)
+
+    def _group_of(self, rank: int) -> Set[int]:
+        stand = self._stands.get(rank)
+        return stand.group if stand is not None and stand.group is not None else self._returned
 
     # ------------------------------------------------------------ the inquiry
 
@@ -140,7 +192,15 @@ class Supervisor:
     def _failure(self, rank: int, now: float) -> Failure:
         seconds = self._watch.silent_for(rank, now)
         stand = self._stands.get(rank)
-        if stand is not None:
+        awaited = sorted(self._group_of(rank) & self._returned)
+        if stand is not None and stand.waits and awaited:
+            text = (
+                f"it waits for {_ranks(awaited)}, whose training function has returned: all ranks have to call a "
+                "collective operation, as often as each other. Its training function has said nothing for "
+                f"{seconds:.0f} s, and stands in {stand.place}"
+            )
+            detail = f"\n{stand.stack.rstrip()}"
+        elif stand is not None:
             text = f"it hangs: its training function has said nothing for {seconds:.0f} s, and stands in {stand.place}"
             detail = f"\n{stand.stack.rstrip()}"
         else:
@@ -173,6 +233,10 @@ class Supervisor:
             self._watch.silent_for(first, now),
             stand.place,
         )
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
 def _muteness(member: Member) -> str:

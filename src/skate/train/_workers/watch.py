@@ -19,10 +19,18 @@ class Watch:
             if there is no such limit.
         silence: Seconds after which a silent worker is asked whether it is there.
         patience: Seconds in which it has to answer.
+        recheck: Seconds after which a silent worker is asked once another has returned, which may be waited for.
     """
 
     def __init__(
-        self, ranks: Iterable[int], now: float, *, limit: float | None, silence: float, patience: float
+        self,
+        ranks: Iterable[int],
+        now: float,
+        *,
+        limit: float | None,
+        silence: float,
+        patience: float,
+        recheck: float,
     ) -> None:
         self._heard = dict.fromkeys(ranks, now)  # the last word of the training function
         self._asked: dict[int, float] = {}  # when those were asked that have not answered
@@ -30,6 +38,7 @@ class Watch:
         self._not_begun = set(self._heard)
         self._last = now
         self._limit, self._silence, self._patience = limit, silence, patience
+        self._recheck = recheck
 
     # ------------------------------------------------------------ events
 
@@ -45,6 +54,11 @@ class Watch:
         self._not_begun.discard(rank)
         for each in (self._heard, self._asked, self._answered):
             each.pop(rank, None)
+
+    def returned(self, rank: int, now: float) -> None:
+        """The training function of a worker has returned, while others may still wait for it."""
+        self.ended(rank, now)
+        self._silence = min(self._silence, self._recheck)
 
     def asked(self, rank: int, now: float) -> None:
         """A worker is asked whether it is there."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from skate.train._storage.checkpoint import Checkpoint
+from skate.train._workers.arguments import CheckpointUploadMode
 from skate.train._workers.context import get_context, report
-from skate.train._workers.sessions import CheckpointUploadMode
 from skate.train.lightning._framework import pl
 
 __all__ = ["RayTrainReportCallback"]

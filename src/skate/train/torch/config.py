@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import skate
 from skate.train._failures.errors import TrainingFailedError
+from skate.train._frameworks import addresses
 from skate.train._workers.company import Company
 from skate.train.backend import Backend, BackendConfig
 from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING_DEFAULT
 from skate.train.constants import TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING
-from skate.train.torch import _launched
+from skate.train.torch import _launched, _rendezvous
 
 if TYPE_CHECKING:
     from skate.train._workers.group import WorkerGroup
@@ -42,8 +43,6 @@ _SOMETIMES = (
     "skate.train.huggingface.transformers",
 )
 
-_store: Any = None  # on rank 0: the server that the others meet at, kept for as long as the process lives
-
 
 @dataclass
 class TorchConfig(BackendConfig):
@@ -52,7 +51,8 @@ class TorchConfig(BackendConfig):
     Args:
         backend: "nccl", "gloo", or another that torch has; by default nccl where each worker has a GPU of its own, and
             gloo where they have none, or share one.
-        init_method: "env" or "tcp": how they find each other.
+        init_method: "env" or "tcp", as in Ray. Both do the same: workers find each other through a file in the
+            session's folder, or, on a cluster, through a server that rank 0 starts on its node's address.
         timeout_s: Seconds after which a collective that does not come about fails.
     """
 
@@ -97,23 +97,22 @@ def _deepspeed() -> tuple[str, ...]:
 
 class _TorchBackend(Backend):
     share_cuda_visible_devices = True
+    _meeting: _rendezvous.Rendezvous | None = None
 
     def on_start(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
         """Open the place to meet at, and let all workers join."""
         backend = _possible(backend_config.backend, _sharing_a_gpu(worker_group))
-        host = worker_group.members[0].whereabouts.node_ip
-        if len({member.whereabouts.node_id for member in worker_group.members}) == 1:
-            host = "127.0.0.1"  # nobody else has to come in
+        hosts = addresses.hosts(worker_group)
         # Where workers are not forked with torch (ADR 18), each takes seconds to import it: side by side, and before
         # anybody waits for anybody with a time limit.
         worker_group.execute(_load)
-        port = worker_group.execute_single(0, _open, host, len(worker_group), backend_config.timeout_s)
+        self._meeting = worker_group.execute_single(
+            0, _rendezvous.open_store, hosts[0], len(worker_group), backend_config.timeout_s
+        )
         skate.get(
             [
-                worker_group.execute_single_async(
-                    member.place.world_rank, _join, backend_config, backend, host, port
-                )
-                for member in worker_group.members
+                worker_group.execute_single_async(rank, _join, backend_config, backend, self._meeting, host)
+                for rank, host in enumerate(hosts)
             ]
         )
 
@@ -131,6 +130,8 @@ class _TorchBackend(Backend):
                 limit,
                 _LEAVING,
             )
+        elif self._meeting is not None:
+            worker_group.execute_single(0, _rendezvous.close, self._meeting)
 
 
 def _sharing_a_gpu(worker_group: WorkerGroup) -> list[int]:
@@ -169,37 +170,14 @@ def _load() -> None:
     import skate.train.torch._devices  # noqa: F401
 
 
-def _open(host: str, world_size: int, timeout: float) -> int:
-    """Open the store on a port that nobody else has; the operating system chooses it, so that there is no race."""
-    global _store
-    import torch.distributed as dist
-
-    _store = dist.TCPStore(  # type: ignore[attr-defined]
-        host,
-        0,
-        world_size,
-        is_master=True,
-        timeout=datetime.timedelta(seconds=timeout),
-        wait_for_workers=False,
-    )
-    port: int = _store.port
-    return port
-
-
-def _join(config: TorchConfig, backend: str | None, host: str, port: int) -> None:
+def _join(config: TorchConfig, backend: str | None, meeting: _rendezvous.Rendezvous, host: str) -> None:
     import torch
     import torch.distributed as dist
 
     from skate.train.torch._devices import get_device
 
-    os.environ.update(
-        {
-            "MASTER_ADDR": host,
-            "MASTER_PORT": str(port),
-            # The store exists: whoever initialises from the environment, also a library, must not open another.
-            "TORCHELASTIC_USE_AGENT_STORE": "True",
-        }
-    )
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = _rendezvous.connect(meeting, host, world_size, config.timeout_s)
     if "OMP_NUM_THREADS" not in os.environ:
         # Each worker as many threads as it has CPUs: with all processors each, they take them from one another.
         cpus = skate.get_runtime_context().get_assigned_resources().get("CPU", 1)
@@ -213,9 +191,9 @@ def _join(config: TorchConfig, backend: str | None, host: str, port: int) -> Non
     backend = backend or ("nccl" if device.type == "cuda" else "gloo")
     dist.init_process_group(
         backend,
-        init_method="env://",
-        rank=int(os.environ["RANK"]),
-        world_size=int(os.environ["WORLD_SIZE"]),
+        store=store,
+        rank=rank,
+        world_size=world_size,
         timeout=datetime.timedelta(seconds=config.timeout_s),
         # Or nccl guesses, for a barrier, that a rank has the GPU of that number; if it has not, the barrier hangs.
         device_id=device if device.type == "cuda" and "nccl" in backend else None,

@@ -14,6 +14,7 @@ from skate.train._workers import sessions
 from skate.train.torch._devices import get_device, get_devices
 
 __all__ = [
+    "TorchWorkerProfiler",
     "accelerate",
     "backward",
     "enable_reproducibility",
@@ -23,6 +24,21 @@ __all__ = [
     "prepare_model",
     "prepare_optimizer",
 ]
+
+
+class TorchWorkerProfiler:
+    """A class that Ray has taken out: use `torch.profiler` in the training function.
+
+    Raises:
+        DeprecationWarning: Always, as in Ray.
+    """
+
+    WORKER_TRACE_DIR_NAME = "pytorch_profiler_worker_traces"
+
+    def __init__(self, trace_dir: str | None = None) -> None:
+        raise DeprecationWarning(
+            "TorchWorkerProfiler is deprecated: use torch.profiler in the training function"
+        )
 
 
 def prepare_model(

@@ -14,12 +14,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from skate.util import _session
+from skate.util import _interfaces, _session
 from skate.util.collective import _rendezvous
 from skate.util.collective._torch import check_backend, load_torch, tensor_of
 from skate.util.collective.types import Backend, ReduceOp
 
 __all__ = ["Group", "form_group"]
+
+_GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"  # by which a user chooses where gloo listens
 
 
 class Group:
@@ -210,9 +212,10 @@ def _connect_gloo(
     store = distributed.HashStore() if meeting is None else _store(meeting.token, timeout)
     options = gloo._Options()
     options._timeout = timedelta(seconds=timeout)
-    if meeting is None or len(set(meeting.nodes)) == 1:
-        # Nobody outside this machine has any business here.
-        options._devices = [gloo.create_device(hostname="127.0.0.1")]
+    is_on_one_node = meeting is None or len(set(meeting.nodes)) == 1
+    host = _interfaces.LOOPBACK if is_on_one_node else _interfaces.node_address()
+    if is_on_one_node or (_GLOO_VARIABLE not in os.environ and _interfaces.interface_of(host) is not None):
+        options._devices = [gloo.create_device(hostname=host)]
     else:
         options._devices = [gloo.create_default_device()]
     return gloo(store, rank, world_size, options), lambda: None
@@ -228,8 +231,10 @@ def _connect_nccl(
         return distributed.ProcessGroupNCCL(distributed.HashStore(), rank, world_size, options), lambda: None
     if len(set(meeting.nodes)) > 1:
         raise NotImplementedError("the NCCL backend connects members on one node only")
+    _interfaces.bind_collectives(_interfaces.LOOPBACK)
     # NCCL's own threads use the store for as long as the group lives; they must not need Python for it.
-    path = Path(tempfile.gettempdir()) / f"skate-nccl-{os.getuid()}-{meeting.token}"
+    folder = _session.session_folder() or tempfile.gettempdir()
+    path = Path(folder) / f"skate-nccl-{os.getuid()}-{meeting.token}"
     store = distributed.FileStore(str(path), world_size)
 
     def cleanup() -> None:

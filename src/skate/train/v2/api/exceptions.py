@@ -1,5 +1,11 @@
 """What can go wrong with a run as a whole, under Ray's path."""
 
-from skate.train._failures.errors import ControllerError, TrainingFailedError, WorkerGroupError
+from skate.train._failures.errors import (
+    ControllerError,
+    NCCLHangError,
+    PreemptionError,
+    TrainingFailedError,
+    WorkerGroupError,
+)
 
-__all__ = ["ControllerError", "TrainingFailedError", "WorkerGroupError"]
+__all__ = ["ControllerError", "NCCLHangError", "PreemptionError", "TrainingFailedError", "WorkerGroupError"]

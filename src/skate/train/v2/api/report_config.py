@@ -1,6 +1,6 @@
 """How a report is made, under Ray's path."""
 
+from skate.train._workers.arguments import CheckpointUploadMode
 from skate.train._workers.context import CheckpointConsistencyMode
-from skate.train._workers.sessions import CheckpointUploadMode
 
 __all__ = ["CheckpointConsistencyMode", "CheckpointUploadMode"]

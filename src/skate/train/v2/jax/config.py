@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import traceback
 from collections.abc import Callable
@@ -68,14 +69,14 @@ class _JaxBackend(Backend):
     def on_start(self, worker_group: WorkerGroup, backend_config: JaxConfig) -> None:
         """Choose where to meet, and let all workers join."""
         size = len(worker_group)
-        host = addresses.hosts(worker_group)[0]
-        port = worker_group.execute_single(0, addresses.hold, host)
+        hosts = addresses.hosts(worker_group)
+        port = worker_group.execute_single(0, addresses.hold, hosts[0])
         skate.get(
             [
                 worker_group.execute_single_async(
-                    rank, _join, backend_config.platform, f"{host}:{port}", size, rank
+                    rank, _join, backend_config.platform, f"{hosts[0]}:{port}", size, rank, host
                 )
-                for rank in range(size)
+                for rank, host in enumerate(hosts)
             ]
         )
 
@@ -85,7 +86,7 @@ class _JaxBackend(Backend):
             worker_group.execute(_leave)
 
 
-def _join(platform: str, address: str, size: int, rank: int) -> None:
+def _join(platform: str, address: str, size: int, rank: int, host: str) -> None:
     os.environ.setdefault("JAX_PLATFORMS", platform)
     if size == 1:
         return
@@ -93,7 +94,18 @@ def _join(platform: str, address: str, size: int, rank: int) -> None:
     jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])  # it may have been imported already
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(address, size, rank)
+        _bind_gloo(host)
+    # Else the coordinator listens on all addresses of the machine.
+    jax.distributed.initialize(address, size, rank, coordinator_bind_address=address)
+
+
+def _bind_gloo(host: str) -> None:
+    """Let JAX's gloo listen on one address; without it, on the one that the machine's name resolves to.
+
+    JAX has no setting for it: its CPU client calls this function of its library without a host.
+    """
+    library = _optional.load("jaxlib", "JaxTrainer")._jax
+    library.make_gloo_tcp_collectives = functools.partial(library.make_gloo_tcp_collectives, hostname=host)
 
 
 def _leave() -> None:

@@ -1,0 +1,1 @@
+"""Private names of Ray's that programs use."""
