@@ -75,6 +75,8 @@ def _private(path: str) -> str:
     status = os.lstat(path)
     if status.st_uid != os.getuid():
         raise PermissionError(f"{path} belongs to another user; set SKATE_TMPDIR to a folder of your own")
+    if status.st_mode & 0o077:
+        os.chmod(path, 0o700)  # who could rename a session's folder could put another one in its place
     return path
 
 
