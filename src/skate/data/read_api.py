@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
-import pyarrow as pa
 
 import skate
 from skate.data import _foreign, _read_formats
@@ -94,8 +93,10 @@ def from_arrow(tables: Any, *, override_num_blocks: int | None = None) -> Materi
     >>> from_arrow(pa.table({"a": [1]})).take_all()
     [{'a': 1}]
     """
+    from skate.data._io.arrow_ipc import from_stream
+
     given = tables if isinstance(tables, list) else [tables]
-    read = [pa.ipc.open_stream(each).read_all() if isinstance(each, bytes) else each for each in given]
+    read = [from_stream(each) if isinstance(each, bytes) else each for each in given]
     return _from_batches(read, override_num_blocks, "FromArrow")
 
 

@@ -277,7 +277,7 @@ def test_pickled_objects_are_read_only_if_it_is_allowed(
 ) -> None:
     write(ParquetDatasink(tmp_path), pa.table({"o": from_objects([{1, 2}])}))
     with pytest.raises(ValueError, match=f"'o'.*{ALLOW_PICKLED}"):
-        ParquetDatasource(tmp_path).schema()
+        read(ParquetDatasource(tmp_path))
     monkeypatch.setenv(ALLOW_PICKLED, "1")
     assert read_rows(ParquetDatasource(tmp_path)) == [{"o": {1, 2}}]
 

@@ -29,6 +29,14 @@ def test_folders_are_for_their_user_alone() -> None:
     made.close()
 
 
+def test_the_folder_of_all_sessions_loses_the_rights_of_others(tmp_path: Path) -> None:
+    root = tmp_path / f"skate-{os.getuid()}"
+    root.mkdir()
+    root.chmod(0o777)
+    assert session.root() == str(root)
+    assert root.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_living_session_is_not_swept() -> None:
     made = session.create()
     session.lock(made, {})

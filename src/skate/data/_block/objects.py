@@ -1,4 +1,9 @@
-"""Columns of Python objects that Arrow has no type for: pickled, value by value."""
+"""Columns of Python objects that Arrow has no type for: pickled, value by value.
+
+Reading a value unpickles it, which can run code. The type is therefore not registered with pyarrow: no file, stream or
+other library can give a column this type by naming it. A column has it because this program made it, or because a
+process of the same session sent the block in a pickle. `skate.data._io.trust` decides about columns of files.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +52,15 @@ class PythonObjectArray(pa.ExtensionArray):  # type: ignore[misc]  # pyarrow has
         return column
 
 
+#: Names that files give to columns of pickled objects: Skate's own, and Ray's.
+EXTENSION_NAME = "skate.python_object"
+EXTENSION_NAMES = frozenset({EXTENSION_NAME, "ray.data.arrow_pickled_object"})
+
+
 class PythonObjectType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no type information
     """The Arrow type of a column of pickled Python objects.
+
+    pyarrow does not know it by name: `pyarrow.parquet.read_table` returns such a column of a file as bytes.
 
     Example:
         >>> PythonObjectType()
@@ -56,7 +68,7 @@ class PythonObjectType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has n
     """
 
     def __init__(self) -> None:
-        super().__init__(pa.large_binary(), "skate.python_object")
+        super().__init__(pa.large_binary(), EXTENSION_NAME)
 
     def __arrow_ext_serialize__(self) -> bytes:
         return b""
@@ -82,9 +94,6 @@ class PythonObjectType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has n
 
     def __repr__(self) -> str:
         return "PythonObjectType()"
-
-
-pa.register_extension_type(PythonObjectType())
 
 
 def from_objects(objects: Iterable[Any]) -> Any:

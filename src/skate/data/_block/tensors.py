@@ -108,7 +108,22 @@ class VariableShapedTensorType(pa.ExtensionType):  # type: ignore[misc]  # pyarr
     def __arrow_ext_deserialize__(
         cls, storage_type: pa.DataType, serialized: bytes
     ) -> VariableShapedTensorType:
-        return cls(storage_type.field("data").type.value_type, json.loads(serialized)["ndim"])
+        # The bytes come from files: a type whose storage is not the one that is read would crash the process.
+        if not pa.types.is_struct(storage_type) or {field.name for field in storage_type} != {
+            "data",
+            "shape",
+        }:
+            raise ValueError(f"a column of tensors has data and shapes, not {storage_type}")
+        elements = storage_type.field("data").type
+        ndim = json.loads(serialized)["ndim"]
+        if not pa.types.is_large_list(elements) or not (ndim is None or type(ndim) is int):
+            raise ValueError(
+                f"a column of tensors has lists of elements and a rank, not {elements} and {ndim!r}"
+            )
+        made = cls(elements.value_type, ndim)
+        if made.storage_type != storage_type:
+            raise ValueError(f"a column of tensors is stored as {made.storage_type}, not as {storage_type}")
+        return made
 
     def __arrow_ext_class__(self) -> type:
         return VariableShapedTensorArray

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from skate.data._io import trust
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -37,9 +38,23 @@ class ArrowDatasource(FileBasedDatasource):
             with pa.ipc.open_stream(f) as reader:
                 yield from self._tables(reader)
 
-    def _tables(self, batches: Any) -> Iterator[pa.Table]:
+    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         for batch in batches:
+            # Arrow maps what it reads as it is: bounds that lie outside of a buffer would crash the process.
+            batch.validate(full=True)
             yield pa.Table.from_batches([batch]).replace_schema_metadata()
+
+
+def from_stream(data: bytes) -> pa.Table:
+    """Return the rows of an IPC stream in memory.
+
+    Raises:
+        ValueError: It has a column of pickled objects, which the program does not trust.
+    """
+    with pa.ipc.open_stream(data) as reader:
+        table = reader.read_all()
+    table.validate(full=True)
+    return trust.admit(table, trust.unpickles(trust.RAY_ALLOW_PICKLED))
 
 
 class ArrowDatasink(BlockBasedFileDatasink):

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from skate.data._block.objects import PythonObjectType
-
 
 def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     """Return the schema of some columns.
@@ -24,11 +22,3 @@ def chosen(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
         hint = f"did you mean {close[0]!r}?" if close else f"there are {schema.names}"
         raise ValueError(f"no column {missing[0]!r} to read: {hint}")
     return pa.schema([schema.field(name) for name in columns])
-
-
-def holds_pickled(type_: pa.DataType) -> bool:
-    """Whether values of a type are pickled Python objects, at any depth."""
-    if isinstance(type_, PythonObjectType):
-        return True
-    inner = type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_
-    return any(holds_pickled(inner.field(index).type) for index in range(inner.num_fields))

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import struct
+import tokenize
+import zipfile
+import zlib
 from typing import Any
 
+import pyarrow as pa
+
 from skate.data.exceptions import FileReadError
+
+# What decoders raise for content that is damaged; an error of any other class is the reader's own, and keeps its class.
+_OF_CONTENT = (
+    *(ValueError, EOFError, NotImplementedError, struct.error, zlib.error, zipfile.BadZipFile),
+    *(tokenize.TokenError, pa.ArrowException),
+)
+_DECODERS = frozenset({"PIL", "av", "fastavro", "soundfile"})
 
 
 class UnreadableContentError(FileReadError, OSError):
@@ -29,7 +42,7 @@ def named(error: Exception, kind: str, path: str) -> Exception:
             # What the system says has a number; this comes from a decoder, or from a store.
             return UnreadableContentError(kind, path, str(error))
         return _same_class(error, f"Failed to read {kind} file {path}: {error}")
-    if isinstance(error, ValueError | EOFError | NotImplementedError):
+    if isinstance(error, _OF_CONTENT) or type(error).__module__.partition(".")[0] in _DECODERS:
         return FileReadError(kind, path, str(error) or type(error).__name__)
     error.add_note(f"while reading {kind} file {path}")
     return error

@@ -38,7 +38,9 @@ class ORCDatasource(FileBasedDatasource):
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         file = paorc.ORCFile(f)
         for stripe in range(file.nstripes):
-            yield pa.Table.from_batches([file.read_stripe(stripe, columns=self._columns)])
+            block = pa.Table.from_batches([file.read_stripe(stripe, columns=self._columns)])
+            block.validate(full=True)  # text may be no UTF-8
+            yield block
         if not file.nstripes:
             names = self._columns if self._columns is not None else file.schema.names
             yield pa.schema([file.schema.field(name) for name in names]).empty_table()

@@ -99,6 +99,7 @@ class ParquetDatasource(FileBasedDatasource):
             raise ValueError(f"columns is {columns!r}: pass a list of column names")
         self._reader_args = _reader_args(dataset_kwargs or {})
         super().__init__(paths, filesystem=filesystem, schema=schema, partitioning=partitioning, **file_args)
+        self._trusted |= trust.unpickles("RAY_DATA_AUTOLOAD_PYEXTENSIONTYPE")
         self._wanted = None if columns is None else list(columns)
         self._given_filter = filter
         self._predicate: Any = None
@@ -320,6 +321,7 @@ class ParquetDatasource(FileBasedDatasource):
                 target=self._target,
                 batch_size=self._batch_size,
                 use_threads=self._use_threads,
+                trusted=self._trusted,
             )
             for first_row, block in pieces:
                 block = self._with_added(block, path, values, first_row, needed)
@@ -396,7 +398,6 @@ class ParquetDatasource(FileBasedDatasource):
         if self._full_schema is None:
             distinct = dict.fromkeys(footer.schema for footer in self._all_footers())
             schema = self._schema if self._schema is not None else schemas.unify(distinct)
-            _refuse_pickled(schema)
             added = self._added_fields()
             names = {field.name for field in added if field.name in (extras.PATH, ROW_HASH)}
             fields = [field for field in schema if field.name not in names]
@@ -466,14 +467,3 @@ def _reader_args(given: dict[str, Any]) -> dict[str, Any]:
     known = set(inspect.signature(pq.ParquetFile).parameters) - {"source"}
     unknown_options.refuse(given, known | _READ_PARQUET_OPTIONS, "read_parquet")
     return dict(given)
-
-
-def _refuse_pickled(schema: pa.Schema) -> None:
-    if trust.unpickles("RAY_DATA_AUTOLOAD_PYEXTENSIONTYPE"):
-        return
-    pickled = [field.name for field in schema if column_choices.holds_pickled(field.type)]
-    if pickled:
-        raise ValueError(
-            f"columns {pickled} hold pickled Python objects, and loading them can run any code. If you trust who wrote "
-            f"the files, set {trust.ALLOW_PICKLED}=1"
-        )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from skate.data._block import tables, tensors
+from skate.data._io import trust
 from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
 
 _MOST_ROWS = 1 << 20
@@ -29,6 +31,7 @@ def pieces(
     target: int | None,
     batch_size: int | None,
     use_threads: bool,
+    trusted: bool,
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield the rows of row groups, each piece with the number of its first row in the file.
 
@@ -42,10 +45,12 @@ def pieces(
         target: Bytes of a piece, about.
         batch_size: Rows of a piece, instead.
         use_threads: Whether to decode columns side by side.
+        trusted: Whether pickled objects may be read.
     """
+    shaped = functools.partial(_shaped, columns=columns, trusted=trusted)
     kept = keep(groups)
     if not groups:
-        yield 0, _shaped(parquet.schema_arrow.empty_table(), columns)
+        yield 0, shaped(parquet.schema_arrow.empty_table())
     limit = target if target is not None else DEFAULT_BLOCK_BYTES
     # The estimate can be far too low: small steps, joined by what they really take.
     step = batch_size or max(1, min(_MOST_ROWS, int(limit / 4 / max(row_bytes, 1))))
@@ -56,9 +61,13 @@ def pieces(
                 yield first_row, _without_columns(rows)
             elif batch_size is None and rows * row_bytes <= limit / 2 and rows <= _MOST_ROWS:
                 block = parquet.read_row_group(group, columns=columns, use_threads=use_threads)
-                yield first_row, _shaped(block, columns)
+                yield first_row, shaped(block)
             else:
-                yield from _steps(parquet, group, first_row, columns, step, limit, batch_size, use_threads)
+                batches = parquet.iter_batches(
+                    step, row_groups=[group], columns=columns, use_threads=use_threads
+                )
+                found = (shaped(pa.Table.from_batches([batch])) for batch in batches)
+                yield from _joined(found, first_row, limit, batch_size is not None)
         first_row += rows
 
 
@@ -117,23 +126,16 @@ def with_row_hash(block: pa.Table, path: str, first_row: int, name: str) -> pa.T
     return block.append_column(pa.field(name, pa.uint64()), pa.array(mixed))
 
 
-def _steps(
-    parquet: pq.ParquetFile,
-    group: int,
-    first_row: int,
-    columns: list[str],
-    step: int,
-    limit: int,
-    batch_size: int | None,
-    use_threads: bool,
+def _joined(
+    blocks: Iterable[pa.Table], first_row: int, limit: int, each: bool
 ) -> Iterator[tuple[int, pa.Table]]:
+    """Yield blocks of at least half the limit, or each block by itself."""
     waiting: list[pa.Table] = []
     size = 0
-    for batch in parquet.iter_batches(step, row_groups=[group], columns=columns, use_threads=use_threads):
-        block = _shaped(pa.Table.from_batches([batch]), columns)
+    for block in blocks:
         size += tables.nbytes(block)
         waiting.append(block)
-        if batch_size is not None or size >= limit / 2:
+        if each or size >= limit / 2:
             yield first_row, pa.concat_tables(waiting)
             first_row += sum(block.num_rows for block in waiting)
             waiting, size = [], 0
@@ -141,9 +143,9 @@ def _steps(
         yield first_row, pa.concat_tables(waiting)
 
 
-def _shaped(block: pa.Table, columns: list[str]) -> pa.Table:
+def _shaped(block: pa.Table, columns: list[str], trusted: bool) -> pa.Table:
     # A name chooses what it is a prefix of too: `a` brings a column `a.b`.
-    block = block.select(columns)
+    block = trust.admit(block.select(columns), trusted)
     return pa.Table.from_arrays(
         block.columns, schema=pa.schema([field.remove_metadata() for field in block.schema])
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skate.data._block import batches
+from skate.data._io import trust
 from skate.data.block import BlockMetadata
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class ReadTask:
         self._schema = schema
         self._per_task_row_limit = per_task_row_limit
         self._identity = identity
+        self._trusted = trust.unpickles(trust.RAY_ALLOW_PICKLED)
 
     @property
     def metadata(self) -> BlockMetadata:
@@ -80,7 +82,7 @@ class ReadTask:
             )
         left = self._per_task_row_limit
         for item in found:
-            block = item if isinstance(item, pa.Table) else batches.to_block(item)
+            block = trust.admit(item, self._trusted) if isinstance(item, pa.Table) else batches.to_block(item)
             if left is not None:
                 block = block.slice(0, left)
                 left -= block.num_rows

@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
 from skate.data._block import batches
-from skate.data._io import errors, extras, line_ranges, partitions, paths, retrying, streams
+from skate.data._io import errors, extras, line_ranges, partitions, paths, retrying, streams, trust
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -120,6 +120,8 @@ class FileBasedDatasource(Datasource):
                 skip=skip,
             )
         self._target: int | None = partitions.DEFAULT_BLOCK_BYTES
+        # The program that makes the dataset decides, and not the environment of the worker that reads.
+        self._trusted = trust.unpickles(trust.RAY_ALLOW_PICKLED)
 
     # ------------------------------------------------------------ to override
 
@@ -243,8 +245,10 @@ class FileBasedDatasource(Datasource):
 
     def _stream(self, file: paths.SourceFile) -> Iterator[pa.Table]:
         with self._opened(file) as opened:
-            for block in self._read_stream(opened, file.path):
-                yield block if isinstance(block, pa.Table) else batches.to_block(block)
+            for found in self._read_stream(opened, file.path):
+                block = found if isinstance(found, pa.Table) else batches.to_block(found)
+                _ = block.column_names  # names that are no UTF-8 raise here, where the file is known
+                yield trust.admit(block, self._trusted)
 
     def _opened(self, file: paths.SourceFile) -> pa.NativeFile:
         if file.stop is not None:
