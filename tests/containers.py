@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-_UNSHARE = ("unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--mount-proc")
+_UNSHARE = ("unshare", "--mount", "--ipc")
+_OWN_PIDS = ("--pid", "--fork", "--kill-child", "--mount-proc")
 
 
-def command(*words: str, private: Path) -> list[str]:
+def command(*words: str, private: Path, own_pids: bool = True) -> list[str]:
     """Return a command that runs another one in a container, which shares all files but those in `private`.
 
-    The processes of the container end when the command does, or `unshare` itself.
+    With `own_pids`, the processes of the container end when the command does, or `unshare` itself.
     """
     mount = 'mount -t tmpfs none "$1" && shift && exec "$@"'
-    return [*_UNSHARE, "sh", "-c", mount, "sh", str(private), *words]
+    return [*_UNSHARE, *(_OWN_PIDS if own_pids else ()), "sh", "-c", mount, "sh", str(private), *words]
 
 
 @functools.cache

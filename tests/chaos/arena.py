@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
 
@@ -43,9 +43,13 @@ class Arena:
         *arguments: object,
         env: dict[str, str] | None = None,
         terminal: int | None = None,
+        within: Sequence[str] = (),
     ) -> Driver:
-        """Run a program of the `programs` folder; its standard input stays open until `Driver.let_end`."""
-        driver = Driver(self, program, [str(a) for a in arguments], env or {}, terminal)
+        """Run a program of the `programs` folder; its standard input stays open until `Driver.let_end`.
+
+        `within` begins the command, and runs what follows it.
+        """
+        driver = Driver(self, program, [str(a) for a in arguments], env or {}, terminal, within)
         self.drivers.append(driver)
         return driver
 
@@ -85,7 +89,13 @@ class Driver:
     """A running driver program and everything that descends from it."""
 
     def __init__(
-        self, arena: Arena, program: str, arguments: list[str], env: dict[str, str], terminal: int | None
+        self,
+        arena: Arena,
+        program: str,
+        arguments: list[str],
+        env: dict[str, str],
+        terminal: int | None,
+        within: Sequence[str],
     ) -> None:
         self.arena = arena
         self.tag = uuid.uuid4().hex
@@ -93,7 +103,8 @@ class Driver:
         self.progress = read
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the driver
         self.name = " ".join([program, *arguments])
-        command = [sys.executable, "-X", "faulthandler", str(PROGRAMS / program), str(write), *arguments]
+        python = [*within, sys.executable, "-X", "faulthandler"]
+        command = [*python, str(PROGRAMS / program), str(write), *arguments]
         environment = {**arena.environment(), **env, TAG: self.tag}
         if terminal is None:
             self.process = subprocess.Popen(
@@ -151,6 +162,11 @@ class Driver:
         while data := self._read(deadline, "the end of its report"):
             parts.append(data)
         return b"".join(parts).decode()
+
+    def ask(self) -> None:
+        """Send the program a request, which it answers in its report."""
+        assert self.process.stdin is not None
+        os.write(self.process.stdin.fileno(), b"?")
 
     def let_end(self) -> None:
         """Tell the program to come to an end."""
@@ -325,12 +341,15 @@ def wait_for_end(pid: int, timeout: float) -> bool:
         os.close(descriptor)
 
 
-def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> None:
+def eventually(
+    condition: Callable[[], object], what: str | Callable[[], str], patience: float = PATIENCE
+) -> None:
     """Ask until `condition()` is true; for facts that nothing announces."""
     deadline = time.monotonic() + patience
     pause = 0.002
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError(f"still not so after {patience:g} s: {what}")
+            words = what if isinstance(what, str) else what()
+            raise AssertionError(f"still not so after {patience:g} s: {words}")
         time.sleep(pause)
         pause = min(2 * pause, 0.1)

@@ -153,3 +153,27 @@ def test_a_node_whose_memory_is_not_shared_takes_no_drivers(
             long_lived.find(folder)
         assert session.is_alive(folder) == visible
         finish(working)
+
+
+def test_processes_are_not_looked_for_in_the_proc_of_another_pid_namespace(tmp_path: Path) -> None:
+    """Its numbers belong to other processes in the namespace of the program."""
+    containers.require()
+    program = """
+import os, subprocess
+import skate
+from skate._engine.local import descendants
+
+with subprocess.Popen(["sleep", "1000"], env={**os.environ, descendants.SESSION: "/x"}) as bystander:
+    descendants.end_members("/x")
+    descendants.end_descendants()
+    assert bystander.poll() is None
+    skate.init(num_cpus=1, log_to_driver=False)
+    assert skate.get(skate.remote(lambda: 1).remote()) == 1
+    skate.shutdown()
+    assert bystander.poll() is None
+    bystander.kill()
+"""
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", program]
+    variables = {"SKATE_TMPDIR": str(tmp_path), "SKATE_SHMDIR": str(tmp_path)}
+    subprocess.run(command, env={**os.environ, **variables}, check=True, timeout=PATIENCE)
+    assert list(tmp_path.glob("skate-*/*session-*")) == []

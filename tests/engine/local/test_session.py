@@ -102,26 +102,25 @@ def test_files_are_spared_while_they_are_claimed_though_their_memory_cannot_be_s
 
 def test_a_folder_without_a_lock_is_not_swept() -> None:
     """Earlier versions claimed no shared memory, so nothing proves that their sessions are dead."""
-    shm = Path(session.shm_root(), "session-20260101-000000-1-abcdef")
-    inline = Path(session.root(), "inline-1-abcdef")
-    for folder in (shm, inline):
+    name = "session-20260101-000000-1-abcdef"
+    old = [
+        Path(session.shm_root(), name),
+        Path(session.shm_root(), f"new-{name}"),
+        Path(session.root(), "inline-1-a"),
+    ]
+    for folder in old:
         folder.mkdir()
         os.symlink("/nowhere", folder / ".session")
         os.utime(folder, (0, 0))
     session.sweep()
-    assert shm.exists()
-    assert inline.exists()
+    assert [folder.exists() for folder in old] == [True] * 3
 
 
-def test_a_folder_that_is_being_made_is_not_swept_unless_it_is_empty_and_old() -> None:
-    drafts = [Path(session.root(), f"{session_folders.DRAFT}{number}-session-x") for number in range(3)]
-    for draft in drafts:
-        draft.mkdir()
-    (drafts[1] / "logs").mkdir()
-    for draft in drafts[:2]:
-        os.utime(draft, (0, 0))
+def test_a_folder_whose_maker_died_before_it_had_a_lock_is_swept() -> None:
+    draft = Path(session.root(), f"{session_folders.DRAFT}0-session-x")
+    draft.mkdir()
     session.sweep()
-    assert [draft.exists() for draft in drafts] == [False, True, True]
+    assert not draft.exists()
 
 
 def test_a_maker_whose_draft_is_swept_makes_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +130,6 @@ def test_a_maker_whose_draft_is_swept_makes_another(monkeypatch: pytest.MonkeyPa
         make_folder(path, *arguments)
         if session_folders.DRAFT in path and len(swept) < 2:
             swept.append(path)
-            os.utime(path, (0, 0))
             session.sweep()
 
     monkeypatch.setattr(os, "mkdir", sweep_after)

@@ -5,7 +5,8 @@ and every process that sees the file sees the lock, from any container: process 
 there. A folder without a lock cannot be proved dead, so nobody removes it.
 
 A folder gets its name once it is claimed, and loses it before its content is deleted. So a process that is killed at
-any point leaves a folder whose name says what to do with it.
+any point leaves a folder whose name says what to do with it. An empty draft may be removed at any time: its maker, if
+it lives, makes another.
 """
 
 from __future__ import annotations
@@ -13,17 +14,15 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from skate._engine.common.session_roots import UnusableFolderError
 
 LOCK = "lock"
-DRAFT = "new-"  # before the name of a folder that has no claim yet
+DRAFT = "draft-"  # before the name of a folder that has no claim yet
 GONE = "gone-"  # before the name of a folder that is being deleted
-DRAFT_SECONDS = 60.0
-ATTEMPTS = 10
+ATTEMPTS = 100
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
@@ -88,14 +87,18 @@ def _locked(path: str, kind: int) -> Iterator[tuple[bool, bool]]:
 
 def remove(path: str) -> None:
     """Delete a folder whose claim has ended, or is ours."""
-    import shutil  # it takes a while to load, and is needed at the end only
-
     gone = _gone(path)
     try:
         os.rename(path, gone)  # from here on, nobody finds it or adds to it
     except FileNotFoundError:
         pass  # renamed already: help to delete it
-    shutil.rmtree(gone, ignore_errors=True)
+    _delete(gone)
+
+
+def _delete(path: str) -> None:
+    import shutil  # it takes a while to load, and is needed at the end only
+
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def is_left(path: str) -> bool:
@@ -113,7 +116,7 @@ def leftovers(parent: str, prefixes: tuple[str, ...]) -> Iterator[str]:
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
         if name.startswith(GONE):
-            remove(os.path.join(parent, name.removeprefix(GONE)))
+            _delete(path)
         elif name.startswith((DRAFT, *prefixes)):
             with dead(path) as is_dead:
                 if is_dead:
@@ -124,9 +127,8 @@ def leftovers(parent: str, prefixes: tuple[str, ...]) -> Iterator[str]:
 
 
 def _remove_empty(path: str) -> None:
-    """Remove a draft whose maker died before it could claim it."""
+    """Remove a draft that has no claim yet: its maker died, or makes another."""
     try:
-        if time.time() - os.stat(path).st_mtime > DRAFT_SECONDS:
-            os.rmdir(path)
+        os.rmdir(path)
     except OSError:
-        return  # it has content, or is finished
+        return  # claimed meanwhile, or removed
