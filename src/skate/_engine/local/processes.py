@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skate._engine.common import open_files
 from skate._engine.local import messages as m
 from skate._engine.local.descendants import PATIENCE, end_descendants
 from skate._engine.local.template import END, MESSAGE, spawn_template
@@ -17,6 +18,8 @@ from skate._engine.local.wire import pack, unpack
 
 if TYPE_CHECKING:
     from skate._engine.local.node_main import Node
+
+ROOM = 16  # descriptors that have to be free when a worker is started
 
 # What a worker learns of its job.
 JOB_FACTS = ("sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
@@ -126,7 +129,14 @@ class Processes:
             "environment": environment,
             "setup_hook": environment.get("setup_hook"),
         }
-        descriptors = self._node.output.open(message.number)
+        try:
+            # The pipes of this worker, the connections of all that start, and files for a moment.
+            open_files.check_room(len(self._starting) + ROOM)
+            descriptors = self._node.output.open(message.number)
+        except OSError as error:
+            lines = [open_files.describe_limit(error, "The node")]
+            self._node.handle_now(0, m.WorkerGone(message.number, 1, lines, b""))
+            return
         self._starting.add(message.number)
         data = pack(request)
         if environment.get("spawn") or self._template is None or len(data) > MESSAGE:
