@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import os
 import resource
 
 # As many as Ray asks for: enough for thousands of actors, and not so many that a program which closes every
@@ -25,17 +26,28 @@ def raise_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (int(wanted), hard))
 
 
+def check_room(count: int) -> None:
+    """Raise OSError if this process may not open so many more files."""
+    opened: list[int] = []
+    try:
+        while len(opened) < count:
+            opened.append(os.dup(0))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
 def is_exhausted(error: OSError) -> bool:
     """Return whether an error says that no more files can be opened."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
-def describe_limit(error: OSError) -> str:
+def describe_limit(error: OSError, process: str = "This process") -> str:
     """Say which limit was reached, and how to raise it."""
     if error.errno == errno.ENFILE:
         return "The machine has too many open files: raise the sysctl fs.file-max."
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return (
-        f"This process has too many open files: its limit is {soft:,} (`ulimit -n`), and the hard limit is {hard:,}. "
+        f"{process} has too many open files: its limit is {soft:,} (`ulimit -n`), and the hard limit is {hard:,}. "
         "Close files and sockets, or raise the limit before the program starts."
     )

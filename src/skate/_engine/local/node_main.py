@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import signal
@@ -13,6 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from skate._engine.common import open_files
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
@@ -188,8 +188,10 @@ class Node:
         try:
             sock, _ = self.listener.accept()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self.machine.warn("Skate: too many open files; raise the limit with `ulimit -n`.")
+            if open_files.is_exhausted(error):
+                self.machine.warn(open_files.describe_limit(error, "The node"))
+                # The listener stays readable: look again when a descriptor is free.
+                self.unwatch(self.listener.fileno())
             return
         self.attach(sock, None)
 
@@ -247,6 +249,8 @@ class Node:
         if self._by_descriptor.pop(descriptor, None) is not None:
             self.poll.unregister(descriptor)
         connection.close()
+        if self.listener.fileno() not in self._callbacks:
+            self.watch(self.listener.fileno(), self._accept)
 
     def worker_refused(self, number: int, why: str) -> None:
         """The system did not let a worker start."""

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skate._engine.common import open_files
 from skate._engine.common.process_limits import explain, is_refusal, start_thread
 from skate._engine.local import messages as m
 from skate._engine.local.descendants import PATIENCE, end_descendants
@@ -19,6 +20,8 @@ from skate._engine.local.wire import pack, unpack
 
 if TYPE_CHECKING:
     from skate._engine.local.node_main import Node
+
+ROOM = 16  # descriptors that have to be free when a worker is started
 
 # What a worker learns of its job.
 JOB_FACTS = ("terminal", "sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
@@ -133,7 +136,13 @@ class Processes:
             "environment": environment,
             "setup_hook": environment.get("setup_hook"),
         }
-        descriptors = self._node.output.open(message.number)
+        try:
+            # The pipes of this worker, the connections of all that start, and files for a moment.
+            open_files.check_room(len(self._starting) + ROOM)
+            descriptors = self._node.output.open(message.number)
+        except OSError as error:
+            self._node.worker_refused(message.number, open_files.describe_limit(error, "The node"))
+            return
         self._starting.add(message.number)
         data = pack(request)
         try:

@@ -62,8 +62,9 @@ class Session(NamedTuple):
 
     def path_of(self, segment: str) -> str:
         """Return the path of a segment, which is a file in shared memory or on disk."""
-        folder = self.spill if segments.is_on_disk(segment) else self.shm
-        return os.path.join(folder, segments.file_name(segment))
+        if segments.is_on_disk(segment):
+            return f"{self.folder}/{SPILL}/{segments.file_name(segment)}"
+        return f"{self.shm}/{segment}"
 
     @property
     def is_left(self) -> bool:

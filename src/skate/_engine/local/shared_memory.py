@@ -121,9 +121,10 @@ def map_file(kind: type[M], descriptor: int, size: int, *, private: bool) -> M:
     flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
     if sys.version_info >= (3, 13):
         return kind(descriptor, size, flags=flags, trackfd=False)
-    if os.fstat(descriptor).st_size < size:
-        raise ValueError(f"a file of {os.fstat(descriptor).st_size} bytes cannot be mapped as {size}")
-    memory = kind(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    length = os.lseek(descriptor, 0, os.SEEK_END)
+    if length < size:
+        raise ValueError(f"a file of {length} bytes cannot be mapped as {size}")
+    memory = kind(-1, size, flags=_ANONYMOUS)
     lay, address_of, last_error = _mmap_function()
     address = address_of(memory)
     if lay(address, size, _READ_WRITE, flags | _MAP_FIXED, descriptor, 0) != address:
@@ -135,6 +136,7 @@ def map_file(kind: type[M], descriptor: int, size: int, *, private: bool) -> M:
 
 
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+_ANONYMOUS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _MAP_FIXED = 0x10
 
 
