@@ -22,6 +22,7 @@ INTERNALS = frozenset(
         "ray._private",
         "ray._private.services",
         "ray._private.state",
+        "ray._private.utils",
         "ray._private.worker",
         "ray._raylet",
         "ray._version",
