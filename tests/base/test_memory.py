@@ -69,3 +69,19 @@ def test_a_group_without_a_limit_limits_nothing(groups: Path) -> None:
 def test_a_group_that_is_full_leaves_nothing(groups: Path) -> None:
     fill(groups, memory__max=GIB, memory__current=2 * GIB)
     assert memory.free() == 0
+
+
+def test_usage_is_that_of_the_machine_or_of_the_fullest_group(
+    groups: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = tmp_path / "meminfo"
+    monkeypatch.setattr(memory, "_MACHINE", str(machine))
+    assert memory.usage() is None
+    machine.write_text(f"MemTotal: {64 << 20} kB\nMemFree: 1 kB\nMemAvailable: {48 << 20} kB\n")
+    assert memory.usage() == (16 * GIB, 64 * GIB, "")
+    fill(groups, memory__max=4 * GIB, memory__current=3 * GIB, memory__stat=f"inactive_file {GIB}")
+    assert memory.usage() == (2 * GIB, 4 * GIB, str(groups))
+    fill(groups, memory__max=4 * GIB, memory__current=GIB // 2)
+    assert memory.usage() == (16 * GIB, 64 * GIB, "")
+    fill(groups, memory__max="max", memory__current=3 * GIB)
+    assert memory.usage() == (16 * GIB, 64 * GIB, "")

@@ -165,9 +165,19 @@ def init(
     elif name == "inline":
         running = starting.inline(machine, job)
     elif found:
+        if kwargs.get("_system_config"):
+            raise ValueError(
+                "_system_config is for a node that init() starts; the node at this address has its settings already."
+            )
         running = starting.attached(found, job)
     else:
-        running = starting.local(machine, job, memory=kwargs.get("_memory"), preload=preload)
+        running = starting.local(
+            machine,
+            job,
+            memory=kwargs.get("_memory"),
+            preload=preload,
+            system_config=kwargs.get("_system_config"),
+        )
     engines.adopt(running)
     port = kwargs.get("_metrics_export_port")
     if port is not None and name != "ray":  # there, Ray itself listens

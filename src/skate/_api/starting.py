@@ -73,7 +73,14 @@ def attached(address: str, job: Job) -> Any:
     )
 
 
-def local(machine: Machine, job: Job, *, memory: float | None, preload: list[str] | None) -> Any:
+def local(
+    machine: Machine,
+    job: Job,
+    *,
+    memory: float | None,
+    preload: list[str] | None,
+    system_config: dict[str, Any] | None = None,
+) -> Any:
     """Start a node of this driver's own."""
     from skate._engine.local import booting
     from skate._engine.local.launcher import node_config
@@ -86,6 +93,7 @@ def local(machine: Machine, job: Job, *, memory: float | None, preload: list[str
         labels=machine.labels,
         object_store_memory=machine.object_store_memory,
         preload=[*(preload or []), *filter(None, os.environ.get("SKATE_PRELOAD", "").split(","))],
+        system_config=system_config,
     )
     if "as_ray" in job.metadata:
         config["as_ray"] = True  # what is preloaded may import ray

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
 import time
 
@@ -69,6 +70,15 @@ def test_all_limits_are_named_if_none_is_seen_to_be_reached(monkeypatch: pytest.
     assert "may be reached: /sys/fs/cgroup/pids.max = 100, 30 in use; kernel.pid_max = 32768." in explain(
         errno.EAGAIN
     )
+
+
+def test_the_limit_of_a_user_is_named_unless_that_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_limits, "_control_groups", list)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1, 1))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert f"is reached: RLIMIT_NPROC of user {os.getuid()} (ulimit -u) = 1, " in explain(errno.EAGAIN)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert "RLIMIT_NPROC" not in explain(errno.EAGAIN)
 
 
 def test_missing_memory_is_explained_as_such() -> None:

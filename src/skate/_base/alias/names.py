@@ -24,6 +24,7 @@ INTERNALS = frozenset(
         "ray._private.internal_api",
         "ray._private.services",
         "ray._private.state",
+        "ray._private.utils",
         "ray._private.worker",
         "ray._raylet",
         "ray._version",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skate._base.errors.process import ProcessDeath
+from skate._base.errors.process import OutOfMemoryError, ProcessDeath
 from skate._base.errors.root import RayError
 from skate._base.errors.task import RayTaskError
 
@@ -119,6 +119,22 @@ class ActorDiedError(ProcessDeath, RayActorError):
         if self.actor_id and not self.actor_init_failed:
             lines.append(f"  actor_id: {self.actor_id}")
         return "\n".join(lines) + self._facts_text()
+
+
+class ActorOutOfMemoryError(OutOfMemoryError, ActorDiedError):
+    """Report that an actor is dead because memory ran out.
+
+    Ray raises `OutOfMemoryError` then. This one is an `ActorDiedError` as well, for code that handles dead actors.
+    """
+
+    def __init__(self, cause: RayTaskError | str | None = None, **facts: Any) -> None:
+        ActorDiedError.__init__(self, cause, **facts)
+        self.message = self.error_msg
+
+    __str__ = ActorDiedError.__str__
+
+
+ActorOutOfMemoryError.__module__ = __name__  # no public name: programs know it by those of its bases
 
 
 class ActorUnavailableError(RayActorError):

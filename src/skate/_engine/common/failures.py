@@ -6,7 +6,10 @@ import pickle
 from collections.abc import Mapping, Sequence
 
 from skate._base import errors as exceptions
+from skate._base.errors.actor import ActorOutOfMemoryError
 from skate._base.errors.process import signal_name
+
+MONITOR = "Skate's memory monitor ended it before the kernel's out-of-memory killer could end anything else"
 
 
 def as_error(text: str) -> bytes:
@@ -43,6 +46,38 @@ def crashed(name: str, pid: int, code: int | None, lines: Sequence[str], why: st
     )
 
 
+def out_of_memory(text: str, name: str, pid: int, code: int | None, lines: Sequence[str]) -> bytes:
+    """The task was ended because memory ran out."""
+    return _dump(
+        exceptions.OutOfMemoryError(
+            text, pid=pid, exit_code=code, log_lines=lines, task_name=name, likely_cause=MONITOR
+        )
+    )
+
+
+def over_memory(
+    name: str, used: int, total: int, where: str, threshold: float, rows: Sequence[tuple[int, str]]
+) -> str:
+    """Say why a worker was ended for its memory, who uses how much, and what to do."""
+    place = f"the control group {where} allows" if where else "this machine has"
+    listed = "".join(f"\n  {_mb(size):>12}  {text}" for size, text in rows)
+    return (
+        f"The process of {name} was ended because memory ran out: {_mb(used)} of the {_mb(total)} that {place} are in "
+        f"use ({used / total:.1%}), and the threshold is {threshold:.1%}. The largest processes:{listed}\nLet fewer "
+        "tasks run at once (num_cpus), or let them use less memory. To raise the threshold, pass "
+        "_system_config={'memory_usage_threshold': 0.98} to init() or set RAY_memory_usage_threshold; "
+        "RAY_memory_monitor_refresh_ms=0 turns this off."
+    )
+
+
+def memory_warning(name: str, pid: int, used: int, total: int) -> str:
+    """Say on the driver's terminal that a worker is ended for its memory."""
+    return (
+        f"Skate ends {name} (pid {pid}), because {used / total:.1%} of {_mb(total)} memory are in use; see "
+        "OutOfMemoryError for what to do."
+    )
+
+
 def no_worker(code: int | None, lines: Sequence[str]) -> bytes:
     """Workers end before they are ready, one after the other."""
     log = "".join(f"\n  {line}" for line in lines)
@@ -63,10 +98,12 @@ def actor_died(
     pid: int | None = None,
     code: int | None = None,
     lines: Sequence[str] = (),
+    over_memory: bool = False,
 ) -> bytes:
     """The actor is dead and will not come back."""
+    kind = ActorOutOfMemoryError if over_memory else exceptions.ActorDiedError
     return _dump(
-        exceptions.ActorDiedError(
+        kind(
             reason or None,
             actor_id=actor.hex(),
             class_name=class_name,
@@ -74,6 +111,7 @@ def actor_died(
             pid=pid,
             exit_code=code,
             log_lines=lines,
+            likely_cause=MONITOR if over_memory else None,
         )
     )
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from skate._engine.common.machine_facts import resources, store_budget
@@ -16,6 +17,13 @@ from skate._engine.local import session as sessions
 from skate._engine.local.descendants import PATIENCE, SESSION, end_members
 
 GOODBYE_SECONDS = 10.0
+
+# Ray's names and defaults; given in `_system_config`, or as environment variables that begin with RAY_.
+MONITOR_DEFAULTS = {
+    "memory_usage_threshold": 0.95,  # of all memory
+    "memory_monitor_refresh_ms": 250,  # 0 turns the monitor off
+    "task_oom_retries": -1,  # without end
+}
 
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -98,6 +106,7 @@ def node_config(
     labels: dict[str, str] | None,
     object_store_memory: int | None,
     preload: list[str],
+    system_config: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return what a node has to know, with what this machine has where nothing is given."""
     total, devices = resources(num_cpus, num_gpus, custom, memory)
@@ -114,7 +123,28 @@ def node_config(
         "node_id": os.urandom(28).hex(),
         "budget": budget,
         "preload": preload,
+        "memory_monitor": monitor_settings(system_config),
     }
+
+
+def monitor_settings(given: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the settings of the memory monitor, from `_system_config`, the environment, and the defaults.
+
+    Raises:
+        ValueError: One of them is no number, or out of range.
+    """
+    found = {}
+    for name, default in MONITOR_DEFAULTS.items():
+        value = (given or {}).get(name, os.environ.get(f"RAY_{name}", default))
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} must be a number, not {value!r}") from None
+    if not 0.0 <= found["memory_usage_threshold"] <= 1.0:
+        raise ValueError(
+            f"memory_usage_threshold is a share of memory from 0 to 1, not {found['memory_usage_threshold']:g}"
+        )
+    return found
 
 
 def start_node(config: dict[str, Any]) -> NodeProcess:

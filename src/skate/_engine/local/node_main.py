@@ -16,6 +16,7 @@ from skate._engine.common import open_files
 from skate._engine.common.process_limits import start_thread
 from skate._engine.local import messages as m
 from skate._engine.local import session as sessions
+from skate._engine.local.memory_monitor import MemoryMonitor
 from skate._engine.local.output import OutputPipes
 from skate._engine.local.processes import Processes
 from skate._engine.local.progress import last_begun
@@ -54,6 +55,7 @@ class Node:
             budget=config["budget"],
             session=config["folder"],
             private=config["private"],
+            oom_retries=int(config["memory_monitor"]["task_oom_retries"]),
         )
         self.connections: dict[int, Connection] = {}  # by process number
         self._by_descriptor: dict[int, Connection] = {}
@@ -68,6 +70,10 @@ class Node:
         self.processes = Processes(self, config, template)
         self.output = OutputPipes(self)
         self.spill = SpillThread(self.session, self._inject)
+        monitor = config["memory_monitor"]
+        self.memory = MemoryMonitor(
+            self, monitor["memory_usage_threshold"], monitor["memory_monitor_refresh_ms"] / 1000
+        )
         self.watch(self.listener.fileno(), self._accept)
         self.watch(self.spill.descriptor, self.spill.collect)
         read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -80,6 +86,7 @@ class Node:
     def run(self) -> None:
         """Serve until told to stop."""
         machine = self.machine
+        self.memory.start()
         try:
             while not self._stopping:
                 wait = machine.next_tick()
@@ -299,6 +306,7 @@ class Node:
 
     def _end(self) -> None:
         """Kill what is left, remove the session."""
+        self.memory.stop()
         self.spill.stop()
         self.processes.kill_all()
         self.output.drain()

@@ -64,6 +64,17 @@ class WorkerGone(Message, tag=100):
     refused: str = ""  # why no process could be started
 
 
+class MemoryPressure(Message, tag=104):
+    """More memory is in use than the threshold allows."""
+
+    used: int
+    total: int
+    where: str  # the folder of the control group that is meant, "" for the machine
+    threshold: float
+    sizes: dict[int, int]  # bytes of each process and what it has started, by number
+    others: list[tuple[str, int]]  # the largest processes besides, and their bytes
+
+
 class Spilled(Message, tag=101):
     """A spill has ended."""
 

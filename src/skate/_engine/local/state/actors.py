@@ -108,6 +108,7 @@ class Actors:
         machine = self._machine
         peer.state = ACTOR
         peer.actor = actor
+        peer.head_since = machine.now
         peer.tasks[task.id] = task
         task.state = RUNNING
         task.worker = peer
@@ -245,7 +246,8 @@ class Actors:
                 self._announce(actor)
             return
         why = peer.killed or "The actor died unexpectedly before finishing this task."
-        self._die(actor, self._died(actor, why, peer=peer, code=code, lines=lines), why)
+        died = self._died(actor, why, peer=peer, code=code, lines=lines, over_memory=bool(peer.over_memory))
+        self._die(actor, died, why)
 
     def _died(
         self,
@@ -255,6 +257,7 @@ class Actors:
         peer: Peer | None = None,
         code: int | None = None,
         lines: Sequence[str] = (),
+        over_memory: bool = False,
     ) -> bytes:
         return failures.actor_died(
             actor.id,
@@ -264,6 +267,7 @@ class Actors:
             pid=peer.pid if peer is not None else (actor.pid or None),
             code=code,
             lines=lines,
+            over_memory=over_memory,
         )
 
     def _die(self, actor: Actor, error: bytes, reason: str, *, kill: bool = True) -> None:

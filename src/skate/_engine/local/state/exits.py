@@ -22,6 +22,8 @@ _TYPES = {FORCED: "INTENDED_USER_EXIT", CONSTRUCTOR: "USER_ERROR"}
 
 def exit_type(peer: Peer) -> str:
     """Return what kind of end a process came to."""
+    if peer.over_memory:
+        return "NODE_OUT_OF_MEMORY"
     if peer.killed:
         return _TYPES.get(peer.killed, "INTENDED_SYSTEM_EXIT")
     return "SYSTEM_ERROR" if peer.exit_code else "INTENDED_USER_EXIT"

@@ -15,6 +15,7 @@ from skate._engine.local.state.deadlocks import Deadlocks
 from skate._engine.local.state.directory import Directory
 from skate._engine.local.state.feasibility import OVER
 from skate._engine.local.state.groups import Groups
+from skate._engine.local.state.memory_pressure import MemoryPressure
 from skate._engine.local.state.records import ACTOR, IDLE, LEAVING, STARTING, Peer
 from skate._engine.local.state.scheduler import Scheduler
 from skate._engine.local.state.store import Store
@@ -45,6 +46,7 @@ class Machine:
         budget: int,
         session: str = "",
         private: bool = True,
+        oom_retries: int = -1,
     ) -> None:
         self.now = 0.0
         self.node_id = node_id
@@ -69,6 +71,7 @@ class Machine:
         self.groups = Groups(self)
         self.views = Views(self)
         self.deadlocks = Deadlocks(self)
+        self.memory_pressure = MemoryPressure(self, oom_retries)
         self._handlers = self._routes()
 
     # ------------------------------------------------------------ in and out
@@ -155,6 +158,7 @@ class Machine:
             m.Hello: self._hello,
             m.Goodbye: lambda source, _: self._goodbye(source),
             m.WorkerGone: lambda _, x: self._gone(x.number, x.code, x.last_lines, x.last_begun, x.refused),
+            m.MemoryPressure: lambda _, x: self.memory_pressure.pressure(x),
             m.Spilled: lambda _, x: store.spilled(x.id, x.error),
             m.Restored: lambda _, x: store.restored(x),
             m.EnvironmentReady: lambda _, x: self.environment_failed(x.environment, x.error),
@@ -342,7 +346,7 @@ class Machine:
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` wants to be called."""
         soonest = None
-        for part in (self.scheduler, self.store, self.views, self.deadlocks):
+        for part in (self.scheduler, self.store, self.views, self.deadlocks, self.tasks):
             wait = part.next_tick()
             if wait is not None and (soonest is None or wait < soonest):
                 soonest = wait
@@ -355,3 +359,4 @@ class Machine:
         self.store.tick()
         self.views.tick()
         self.deadlocks.tick()
+        self.tasks.tick()

@@ -50,6 +50,7 @@ class Peer:
         "killed",
         "lease",
         "number",
+        "over_memory",
         "pid",
         "pins",
         "said_goodbye",
@@ -90,6 +91,7 @@ class Peer:
         self.timed: set[bytes] = set()  # blocked tasks that do not wait forever
         self.actor: Actor | None = None
         self.killed = ""  # why the node killed it, if it did
+        self.over_memory = ""  # of one killed because memory ran out: who used how much
         self.said_goodbye = False  # of a worker: it ends because it is done, not because it broke
 
     @property

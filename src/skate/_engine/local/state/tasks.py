@@ -16,6 +16,8 @@ from skate._engine.local.state.records import FAILED, FINISHED, QUEUED, RUNNING,
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
+FIRST_DELAY = 1.0  # seconds before a task that was ended for its memory runs again; doubles each time
+LAST_DELAY = 60.0
 HISTORY = 10_000  # finished tasks that the state API and the timeline remember
 
 
@@ -28,6 +30,8 @@ class Tasks:
         self.table: dict[bytes, Task] = {}
         self.history: deque[dict[str, object]] = deque(maxlen=HISTORY)
         self._sequence = 0
+        self.memory_retries: dict[bytes, int] = {}  # how often a task was run again after memory ran out
+        self._delayed: list[tuple[float, Task]] = []  # when to queue them
 
     # ------------------------------------------------------------ submission
 
@@ -185,6 +189,8 @@ class Tasks:
     def forget(self, task: Task) -> None:
         """Drop a finished task and its hold on its arguments."""
         self.table.pop(task.id, None)
+        if self.memory_retries:
+            self.memory_retries.pop(task.id, None)
         self.release_arguments(task)
 
     def release_arguments(self, task: Task) -> None:
@@ -281,6 +287,8 @@ class Tasks:
                 self.fail(task, failures.cancelled(task.id))
             elif position >= begun:
                 self.requeue(task)
+            elif peer.over_memory:
+                self._over_memory(task, peer, code, lines)
             elif task.retries_left:
                 if task.retries_left > 0:
                     task.retries_left -= 1
@@ -289,6 +297,36 @@ class Tasks:
             else:
                 name = task.template.spec.name
                 self.fail(task, failures.crashed(name, peer.pid, code, lines, peer.killed))
+
+    def _over_memory(self, task: Task, peer: Peer, code: int | None, lines: list[str]) -> None:
+        """Run a task again, later each time, that was ended because memory ran out; its retries are not touched."""
+        if not self._machine.memory_pressure.may_retry(task.id, task.template.spec.max_retries):
+            name = task.template.spec.name
+            self.fail(task, failures.out_of_memory(peer.over_memory, name, peer.pid, code, lines))
+            return
+        self.record(task, FAILED, 0.0, peer, "OutOfMemoryError")
+        count = self.memory_retries[task.id] = self.memory_retries.get(task.id, 0) + 1
+        task.attempt += 1
+        task.worker = None
+        task.state = QUEUED
+        delay = min(LAST_DELAY, FIRST_DELAY * 2 ** min(count - 1, 10))
+        self._delayed.append((self._machine.now + delay, task))
+
+    def tick(self) -> None:
+        """Queue the tasks whose delay is over, unless they have ended meanwhile."""
+        now = self._machine.now
+        due = [task for when, task in self._delayed if when <= now]
+        if due:
+            self._delayed = [each for each in self._delayed if each[0] > now]
+            for task in due:
+                if self.table.get(task.id) is task:
+                    self.requeue(task)
+
+    def next_tick(self) -> float | None:
+        """Return in how many seconds the next delay is over; None if no task is delayed."""
+        if not self._delayed:
+            return None
+        return max(0.0, min(when for when, _ in self._delayed) - self._machine.now)
 
     def owner_gone(self, number: int, *, goes_on: bool) -> None:
         """Drop queued tasks of a process that ended whose results nobody can ask for, unless they are to go on."""

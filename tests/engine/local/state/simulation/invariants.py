@@ -78,7 +78,7 @@ def _check_tasks(world: Simulation, machine: Machine) -> None:
         if task.state is WAITING:
             _check_waiting(world, machine, task)
         elif task.state is QUEUED:
-            if id not in queued:
+            if id not in queued and not any(task is each for _, each in machine.tasks._delayed):
                 raise Violation(f"{world.name(id)} is lost: QUEUED, but in no queue")
             if task.cancelled:
                 raise Violation(f"{world.name(id)} was cancelled, but waits to be run")

@@ -333,8 +333,16 @@ class Simulation:
             able.append(self._move_object)
         if self.preparing:
             able.append(self._environment_done)
+        if self.choices.chance(3):
+            able.append(self._press)
         if able:
             self.choices.pick(able)()
+
+    def _press(self) -> None:
+        """Memory runs short: the machine ends a worker, and never a driver."""
+        self.say("memory runs short")
+        sizes = {number: self.choices.below(1000) for number in self.machine.peers}
+        self.host.append((0, m.MemoryPressure(96, 100, "", 0.95, sizes, []), ()))
 
     def _start_worker(self) -> None:
         message = self.choices.pick(self.starting)
@@ -430,7 +438,7 @@ class Simulation:
         """Note that a worker starts a task, for the first time or again."""
         self.runs[task] = self.runs.get(task, 0) + 1
         self.say("%s starts %s", worker, task)
-        if self.runs[task] > self.allowed_runs[task]:
+        if self.runs[task] > self.allowed_runs[task] + self.machine.tasks.memory_retries.get(task, 0):
             raise Violation(f"{self.name(task)} is run {self.runs[task]} times")
 
     def creation_started(self, worker: Worker) -> None:
