@@ -121,6 +121,9 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_runtime_env.py::test_a_package_is_installed_for_one_actor_only",
         "test_runtime_env.py::test_a_package_that_cannot_be_installed_fails_the_task",
     ),
+    "an actor that waits lends its CPUs to others, as a task does": (
+        "test_deadlocks.py::test_an_actor_that_holds_all_cpus_and_waits_for_a_task_is_reported",
+    ),
     "there is one process": (
         "test_actors.py::test_an_actor_runs_in_a_process_of_its_own",
         "test_runtime_context.py::test_a_worker_id_belongs_to_a_process",
@@ -159,6 +162,14 @@ _RAY: dict[str, tuple[str, ...]] = {
     NOT_RUN + "Ray does not notice wait cycles": (
         "test_errors.py::test_two_actors_that_wait_for_each_other_are_reported",
         "test_errors.py::test_an_actor_that_waits_for_itself_is_reported",
+        "test_deadlocks.py::test_a_task_that_waits_for_a_resource_it_holds_is_reported",
+        "test_deadlocks.py::test_an_actor_that_holds_all_cpus_and_waits_for_a_task_is_reported",
+        "test_deadlocks.py::test_actors_that_need_more_cpus_than_their_owners_leave_are_reported",
+        "test_deadlocks.py::test_a_cycle_through_wait_is_reported",
+        "test_deadlocks.py::test_a_cycle_of_coroutines_is_reported",
+        "test_deadlocks.py::test_a_cycle_through_a_task_is_reported",
+        "test_deadlocks.py::test_a_constructor_that_calls_its_own_actor_is_reported",
+        "test_deadlocks.py::test_a_second_placement_group_that_its_owner_waits_for_is_reported",
     ),
     NOT_RUN + "Ray interrupts a task between two instructions, not inside a system call": (
         "test_cancel.py::test_a_task_inside_one_long_system_call_is_cancelled",

@@ -138,7 +138,7 @@ class TaskPlacementGroupRemoved(RayError):
 
 
 class DeadlockError(RayError):
-    """Report a get that could never return: what it waits for waits for it in the end."""
+    """Report a `get`, `wait` or `await` that could never end: what it waits for waits for it in the end."""
 
 
 class TaskUnschedulableError(RayError):

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from skate._engine.common.threads import is_pool_worker, rests_in_pool
+
 if TYPE_CHECKING:
     from skate._engine.inline.guests import Guest
     from skate._engine.inline.loops import ActorLoop
@@ -207,7 +209,7 @@ class Progress:
                     pass
 
     def _other_threads(self) -> list[threading.Thread]:
-        """Return the threads that might still do something about it: those with code of the program in them."""
+        """Return the threads that might still do something about it."""
         frames = sys._current_frames()
         return [
             thread
@@ -216,7 +218,7 @@ class Progress:
             and thread.ident not in self._blocked
             and not getattr(thread, "is_pydev_daemon_thread", False)  # the debugger of an IDE
             and not thread.name.startswith(IDLE_THREADS)
-            and _is_at_work(frames.get(thread.ident or 0))
+            and _is_at_work(thread, frames.get(thread.ident or 0))
         ]
 
     # ------------------------------------------------------------ event loops
@@ -257,11 +259,14 @@ class Progress:
             self._selector = self._wakers = None
 
 
-def _is_at_work(frame: FrameType | None) -> bool:
-    """Tell whether a thread has more on its stack than Python's library: idle pools and the like do not."""
+def _is_at_work(thread: threading.Thread, frame: FrameType | None) -> bool:
+    """Tell whether a thread has more on its stack than Python's library, or will have: a timer, or work of a pool."""
+    innermost = frame
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_LIBRARY, "<frozen ")) or "site-packages" in file:
+        code = frame.f_code
+        if not code.co_filename.startswith((_LIBRARY, "<frozen ")) or "site-packages" in code.co_filename:
             return True
+        if is_pool_worker(frame):
+            return not rests_in_pool(innermost)
         frame = frame.f_back
-    return False
+    return isinstance(thread, threading.Timer)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._base.serialization import dumps
+from skate._engine.common.threads import rests_in_pool
 from skate._engine.local import messages as m
 from skate._engine.local.task_context import current_task
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from skate._engine.local.client import Client
 
 AWAIT_SECONDS = 0.5  # how long something is awaited before the node is told
-POOL_FILE = "concurrent/futures/thread.py"
 
 
 class Wait:
@@ -179,7 +179,7 @@ class Waits:
         if occupation.loop is not None:
             resting.add(occupation.loop_thread)
         return any(
-            ident not in resting and not _rests_in_pool(frame)
+            ident not in resting and not rests_in_pool(frame)
             for ident, frame in sys._current_frames().items()
         )
 
@@ -219,12 +219,3 @@ def is_quiet(loop: Any, descriptor: int, timer: Any, known: set[Any]) -> bool:
     except AttributeError:
         return False
     return True
-
-
-def _rests_in_pool(frame: Any) -> bool:
-    """Return whether a thread belongs to a ThreadPoolExecutor that has nothing for it to do."""
-    if frame.f_code.co_name != "_worker" or not frame.f_code.co_filename.endswith(POOL_FILE):
-        return False
-    variables = frame.f_locals
-    queue = variables.get("work_queue")
-    return queue is not None and queue.empty() and variables.get("work_item") is None
