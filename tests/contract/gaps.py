@@ -75,6 +75,7 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_threaded_actors.py::test_each_thread_sees_its_own_task_id",
     ),
     "a task runs to its end before its caller goes on: one that waits for its caller gets a DeadlockError": (
+        "test_actor_failures.py::test_a_call_to_an_actor_that_restarts_fails_at_once_unless_it_may_be_retried",
         "test_actor_failures.py::test_max_pending_calls_refuses_the_call_over_the_limit",
         "test_actors.py::test_calls_run_in_order_even_when_an_early_argument_is_late",
         "test_actors.py::test_an_actor_lives_while_a_task_holds_its_handle",

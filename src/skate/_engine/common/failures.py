@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from skate._base import errors as exceptions
 from skate._base.errors.process import signal_name
 
+# Why an actor is unavailable.
+DIED = "The actor died while it ran this call and is being restarted; max_task_retries would retry it"
+RESTARTS = "The actor is being restarted; with max_task_retries, the call would wait for it"
+
 
 def as_error(text: str) -> bytes:
     """Return a system error with this text."""
