@@ -11,6 +11,7 @@ from skate._base import errors as exceptions
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
 from skate._base.serialization import dumps, loads
 from skate._engine.common.failures import DIED, RESTARTS
+from skate._engine.common.outcomes import task_error
 from skate._engine.local import messages as m
 from skate._engine.local.client import Client
 from skate._engine.local.interrupts import critical
@@ -303,7 +304,8 @@ class ActorLink:
             for pending in self._waiting:
                 if pending.call.task == task:
                     self._waiting.remove(pending)
-                    self._fail(pending, dumps(exceptions.TaskCancelledError(task.hex())))
+                    cancelled = exceptions.TaskCancelledError(task.hex())
+                    self._fail(pending, dumps(task_error(cancelled, pending.call.method)))
                     return
             if task in self._sent and self._connection is not None:
                 self._sent[task].retries_left = 0
