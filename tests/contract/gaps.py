@@ -164,6 +164,9 @@ _RAY: dict[str, tuple[str, ...]] = {
     NOT_RUN + "Ray interrupts a task between two instructions, not inside a system call": (
         "test_cancel.py::test_a_task_inside_one_long_system_call_is_cancelled",
     ),
+    "the error of a call that never ran is not a task error": (
+        "test_cancel.py::test_the_error_of_a_call_that_is_cancelled_before_its_actor_exists_is_a_task_error_too",
+    ),
     NOT_RUN + "Ray settles a cancelled call that waits in an actor's queue when its turn comes": (
         "test_cancel.py::test_a_queued_actor_call_is_cancelled_before_it_runs",
     ),
