@@ -60,6 +60,13 @@ class RuntimeContext:
         """Return the id of this process in hexadecimal."""
         return worker_id(self._facts["worker"])
 
+    @property
+    def worker(self) -> Any:
+        """This process as Ray's internals describe it: its mode, its ids."""
+        from skate._api.ray_internals._private.worker import global_worker
+
+        return global_worker
+
     def get_session_name(self) -> str:
         """Return the name of the session."""
         return os.path.basename(str(self._facts["session"]))

@@ -75,6 +75,7 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_threaded_actors.py::test_each_thread_sees_its_own_task_id",
     ),
     "a task runs to its end before its caller goes on: one that waits for its caller gets a DeadlockError": (
+        "test_actor_failures.py::test_a_call_to_an_actor_that_restarts_fails_at_once_unless_it_may_be_retried",
         "test_actor_failures.py::test_max_pending_calls_refuses_the_call_over_the_limit",
         "test_actors.py::test_calls_run_in_order_even_when_an_early_argument_is_late",
         "test_actors.py::test_an_actor_lives_while_a_task_holds_its_handle",
@@ -173,6 +174,9 @@ _RAY: dict[str, tuple[str, ...]] = {
     ),
     NOT_RUN + "Ray interrupts a task between two instructions, not inside a system call": (
         "test_cancel.py::test_a_task_inside_one_long_system_call_is_cancelled",
+    ),
+    "the error of a call that never ran is not a task error": (
+        "test_cancel.py::test_the_error_of_a_call_that_is_cancelled_before_its_actor_exists_is_a_task_error_too",
     ),
     NOT_RUN + "Ray settles a cancelled call that waits in an actor's queue when its turn comes": (
         "test_cancel.py::test_a_queued_actor_call_is_cancelled_before_it_runs",

@@ -264,6 +264,41 @@ def test_kill_with_no_restart_off_restarts_the_actor() -> None:
     assert eventually(lambda: ping(mortal)) == "pong"
 
 
+@skate.remote(max_restarts=-1)
+class Slow:
+    """Takes as long to restart as the test wants."""
+
+    def __init__(self, log: Any, signal: Any) -> None:
+        if skate.get(log.append.remote("born")) > 1:
+            skate.get(signal.wait.remote())
+
+    def ping(self, value: str = "pong") -> str:
+        return value
+
+
+def test_a_call_to_an_actor_that_restarts_fails_at_once_unless_it_may_be_retried() -> None:
+    log, restart, argument = Log.remote(), Signal.remote(), Signal.remote()
+
+    @skate.remote
+    def later() -> str:
+        skate.get(argument.wait.remote())
+        return "late"
+
+    slow = Slow.remote(log, restart)
+    skate.get(slow.ping.remote())
+    skate.kill(slow, no_restart=False)
+    skate.get(restart.wait_for_waiters.remote(1))  # in the constructor, for the second time
+    eventually(lambda: ping(slow) is None)
+    retried = slow.ping.options(max_task_retries=1).remote("retried")
+    with pytest.raises(ActorUnavailableError):
+        skate.get(slow.ping.remote())
+    blocked = slow.ping.remote(later.remote())  # it is not sent before its argument is there
+    skate.get(restart.send.remote())
+    assert skate.get(retried) == "retried"
+    skate.get(argument.send.remote())
+    assert skate.get(blocked) == "late"
+
+
 def test_kill_twice_is_the_same_as_once() -> None:
     mortal = Mortal.remote()
     skate.kill(mortal)

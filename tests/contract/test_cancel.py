@@ -481,3 +481,21 @@ def test_the_error_of_a_call_that_swallows_its_cancellation_is_a_task_error_too(
     with pytest.raises(TaskCancelledError) as raised:
         skate.get(ref)
     assert isinstance(raised.value, RayTaskError)
+
+
+def test_the_error_of_a_call_that_is_cancelled_before_its_actor_exists_is_a_task_error_too() -> None:
+    @skate.remote
+    class Late:
+        def __init__(self, argument: None) -> None:
+            self.argument = argument
+
+        def ping(self) -> str:
+            return "pong"
+
+    signal = Signal.remote()
+    ref = Late.remote(signal.wait.remote()).ping.remote()
+    skate.cancel(ref)
+    with pytest.raises(TaskCancelledError) as raised:
+        skate.get(ref)
+    assert isinstance(raised.value, RayTaskError)
+    skate.get(signal.send.remote())

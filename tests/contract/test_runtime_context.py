@@ -182,3 +182,17 @@ def test_a_task_runs_in_the_callers_working_folder() -> None:
         return os.getcwd()
 
     assert os.path.realpath(skate.get(folder.remote())) == os.path.realpath(os.getcwd())
+
+
+def test_the_worker_of_the_context_has_the_ids_of_the_context() -> None:
+    @skate.remote
+    def check() -> tuple[bool, bool, bool]:
+        context = skate.get_runtime_context()
+        worker = context.worker
+        return (
+            worker.current_job_id.hex() == context.get_job_id(),
+            worker.current_node_id.hex() == context.get_node_id(),
+            worker.worker_id.hex() == context.get_worker_id(),
+        )
+
+    assert skate.get(check.remote()) == (True, True, True)

@@ -10,6 +10,9 @@ from skate._base.errors.actor import ActorOutOfMemoryError
 from skate._base.errors.process import signal_name
 
 MONITOR = "Skate's memory monitor ended it before the kernel's out-of-memory killer could end anything else"
+# Why an actor is unavailable.
+DIED = "The actor died while it ran this call and is being restarted; max_task_retries would retry it"
+RESTARTS = "The actor is being restarted; with max_task_retries, the call would wait for it"
 
 
 def as_error(text: str) -> bytes:

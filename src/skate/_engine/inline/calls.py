@@ -180,12 +180,12 @@ class Call:
             self._finish(FINISHED)
 
     def cancellation(self, at: BaseException | None = None) -> Value:
-        """Return the error of a call that was cancelled; of one that was running, it is a task error too.
+        """Return the error of a call that was cancelled; of an actor's, and of one that ran, it is a task error too.
 
         Args:
             at: The exception that ended it, whose traceback shows where it was.
         """
-        if self.running is None:
+        if self.running is None and self.kind != "ACTOR_TASK":
             return Value.failure(failures.cancelled(self.id))
         error = exceptions.TaskCancelledError(self.id.hex())
         error.__traceback__ = None if at is None else at.__traceback__

@@ -12,8 +12,9 @@ from skate._base.exports import MethodInfo
 from skate._base.options import MethodOptions
 from skate._base.serialization import dumps
 from skate._engine.common.calls import STREAMING, count_of
+from skate._engine.common.failures import DIED, RESTARTS
 from skate._engine.common.outcomes import ExitRequest, exit_code, matches, task_error
-from skate._engine.common.states import ALIVE, DEAD, RUNNING, SUBMITTED
+from skate._engine.common.states import ALIVE, DEAD, RESTARTING, RUNNING, SUBMITTED
 from skate._engine.inline.actors import EXITED, Actor, Actors, KilledHere
 from skate._engine.inline.calls import Arguments, Call
 from skate._engine.inline.context import caller, current
@@ -96,6 +97,8 @@ class Methods:
         if actor.state is DEAD:
             assert actor.error is not None
             call.fail(actor.error)
+        elif actor.state is RESTARTING and not retries:
+            call.fail(_unavailable(actor, RESTARTS))
         else:
             self._enqueue(actor, call)
         return result
@@ -220,12 +223,11 @@ class Methods:
 
     def lost(self, actor: Actor) -> None:
         """The actor is about to restart: what it was running is run again, or fails."""
-        text = (
-            "The actor died while it ran this call and is being restarted; max_task_retries would retry it."
-        )
-        error = Value.failure(dumps(exceptions.ActorUnavailableError(text, actor.id)))
+        error = _unavailable(actor, DIED)
         again = []
-        for call in [call for call in actor.calls.values() if call.claimed]:
+        with self._progress.lock:
+            waiting, actor.ready = set(actor.ready), deque()
+        for call in [call for call in actor.calls.values() if call.claimed or call in waiting]:
             if call.stream is None and call.spend_retry():
                 call.coroutine = None
                 again.append(call)
@@ -300,6 +302,10 @@ class Host:
             self._methods.release(self._actor, call)
         elif call.done:
             self._methods.forget(self._actor, call)
+
+
+def _unavailable(actor: Actor, text: str) -> Value:
+    return Value.failure(dumps(exceptions.ActorUnavailableError(text, actor.id)))
 
 
 def _terminate() -> None:

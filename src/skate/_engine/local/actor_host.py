@@ -256,7 +256,7 @@ class ActorHost:
             return
         self._by_task.pop(incoming.call.task, None)
         self._executor.gate.ended(incoming.call.task)
-        cancelled = incoming.fill(self._executor.cancelled(incoming.call.task))
+        cancelled = incoming.fill(self._executor.cancelled(incoming.call.task, incoming.name))
         self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
     def _serve_async(self) -> bool:

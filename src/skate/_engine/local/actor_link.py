@@ -10,6 +10,8 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
 from skate._base.serialization import dumps, loads
+from skate._engine.common.failures import DIED, RESTARTS
+from skate._engine.common.outcomes import task_error
 from skate._engine.local import messages as m
 from skate._engine.local.client import Client
 from skate._engine.local.interrupts import critical
@@ -120,7 +122,10 @@ class ActorLink:
             self._pump()
 
     def _pump(self) -> None:
-        """Send waiting calls, in order, up to one whose arguments are not there."""
+        """Send waiting calls, in order, up to one whose arguments are not there; fail them while the actor restarts."""
+        if self.state == "RESTARTING":
+            self._fail_waiting()
+            return
         waiting = self._waiting
         while waiting and self._connection is not None:
             pending = self._next_to_send()
@@ -185,6 +190,7 @@ class ActorLink:
             elif update.state == "RESTARTING":
                 self._drain()
                 self._disconnect()
+                self._fail_waiting()
 
     def killed(self) -> None:
         """This process has killed the actor: do not wait for the node to say so."""
@@ -227,13 +233,24 @@ class ActorLink:
                 pending.call.attempt += 1
                 again.append(pending)
             else:
-                self._fail(pending, self._unavailable())
+                self._fail(pending, self._unavailable(DIED))
         self._waiting.extendleft(reversed(again))
 
-    def _unavailable(self) -> bytes:
-        text = (
-            "The actor died while it ran this call and is being restarted; max_task_retries would retry it."
-        )
+    def _fail_waiting(self) -> None:
+        """Fail the calls that could be sent if the actor did not restart, unless they may be retried."""
+        kept: deque[PendingCall] = deque()
+        is_blocked = False
+        for pending in self._waiting:
+            is_ready = all(reference._state != PENDING for _, reference in pending.dependencies)
+            is_blocked = is_blocked or not (is_ready or self.unordered)
+            is_retried = bool(pending.retries_left or pending.call.attempt)
+            if is_retried or is_blocked or not is_ready:
+                kept.append(pending)
+            else:
+                self._fail(pending, self._unavailable(RESTARTS))
+        self._waiting = kept
+
+    def _unavailable(self, text: str) -> bytes:
         return dumps(exceptions.ActorUnavailableError(text, self.actor))
 
     def lost(self) -> None:
@@ -306,7 +323,8 @@ class ActorLink:
             for pending in self._waiting:
                 if pending.call.task == task:
                     self._waiting.remove(pending)
-                    self._fail(pending, dumps(exceptions.TaskCancelledError(task.hex())))
+                    cancelled = exceptions.TaskCancelledError(task.hex())
+                    self._fail(pending, dumps(task_error(cancelled, pending.call.method)))
                     return
             if task in self._sent and self._connection is not None:
                 self._sent[task].retries_left = 0

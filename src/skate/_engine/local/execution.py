@@ -160,7 +160,7 @@ class Executor:
 
         Args:
             task: The task.
-            name: Its name if it was running: then the error is a task error too.
+            name: Its name if it was running, or is a call of an actor: then the error is a task error too.
             at: The exception that ended it, whose traceback shows where it was.
         """
         error = exceptions.TaskCancelledError(task.hex())

@@ -33,7 +33,7 @@ class _Repeated:
     pid: int
     error: bool
     others: int = 0
-    last: int = 0  # the process that printed it last
+    last: int = 0  # the process that printed it last, to which `name` belongs
 
 
 class Deduplicator:
@@ -65,6 +65,7 @@ class Deduplicator:
             if seen is not None and seen.pid != output.pid:
                 seen.others += 1
                 seen.last = output.pid
+                seen.name = output.name
                 self._pending += 1
                 continue
             if seen is None and line.strip():

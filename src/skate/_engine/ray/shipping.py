@@ -178,6 +178,19 @@ def actor(template: ActorTemplate) -> type:
             except Exception as error:
                 raise packed(error, f"{class_name}.__init__", lambda _: False) from None
 
+    async def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+        from skate._engine.ray.worker import enter_actor
+
+        try:
+            kind, facts = shipped.load()
+            enter_actor(facts)
+            self.skate_instance = kind.__new__(kind)
+            await self.skate_instance.__init__(*args, **kwargs)
+        except Exception as error:
+            raise packed(error, f"{class_name}.__init__", lambda _: False) from None
+
+    if template.methods["__init__"].is_async:
+        Host.__init__ = construct  # type: ignore[method-assign,assignment]
     setattr(Host, CALL, _caller())
     if export.target.__repr__ is not object.__repr__:
         # Ray writes the repr into its log with every call, so that Host has one only where the user wants it.

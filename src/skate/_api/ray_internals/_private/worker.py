@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import skate._engine as engines
 from skate._api.modes import SCRIPT_MODE, WORKER_MODE
+from skate._base.ids import JobID, NodeID
+from skate.runtime_context import worker_id
 
 
 class Worker:
@@ -21,6 +23,21 @@ class Worker:
         if engine is None:
             return None
         return WORKER_MODE if engine.is_worker else SCRIPT_MODE
+
+    @property
+    def current_job_id(self) -> JobID:
+        """The job that this process works for."""
+        return JobID(engines.current().context()["job"])
+
+    @property
+    def current_node_id(self) -> NodeID:
+        """The node that this process runs on."""
+        return NodeID(engines.current().context()["node"])
+
+    @property
+    def worker_id(self) -> bytes:
+        """The id of this process."""
+        return bytes.fromhex(worker_id(engines.current().context()["worker"]))
 
 
 global_worker = Worker()
