@@ -127,7 +127,7 @@ class Manner:
 
     def pieces(self, request: requests.PreparedRequest) -> list[bytes]:
         """Return the bytes of a request."""
-        headers: dict[str, str | bytes] = {"Host": "shop", **request.headers}
+        headers: dict[str, str | bytes] = {"Host": "localhost", **request.headers}
         body = request.body or b""
         if isinstance(body, str):
             body = body.encode()

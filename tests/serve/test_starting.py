@@ -139,8 +139,17 @@ def test_a_replica_tells_which_deployments_it_has_handles_to(start: Callable[...
 
 def test_a_program_that_blocks_serves_until_ctrl_c() -> None:
     code = """
+import threading, types
 import skate
 from skate import serve
+from skate.serve import api
+
+class Noted(threading.Event):
+    def wait(self, timeout=None):
+        print("blocks", flush=True)
+        return super().wait(timeout)
+
+api.threading = types.SimpleNamespace(Event=Noted)
 
 @serve.deployment
 def hello() -> str:
@@ -164,6 +173,7 @@ print("over")
             return False  # not deployed yet
 
         until(answers)
+        assert program.stdout.readline() == "blocks\n"  # it is not deploying any more
         assert program.poll() is None
         program.send_signal(signal.SIGINT)
         out, err = program.communicate(timeout=30)
@@ -171,23 +181,40 @@ print("over")
     assert "shutting down" in err
 
 
-def test_a_program_shows_what_its_replicas_print_and_ends_without_a_word() -> None:
+def test_a_program_shows_what_its_replicas_print_and_nothing_of_clients_that_leave() -> None:
     code = """
+import asyncio, urllib.request
 import skate
 from skate import serve
+from starlette.responses import StreamingResponse
 
 @serve.deployment
 class Hello:
     def __init__(self) -> None:
         print("printed by the constructor")
 
-    def __call__(self) -> str:
+        self.has_left = asyncio.Event()
+
+    async def __call__(self, request):
         print("printed by a request")
-        return "hello"
+        return StreamingResponse(self.parts())
+
+    async def parts(self):
+        try:
+            yield "hello"
+            await asyncio.Event().wait()
+        finally:
+            self.has_left.set()
+
+    async def wait(self):
+        await self.has_left.wait()
 
 skate.init(num_cpus=1)
-serve.start(proxy_location="Disabled")
-print(serve.run(Hello.bind()).remote().result())
+serve.start(http_options={"port": 0})
+handle = serve.run(Hello.bind())
+with urllib.request.urlopen("http://%s:%d/" % serve.address()) as answer:
+    print(answer.read(5).decode())
+handle.wait.remote().result()
 """
     program = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (program.returncode, program.stderr) == (0, "")

@@ -269,6 +269,8 @@ class HttpApp:
                     return status
                 part = await call.part()
         except Exception as error:
+            if conversation.is_gone:
+                return _CLIENT_GONE
             # The head has gone out: all that can be done is to break off, which the client sees.
             logger.warning("The response to request %s broke off: %s", call.context.request_id, error)
             raise
