@@ -92,11 +92,8 @@ def test_an_interface_that_the_user_has_chosen_is_kept(
 
 
 def test_the_store_is_in_a_folder_of_this_user_alone_and_goes_with_the_run(
-    fit_with: Callable[..., Result], engine: str
+    fit_with: Callable[..., Result],
 ) -> None:
-    if engine != "local":
-        pytest.skip("there is no folder that all processes of the session share: the store is a server")
-
     def function() -> None:
         path = Path(dist.distributed_c10d._get_default_store().underlying_store.path)
         train.report({"path": str(path), "mode": oct(path.parent.stat().st_mode & 0o777)})
