@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,3 +104,19 @@ def test_the_store_is_in_a_folder_of_this_user_alone_and_goes_with_the_run(
     assert metrics is not None
     assert metrics["mode"] == "0o700"
     assert not Path(metrics["path"]).parent.exists()
+
+
+def test_where_processes_share_no_folder_the_store_is_a_server_on_one_address() -> None:
+    program = """
+import psutil
+from skate.train.torch import _rendezvous
+
+found = _rendezvous.open_store("127.0.0.1", 1, 60)
+sockets = psutil.Process().net_connections(kind="tcp")
+listening = [tuple(each.laddr) for each in sockets if each.status == psutil.CONN_LISTEN]
+assert listening == [("127.0.0.1", found.port)], listening
+store = _rendezvous.connect(found, "127.0.0.1", 1, 60)
+store.set("key", "value")
+assert (store.get("key"), found.file) == (b"value", None)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
