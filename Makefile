@@ -31,7 +31,7 @@ LIBRARIES_ON_RAY := $(DATA_ON_RAY:%=tests/data/test_%.py) $(TRAIN_ON_RAY:%=tests
   $(SERVE_ON_RAY:%=tests/serve/test_%.py)
 # What takes long there, or says little that the others do not.
 MORE_DATA_ON_RAY := splitting groups stats feeding random_access torch_inference id_checkpoints id_checkpoints_kills
-MORE_TRAIN_ON_RAY := elasticity hangs kills full_disk logging curves s3 portability
+MORE_TRAIN_ON_RAY := elasticity hangs kills full_disk listening logging curves s3 portability
 MORE_SERVE_ON_RAY := http ingress
 MORE_ON_RAY := $(MORE_DATA_ON_RAY:%=tests/data/test_%.py) $(MORE_TRAIN_ON_RAY:%=tests/train/test_%.py) \
   $(MORE_SERVE_ON_RAY:%=tests/serve/test_%.py)

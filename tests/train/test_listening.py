@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,11 +94,8 @@ def test_an_interface_that_the_user_has_chosen_is_kept(
 
 
 def test_the_store_is_in_a_folder_of_this_user_alone_and_goes_with_the_run(
-    fit_with: Callable[..., Result], engine: str
+    fit_with: Callable[..., Result],
 ) -> None:
-    if engine != "local":
-        pytest.skip("there is no folder that all processes of the session share: the store is a server")
-
     def function() -> None:
         path = Path(dist.distributed_c10d._get_default_store().underlying_store.path)
         train.report({"path": str(path), "mode": oct(path.parent.stat().st_mode & 0o777)})
@@ -105,3 +104,19 @@ def test_the_store_is_in_a_folder_of_this_user_alone_and_goes_with_the_run(
     assert metrics is not None
     assert metrics["mode"] == "0o700"
     assert not Path(metrics["path"]).parent.exists()
+
+
+def test_where_processes_share_no_folder_the_store_is_a_server_on_one_address() -> None:
+    program = """
+import psutil
+from skate.train.torch import _rendezvous
+
+found = _rendezvous.open_store("127.0.0.1", 1, 60)
+sockets = psutil.Process().net_connections(kind="tcp")
+listening = [tuple(each.laddr) for each in sockets if each.status == psutil.CONN_LISTEN]
+assert listening == [("127.0.0.1", found.port)], listening
+store = _rendezvous.connect(found, "127.0.0.1", 1, 60)
+store.set("key", "value")
+assert (store.get("key"), found.file) == (b"value", None)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
