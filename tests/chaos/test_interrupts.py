@@ -28,13 +28,17 @@ MOMENTS = {
 }
 
 
-def interrupt(arena: Arena, moment: str, seed: int) -> None:
+# Iterating over a dataset, with and without a thread that prepares batches ahead.
+ITERATING = ["dataset", "dataset_alone"]
+
+
+def interrupt(arena: Arena, moment: str, seed: int, mark: str | None = None) -> None:
     rng = random.Random(f"{moment} {seed}")
     terminal = Terminal()
     try:
         driver = arena.start("interrupted.py", moment, terminal=terminal.slave)
-        driver.wait_for(moment)
-        select.select([], [], [], rng.uniform(0, MOMENTS[moment]))
+        driver.wait_for(mark or moment)
+        select.select([], [], [], rng.uniform(0, MOMENTS.get(moment, 0.05)))
         terminal.press_ctrl_c()
         code = driver.wait()
         driver.assert_nothing_left()
@@ -49,6 +53,11 @@ def interrupt(arena: Arena, moment: str, seed: int) -> None:
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_ctrl_c_ends_a_program_and_leaves_nothing(arena: Arena, moment: str) -> None:
     interrupt(arena, moment, 0)
+
+
+@pytest.mark.parametrize("moment", ITERATING)
+def test_ctrl_c_does_not_wait_for_the_next_block_of_a_dataset(arena: Arena, moment: str) -> None:
+    interrupt(arena, moment, 0, mark="batch")
 
 
 @pytest.mark.chaos

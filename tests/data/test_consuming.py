@@ -157,6 +157,25 @@ def test_other_libraries_get_the_rows() -> None:
         ds.to_pandas(limit=5)
 
 
+def test_a_dataframe_has_the_types_of_arrow_unless_it_was_one_before(settings: DataContext) -> None:
+    rows = [
+        {"i": 1, "f": 1.5, "s": "x", "l": [1], "n": None},
+        {"i": None, "f": None, "s": None, "l": None, "n": None},
+    ]
+    kinds = {
+        "i": "int64[pyarrow]",
+        "f": "double[pyarrow]",
+        "s": "string[pyarrow]",
+        "l": "list<item: int64>[pyarrow]",
+    }
+    dtypes = skate.data.from_items(rows, override_num_blocks=1).to_pandas().dtypes
+    assert {name: str(kind) for name, kind in dtypes.items()} == {**kinds, "n": "object"}
+    frame = pd.DataFrame({"i": [1, 2], "s": ["x", "y"]})
+    assert skate.data.from_pandas(frame).to_pandas().dtypes.equals(frame.dtypes)
+    settings.enable_arrow_backed_pandas_conversion = False
+    assert str(skate.data.range(2).to_pandas()["id"].dtype) == "int64"
+
+
 def test_an_iterator_can_be_used_again() -> None:
     iterator = numbers(5).iterator()
     assert [len(list(iterator.iter_rows())) for _ in range(2)] == [5, 5]

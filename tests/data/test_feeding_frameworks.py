@@ -77,3 +77,12 @@ def test_batches_as_a_dataset_of_tensorflow(points: Any) -> None:
     assert label.numpy().tolist() == [0, 1, 0, 1]
     with pytest.raises(ValueError, match="'c'"):
         points.to_tf("c", "label")
+
+
+def test_ragged_tensors_stay_ragged_in_batches_of_one_shape() -> None:
+    tensorflow = pytest.importorskip("tensorflow")
+    rows = [{"x": np.ones(size), "y": size} for size in (2, 2, 3)]
+    made = skate.data.from_items(rows, override_num_blocks=3).to_tf("x", "y", batch_size=2)
+    features = [each for each, _ in made]
+    assert all(isinstance(each, tensorflow.RaggedTensor) for each in features)
+    assert [each.to_list() for each in features] == [[[1.0, 1.0], [1.0, 1.0]], [[1.0, 1.0, 1.0]]]

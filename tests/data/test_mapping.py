@@ -51,6 +51,43 @@ def test_filter_that_keeps_nothing_leaves_the_columns() -> None:
     assert none.materialize().columns() == ["id"]
 
 
+def test_a_function_sees_values_of_a_block_whether_or_not_steps_are_fused() -> None:
+    made = {"tuple": (1, 2), "number": np.int32(3), "array": np.ones(2), "scalar": np.array(4), "set": {5}}
+
+    def kinds(row: dict[str, Any]) -> dict[str, str]:
+        return {name: type(value).__name__ for name, value in row.items()}
+
+    first = numbers(1).map(lambda row: made)
+    expected = [{"tuple": "list", "number": "int", "array": "ndarray", "scalar": "int", "set": "list"}]
+    assert first.map(kinds).take_all() == expected
+    assert first.filter(lambda row: isinstance(row["set"], list)).map(kinds).take_all() == expected
+    assert first.flat_map(lambda row: [row]).map(kinds).take_all() == expected
+    assert first.materialize().map(kinds).take_all() == expected
+
+
+def test_steps_share_a_task_if_their_limits_of_tasks_are_the_same() -> None:
+    def operators(dataset: Any) -> list[str]:
+        lines = dataset.materialize().stats().splitlines()
+        return [line.split()[2].rstrip(":") for line in lines if line.startswith("Operator")]
+
+    def same(batch: Any) -> Any:
+        return batch
+
+    def limited(dataset: Any, most: int | None) -> Any:
+        return dataset.map_batches(same, concurrency=most)
+
+    assert operators(limited(limited(numbers(), None), None)) == [
+        "ReadRange->MapBatches(same)->MapBatches(same)"
+    ]
+    assert operators(limited(numbers(), 2)) == ["ReadRange", "MapBatches(same)"]
+    assert operators(limited(limited(numbers(), 2), 2)) == ["ReadRange", "MapBatches(same)->MapBatches(same)"]
+    assert operators(limited(limited(numbers(), 1), 2)) == [
+        "ReadRange",
+        "MapBatches(same)",
+        "MapBatches(same)",
+    ]
+
+
 def test_rows_go_through_several_functions_at_once() -> None:
     found = (
         numbers(10)

@@ -70,6 +70,7 @@ def test_train_and_test_with_the_same_shares_of_a_column() -> None:
         (lambda ds: ds.train_test_split(1.5), "bigger than 0 and smaller than 1"),
         (lambda ds: ds.train_test_split(20), "smaller than the number of rows"),
         (lambda ds: ds.streaming_split(0), "positive"),
+        (lambda ds: ds.streaming_split(2, locality_hints=["node"]), "needs 2 locality_hints, it got 1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(call: Any, words: str) -> None:

@@ -132,3 +132,6 @@ __all__ = [
 # Older names.
 DatasetContext = DataContext
 DatasetIterator = DataIterator
+
+# The type of a node's id, as `locality_hints` has it; it is `str` and has no page of its own.
+NodeIdStr = str

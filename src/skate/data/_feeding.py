@@ -283,10 +283,10 @@ def _tf_tensor(tensorflow: Any, values: np.ndarray[Any, Any], dtype: Any, ragged
         dtype: The type of the tensor; that of the values if None.
         ragged: Whether the arrays of the column may differ in shape; None looks whether they do.
     """
-    if values.dtype != object:
+    if values.dtype != object and not ragged:  # a batch whose arrays happen to be of one shape stays ragged
         made = tensorflow.convert_to_tensor(values)
         return made if dtype is None or made.dtype == dtype else tensorflow.cast(made, dtype)
-    if not all(isinstance(each, np.ndarray) for each in values):
+    if values.dtype == object and not all(isinstance(each, np.ndarray) for each in values):
         return tensorflow.convert_to_tensor(list(values), dtype=dtype)
     if ragged is None:
         ragged = len({each.shape for each in values}) > 1

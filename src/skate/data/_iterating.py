@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from skate.data._block import batcher, batches, rows
+from skate.data._exec.interruption import Interrupted, Interruption
 
 T = TypeVar("T")
 _NUMBER = "skate: number of the row"
@@ -126,9 +127,11 @@ class _Shelf(Generic[T]):
         self._stopped = False
         self._ended = False
         self._error: BaseException | None = None
+        self._interruption = Interruption()
 
     def fill(self, values: Iterator[T]) -> None:
         """Put values here, as there is room, until they end or nobody wants more."""
+        self._interruption.serve()
         try:
             for value in values:
                 with self._changed:
@@ -137,6 +140,8 @@ class _Shelf(Generic[T]):
                         break
                     self._values.append(value)
                     self._changed.notify_all()
+        except Interrupted:
+            pass  # `stop` was called
         except BaseException as error:  # whoever takes the values is the one to judge it
             self._error = error
         finally:
@@ -160,7 +165,8 @@ class _Shelf(Generic[T]):
             yield value
 
     def stop(self) -> None:
-        """Want no more."""
+        """Want no more, and end the wait for blocks."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+        self._interruption.set()

@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from skate.data._block.tensors import VariableShapedTensorType
+
 
 class Schema:
     """The names and types of a dataset's columns.
@@ -51,6 +53,15 @@ class Schema:
 
     def __repr__(self) -> str:
         lines = [("Column", "Type"), ("------", "----")]
-        lines += [(name, str(type_)) for name, type_ in zip(self.names, self.types, strict=True)]
+        lines += [(name, type_text(type_)) for name, type_ in zip(self.names, self.types, strict=True)]
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:<{width}}  {type_}" for name, type_ in lines)
+
+
+def type_text(type_: pa.DataType) -> str:
+    """Return the type of a column as text; tensors under the names that Ray's users know."""
+    if isinstance(type_, pa.FixedShapeTensorType):
+        return f"ArrowTensorTypeV2(shape={tuple(type_.shape)}, dtype={type_.value_type})"
+    if isinstance(type_, VariableShapedTensorType):
+        return f"ArrowVariableShapedTensorType(ndim={type_.ndim}, dtype={type_.value_type})"
+    return str(type_)

@@ -88,7 +88,6 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "use_disk_based_hash_shuffle": False,
     "default_hash_shuffle_parallelism": 200,
     "downstream_capacity_backpressure_ratio": None,
-    "enable_arrow_backed_pandas_conversion": False,
     "enable_auto_log_stats": False,
     "enable_get_object_locations_for_metrics": False,
     "enable_pandas_block": False,
@@ -152,6 +151,8 @@ class DataContext:
         max_errored_blocks: Tasks that may fail before a job does; -1 is any number.
         retried_io_errors: Parts of the messages of errors that reading and writing is tried again after.
         raise_original_map_exception: Raise what user code raised, and not an error that says where it happened.
+        enable_arrow_backed_pandas_conversion: Let `Dataset.to_pandas` give columns the types of Arrow, with nulls of
+            their own; otherwise those of NumPy. Rows that a program gave as a DataFrame keep its types.
         enable_progress_bars: Show progress on a terminal.
         checkpoint_config: By which column, and where, writes note the rows that they have written: a
             `CheckpointConfig`, or a dict of its arguments.
@@ -171,6 +172,7 @@ class DataContext:
     max_map_retries: int = 0
     raise_original_map_exception: bool = False
     log_internal_stack_trace: bool = False
+    enable_arrow_backed_pandas_conversion: bool = True
     enable_progress_bars: bool = True
     enable_operator_progress_bars: bool = True
     enable_fallback_to_arrow_object_ext_type: bool | None = None

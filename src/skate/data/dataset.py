@@ -15,7 +15,7 @@ from skate.data._dataset.converting import Converting
 from skate.data._dataset.explaining import Explaining
 from skate.data._dataset.projecting import Projecting
 from skate.data._dataset.relating import Relating
-from skate.data._dataset.showing import table_text
+from skate.data._dataset.showing import plan_text, table_text
 from skate.data._dataset.splitting import Splitting
 from skate.data._dataset.writing import Writing
 from skate.data._exec.items import Item
@@ -74,23 +74,11 @@ class Dataset(Projecting, Relating, Splitting, Converting, Writing, Explaining, 
         return made
 
     def __repr__(self) -> str:
-        rows = estimates.row_count(self._node)
-        schema = self._schema_if_known()
+        schema = self.schema(fetch_if_missing=False)
+        if schema is None or not schema.names:
+            return plan_text(self._node, type(self).__name__, self._name)
         items = self._node.items if isinstance(self._node, nodes.Values) else None
-        return table_text(None if schema is None else schema.base_schema, rows, items)
-
-    def __str__(self) -> str:
-        shown = self._schema_if_known()
-        columns = "schema=Unknown schema" if shown is None else f"schema={_schema_text(shown)}"
-        name = "" if self._name is None else f"name={self._name}, "
-        return f"{type(self).__name__}({name}{self._counts_text()}{columns})"
-
-    def _schema_if_known(self) -> Schema | None:
-        return self.schema(fetch_if_missing=False)
-
-    def _counts_text(self) -> str:
-        rows = estimates.row_count(self._node)
-        return f"num_rows={'?' if rows is None else rows}, "
+        return table_text(schema.base_schema, estimates.row_count(self._node), items)
 
     def __len__(self) -> int:
         raise AttributeError(
@@ -115,17 +103,6 @@ class MaterializedDataset(Dataset):
     def materialize(self) -> MaterializedDataset:
         """Return the dataset: its blocks are there."""
         return self
-
-    def _counts_text(self) -> str:
-        return f"num_blocks={self.num_blocks()}, {super()._counts_text()}"
-
-
-def _schema_text(schema: Schema) -> str:
-    return (
-        "{"
-        + ", ".join(f"{name}: {kind}" for name, kind in zip(schema.names, schema.types, strict=True))
-        + "}"
-    )
 
 
 def materialized(

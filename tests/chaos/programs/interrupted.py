@@ -82,6 +82,28 @@ class Busy:
         for reference in letters.remote():
             check(skate.get(reference), "a")
 
+    def dataset(self) -> None:
+        iterate(prefetch=1)
+
+    def dataset_alone(self) -> None:
+        iterate(prefetch=0)
+
+
+def iterate(prefetch: int) -> None:
+    """Take the first batch of a dataset whose other blocks take longer than anybody waits."""
+    import skate.data
+
+    skate.data.DataContext.get_current().small_plan_bytes = 0  # on workers
+
+    def stuck(batch: Any) -> Any:
+        if batch["id"][0]:
+            time.sleep(1000)
+        return batch
+
+    numbers = skate.data.range(100, override_num_blocks=10).map_batches(stuck, batch_size=None, concurrency=2)
+    for _ in numbers.iter_batches(batch_size=10, prefetch_batches=prefetch):
+        report("batch")
+
 
 def check(found: object, expected: object) -> None:
     if found != expected:

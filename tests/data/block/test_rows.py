@@ -142,3 +142,38 @@ def test_objects_come_back_in_rows() -> None:
 def test_missing_tensors_are_none_in_rows() -> None:
     block = pa.table({"x": tensors.from_ndarrays([np.ones(2), None])})
     assert [row["x"] is None for row in rows.to_rows(block)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [{"x": (1, 2)}, {"x": None}],
+        [{"x": np.int32(3)}, {"x": 4}],
+        [{"x": 1}, {"x": 0.5}],
+        [{"x": np.array(3)}],
+        [{"x": {"a": (1,)}}],
+        [{"x": 1, "y": (2,)}, {"x": None, "y": (3,)}],
+        [{"x": 1}, {"y": 2}],
+        [{"x": 1}, {"x": 1, "y": 2}],
+        [UserDict(x=1)],
+        [{}, {}],
+        [{"x": 2**70}],
+        [{"x": np.str_("text")}],
+        [],
+    ],
+)
+def test_rows_look_as_if_they_had_been_in_a_block(given: list[Any]) -> None:
+    found = rows.as_in_a_block(given)
+    through = rows.to_row_list(rows.to_block(given))
+    assert found == through
+    assert [[type(value) for value in row.values()] for row in found] == [
+        [type(value) for value in row.values()] for row in through
+    ]
+
+
+def test_plain_rows_are_passed_on_and_others_are_not_changed_in_place() -> None:
+    plain = [{"x": 1, "y": "a"}, {"x": None, "y": "b"}]
+    assert rows.as_in_a_block(plain) is plain
+    pairs = [{"x": 1, "y": (1, 2)}]
+    assert rows.as_in_a_block(pairs) == [{"x": 1, "y": [1, 2]}]
+    assert pairs == [{"x": 1, "y": (1, 2)}]

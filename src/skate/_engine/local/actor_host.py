@@ -20,7 +20,7 @@ from skate._engine.local import messages as m
 from skate._engine.local.execution import Prepared, exit_process, matches
 from skate._engine.local.incoming import Incoming
 from skate._engine.local.lanes import Lane, LoopLane, MainLane, ThreadLane, describe_lanes
-from skate._engine.local.line_writer import announce_name
+from skate._engine.local.line_writer import announce_repr
 from skate._engine.local.replies import Replies
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.task_context import TaskContext, current_task
@@ -137,21 +137,9 @@ class ActorHost:
         done.seconds = time.time() - done.started
         self._client.send(done)
         if not done.failed:
-            self._announce_repr()
+            announce_repr(self.instance, self.class_name)
             self._client.hub.add_callback(self._listener.fileno(), self._accept)
         return not done.failed
-
-    def _announce_repr(self) -> None:
-        """Let an actor that defines `__repr__` choose the name in front of its lines, as in Ray."""
-        kind: Any = type(self.instance)
-        if kind.__repr__ is object.__repr__:
-            return
-        try:
-            announce_name(repr(self.instance))
-        except Exception:
-            import logging
-
-            logging.getLogger("skate").exception("__repr__ of %s failed", self.class_name)
 
     def _creation_error(self, error: BaseException, name: str) -> bytes:
         cause = self._executor.task_error(error, name, self.instance, self._message.actor)

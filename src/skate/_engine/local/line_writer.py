@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import Any
 
 NAME_MARK = "\x01skate-name:"  # begins a line that names the process in front of its later lines
 _LONGEST_NAME = 200
@@ -37,7 +38,17 @@ def end_lines() -> None:
             stream.end_line()
 
 
-def announce_name(name: str) -> None:
-    """Show `name` in front of the lines that this process prints from now on."""
+def announce_repr(instance: object, class_name: str) -> None:
+    """Show the `repr` of an actor that defines one in front of the lines that its process prints, as in Ray."""
+    kind: Any = type(instance)
+    if kind.__repr__ is object.__repr__:
+        return
+    try:
+        name = " ".join(repr(instance).split())[:_LONGEST_NAME]
+    except Exception:
+        import logging
+
+        logging.getLogger("skate").exception("__repr__ of %s failed", class_name)
+        return
     sys.stdout.flush()
-    os.write(1, f"{NAME_MARK}{' '.join(name.split())[:_LONGEST_NAME]}\n".encode())
+    os.write(1, f"{NAME_MARK}{name}\n".encode())

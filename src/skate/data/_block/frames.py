@@ -53,16 +53,29 @@ def from_pandas(frame: Any) -> pa.Table:
     return pa.Table.from_arrays(arrays, names=names, metadata=_MADE_OF_PANDAS)
 
 
-def to_pandas(block: pa.Table) -> Any:
-    """Return a block as a DataFrame of pandas; tensors become a column of ndarrays."""
+def to_pandas(block: pa.Table, *, arrow_types: bool = False) -> Any:
+    """Return a block as a DataFrame of pandas; tensors become a column of ndarrays.
+
+    Args:
+        block: The block.
+        arrow_types: Give columns the types of Arrow, unless the block was made of a DataFrame.
+    """
     pandas = _optional.load("pandas", 'batch_format="pandas"')
     extensions = {i for i, field in enumerate(block.schema) if is_extension(field.type)}
     plain = [i for i in range(block.num_columns) if i not in extensions]
-    frame: Any = block.select(plain).to_pandas(ignore_metadata=True)
+    mapper = _arrow_dtype if arrow_types and not made_of_pandas(block) else None
+    frame: Any = block.select(plain).to_pandas(ignore_metadata=True, types_mapper=mapper)
     for i in sorted(extensions):
         items = tensors.object_array(values.to_list(block.column(i)))
         frame.insert(i, block.column_names[i], pandas.Series(items, index=frame.index), allow_duplicates=True)
     return frame
+
+
+def _arrow_dtype(type_: pa.DataType) -> Any:
+    """Return the type of pandas that is Arrow's; None for what pandas handles better by itself."""
+    if pa.types.is_null(type_) or pa.types.is_dictionary(type_):
+        return None
+    return sys.modules["pandas"].ArrowDtype(type_)
 
 
 def from_polars(frame: Any) -> pa.Table:

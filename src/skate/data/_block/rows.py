@@ -59,6 +59,55 @@ def to_block(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
+def as_in_a_block(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows as they would come out of a block, for the next function of a fused step.
+
+    Functions see the same values whether or not a block is made between them: a tuple is a list, a tensor an ndarray, a
+    NumPy scalar a Python number. Columns of plain Python values, which a block does not change, are left alone.
+
+    Raises:
+        BatchTypeError: A row is no mapping.
+        MixedTypesError: The values of a column share no type.
+
+    Example:
+        >>> as_in_a_block([{"id": 1, "pair": (1, 2)}])
+        [{'id': 1, 'pair': [1, 2]}]
+    """
+    if not rows:
+        return rows
+    first = rows[0]
+    if not all(type(row) is dict for row in rows) or sum(map(len, rows)) != len(first) * len(rows):
+        return to_row_list(to_block(rows))
+    changed = {}
+    try:
+        for name in first:
+            if not _is_plain({type(row[name]) for row in rows}):
+                changed[name] = _through_a_block([row[name] for row in rows], _checked_name(name))
+    except KeyError:  # rows have other keys
+        return to_row_list(to_block(rows))
+    if not changed:
+        return rows
+    # The function may keep the dicts that it returned: they are not changed.
+    return [
+        {**row, **dict(zip(changed, new, strict=True))}
+        for row, *new in zip(rows, *changed.values(), strict=True)
+    ]
+
+
+_PLAIN = frozenset({int, float, str, bytes, bool})
+_NONE = type(None)
+
+
+def _is_plain(types: set[type]) -> bool:
+    """Return whether values of these types come out of a column as they are."""
+    types.discard(_NONE)
+    return len(types) <= 1 and types <= _PLAIN
+
+
+def _through_a_block(column: list[Any], name: str) -> list[Any]:
+    return values.to_list(from_values(column, name))
+
+
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     first = rows[0]
     # Almost always all rows have the same keys. Then each has all of the first one's, and no row has more.

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from skate.data._block import batches, rows, schemas, tables
+from skate.data._block import batches, rows, tables
 from skate.data._dataset.base import Plan
 from skate.data._dealing import remaining
 from skate.data._exec.items import fetched, stored
 from skate.data._plan import estimates, nodes
+from skate.data._plan.schemas import known_schema
 from skate.data._position import Start, Tracker
 from skate.data._schema import Schema
 from skate.data.iterator import DataIterator, Iterating
@@ -27,10 +28,15 @@ class Consuming(Plan, Iterating):
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """Return the first rows.
 
+        Raises:
+            ValueError: The limit is negative.
+
         >>> import skate
         >>> skate.data.range(100).take(2)
         [{'id': 0}, {'id': 1}]
         """
+        if limit < 0:
+            raise ValueError(f"take needs the number of rows to return, which is not negative; it is {limit}")
         return list(self._rows(nodes.Limit(self._node, limit)))
 
     def take_all(self, limit: int | None = None) -> list[dict[str, Any]]:
@@ -80,7 +86,7 @@ class Consuming(Plan, Iterating):
             fetch_if_missing: If the plan does not tell, run it as far as the first rows; otherwise return None.
         """
         if self._schema is None:
-            self._schema = _known_schema(self._node)
+            self._schema = known_schema(self._node)
         if self._schema is None and fetch_if_missing:
             found = None
             for item in self._run(nodes.Limit(self._node, 1)):
@@ -147,19 +153,6 @@ class Consuming(Plan, Iterating):
 
     def _title(self) -> str:
         return self._node.title
-
-
-def _known_schema(node: nodes.Node) -> pa.Schema | None:
-    """Return the schema of a plan, where it can be told without running it."""
-    if isinstance(node, nodes.Values):
-        with_columns = [item.schema for item in node.items if item.schema.names]
-        return schemas.unify(with_columns) if with_columns else None
-    if isinstance(node, nodes.Read):
-        known = getattr(node.source, "schema", None)
-        return None if known is None else known()
-    if isinstance(node, (nodes.Limit, nodes.Sort, nodes.Shuffle, nodes.Repartition, nodes.Filter)):
-        return _known_schema(node.inputs[0])
-    return None
 
 
 class WholeIterator(DataIterator):

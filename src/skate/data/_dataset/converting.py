@@ -24,7 +24,9 @@ class Converting(Plan):
     """The part of a dataset's API that hands rows to other libraries."""
 
     def to_pandas(self, limit: int | None = None) -> Any:
-        """Return all rows as a pandas DataFrame.
+        """Return all rows as a pandas DataFrame, whose columns have the types of Arrow, as in Ray.
+
+        `DataContext.enable_arrow_backed_pandas_conversion = False` gives them the types of NumPy.
 
         Args:
             limit: Fail if there are more rows, before they fill the memory.
@@ -36,7 +38,7 @@ class Converting(Plan):
                 f"the dataset has more than the given limit of {limit} rows: use dataset.limit({limit}).to_pandas()"
             )
         whole = tables.concat(found) if found else pa.table({})
-        return batches.to_batch(whole, "pandas")
+        return frames.to_pandas(whole, arrow_types=self._context.enable_arrow_backed_pandas_conversion)
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as one Arrow table, of the blocks as they are."""

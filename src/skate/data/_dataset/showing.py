@@ -1,4 +1,4 @@
-"""A dataset as text: a table of its columns and, if they are there, of its first and last rows."""
+"""A dataset as text: a table of its columns and, if they are there, of its first and last rows; or else its plan."""
 
 from __future__ import annotations
 
@@ -10,22 +10,48 @@ import pyarrow as pa
 from skate.data._block import rows as row_blocks
 from skate.data._exec.exchanges import cut_at
 from skate.data._exec.items import Item, fetched
+from skate.data._plan import estimates, nodes
+from skate.data._plan.schemas import known_schema
+from skate.data._schema import type_text
 
 ENDS = 5  # rows shown of the beginning, and of the end
 WIDEST = 40  # letters of a value
 
 
-def table_text(schema: pa.Schema | None, rows: int | None, items: Sequence[Item] | None) -> str:
+def plan_text(node: nodes.Node, kind: str, name: str | None) -> str:
+    """Return the operations of a plan, the last one first, and below them the dataset that they begin with.
+
+    Args:
+        node: The plan, whose schema is not known.
+        kind: The class of the dataset.
+        name: What the dataset is called.
+    """
+    titles = []
+    while len(node.inputs) == 1:
+        titles.append(node.title)
+        node = node.inputs[0]
+    schema, rows = None, None
+    if node.inputs:
+        titles.append(node.title)
+    else:
+        schema, rows = known_schema(node), estimates.row_count(node)
+    columns = "Unknown schema"
+    if schema is not None:
+        columns = "{" + ", ".join(f"{field.name}: {type_text(field.type)}" for field in schema) + "}"
+    named = "" if name is None else f"name={name}, "
+    lines = [*titles, f"{kind}({named}num_rows={'?' if rows is None else rows}, schema={columns})"]
+    return "\n".join(f"{'   ' * (depth - 1)}+- {line}" if depth else line for depth, line in enumerate(lines))
+
+
+def table_text(schema: pa.Schema, rows: int | None, items: Sequence[Item] | None) -> str:
     """Return a table.
 
     Args:
-        schema: The columns; None if they are not known.
+        schema: The columns.
         rows: How many rows there are; None if that is not known.
         items: The rows, if they are there.
     """
-    if schema is None or not schema.names:
-        return f"shape: ({'?' if rows is None else rows}, ?)\n(Dataset with unknown columns)"
-    head = [[name, "---", str(schema.field(name).type)] for name in schema.names]
+    head = [[name, "---", type_text(schema.field(name).type)] for name in schema.names]
     shown: list[list[str]] = []
     if items is None:
         note = "(Dataset isn't materialized)"

@@ -28,7 +28,7 @@ class Splitting(Plan):
     """The part of a dataset's API that cuts."""
 
     def split(
-        self, n: int, *, equal: bool = False, locality_hints: list[Any] | None = None
+        self, n: int, *, equal: bool = False, locality_hints: list[str] | None = None
     ) -> list[MaterializedDataset]:
         """Run the plan, and return `n` datasets that have its rows between them.
 
@@ -197,12 +197,20 @@ class Splitting(Plan):
             n: How many.
             equal: Give each the same number of rows, and leave out what does not divide. Otherwise who is faster gets
                 more.
-            locality_hints: Accepted; on one machine all data are local.
+            locality_hints: A node for each; on one machine all data are local.
+
+        Raises:
+            ValueError: `n` is not positive, or there is not one hint for each.
+            TypeError: `equal` is no bool.
         """
         from skate.data._splits import streaming_split
 
         if n <= 0:
             raise ValueError(f"the number of splits must be positive, it is {n}")
+        if not isinstance(equal, bool):
+            raise TypeError(f"equal must be True or False, it is {equal!r}")
+        if locality_hints is not None and len(locality_hints) != n:
+            raise ValueError(f"streaming_split({n}) needs {n} locality_hints, it got {len(locality_hints)}")
         return streaming_split(self, n, equal=equal)  # type: ignore[arg-type]
 
     def _kept(self) -> list[Item]:

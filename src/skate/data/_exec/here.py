@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from skate.data._exec import interruption as interruptions
 from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start
 from skate.data._exec.items import Item, Report, fetched
 from skate.data._exec.tasks import OnMade, Task
@@ -38,7 +39,9 @@ class InProcess:
 
     def next(self) -> Item | None:
         """Return the next item, working as long as there is none; None at the end, or when patience is over."""
+        interruption = interruptions.current()
         while True:
+            interruption.check()
             item, instructions = self.flow.take()
             self._note(instructions)
             if item is not None or self.flow.finished:

@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import skate
+from skate.data._exec import interruption as interruptions
 from skate.data._exec import meter
 from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start, StartActor, StopActor
 from skate.data._exec.items import Item, Report
 from skate.data._exec.pool import Member, Pool
 from skate.data._exec.tasks import OnMade, Task, Work
-from skate.data._exec.worker import AHEAD, HOST, Holder, Workman, hold, run_task
+from skate.data._exec.worker import AHEAD, HOST, Holder, WorkerActor, hold, run_task
 
 
 class OnWorkers:
@@ -40,8 +41,11 @@ class OnWorkers:
 
     def next(self) -> Item | None:
         """Return the next item, as soon as there is one; None at the end."""
+        interruption = interruptions.current()
+        interruption.waits_at(self._changed)
         with self._changed:
             while True:
+                interruption.check()
                 if self._error is not None:
                     raise self._error
                 item, instructions = self.flow.take()
@@ -213,7 +217,7 @@ class OnWorkers:
     async def _start_actor(self, pool: Pool, member: Member) -> None:
         try:
             options = {**pool.options, **_asked(pool.options_now)}
-            handle = skate.remote(Workman).options(**options).remote(self._holder(pool.actor))
+            handle = skate.remote(WorkerActor).options(**options).remote(self._holder(pool.actor))
             await handle.ready.remote()
             self._tell(self.flow.actor_started, member, handle)
         except Exception as error:  # the consumer is the one to judge it

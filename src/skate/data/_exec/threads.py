@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from skate.data._exec import interruption as interruptions
 from skate.data._exec.flow import Cancel, Flow, Instruction, Start
 from skate.data._exec.items import Item, Report, fetched
 from skate.data._exec.tasks import OnMade, Task
@@ -51,8 +52,11 @@ class OnThreads:
 
     def next(self) -> Item | None:
         """Return the next item, as soon as there is one; None at the end, or when it is too much for this process."""
+        interruption = interruptions.current()
+        interruption.waits_at(self._changed)
         while True:
             with self._changed:
+                interruption.check()
                 if self._error is not None:
                     raise self._error
                 item, instructions = self.flow.take()

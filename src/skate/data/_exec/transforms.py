@@ -66,7 +66,9 @@ class EachRow:
                 continue
             for start in range(0, block.num_rows, ROWS_AT_ONCE):
                 some: list[Any] = rows.to_row_list(tables.slice_rows(block, start, start + ROWS_AT_ONCE))
-                for kind, function, is_async, failures in calls:
+                for number, (kind, function, is_async, failures) in enumerate(calls):
+                    if number and calls[number - 1][0] != "Filter":
+                        some = rows.as_in_a_block(some)  # results must not depend on which steps are fused
                     some, letter = _call_each(kind, function, some, is_async, failures)
                     if letter is not None:
                         yield letter

@@ -128,8 +128,8 @@ def run_task(
     yield from _stream(holder, argument, index, spans, blocks)
 
 
-class Workman:
-    """Does an operator's work in a process of its own, where what the work has set up stays."""
+class WorkerActor:
+    """Does an operator's work in a process of its own, which keeps what the work has set up."""
 
     def __init__(self, holder: Holder) -> None:
         self._holder = holder

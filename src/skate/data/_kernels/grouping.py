@@ -63,6 +63,11 @@ def _check_type(agg: AggregateFnV2[Any, Any], on: str, kind: pa.DataType) -> Non
         raise TypeError(f"cannot compute {agg.name!r}: the values of {on!r}, of type {kind}, have no order")
 
 
+def are_built_in(aggs: Sequence[AggregateFn]) -> bool:
+    """Return whether no function of the user's takes part: then the types of results are known beforehand."""
+    return all(type(agg) in REDUCTIONS or type(agg) in lists.COLLECTIONS for agg in aggs)
+
+
 def partial_aggregate(block: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn]) -> pa.Table:
     """Return the states of a block: a row for each group in it.
 

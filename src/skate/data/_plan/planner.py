@@ -19,6 +19,7 @@ from skate.data._expressions.context import EvaluationContext
 from skate.data._mixing import MixStoppingCondition
 from skate.data._plan import gathering, nodes
 from skate.data._plan.nodes import Compute
+from skate.data._plan.schemas import check_union
 from skate.data.context import DataContext
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 
@@ -45,8 +46,9 @@ class Stage:
     def takes(self, compute: Compute) -> bool:
         """Tell whether a further transform that runs like this fits into the same task."""
         if self._source is not None and not self._transforms:
+            # A limit of tasks is for the function that has it, and not for the reading: as in Ray.
             return compute == self._source.compute or (
-                self._source.compute.runs_anywhere() and compute.actors is None
+                self._source.compute.runs_anywhere() and compute.actors is None and compute.most is None
             )
         return not self._transforms or compute == self._compute
 
@@ -234,6 +236,7 @@ class Planner:
                 work = exchanges.Whole(node.title, exchanges.concatenated)
                 return passing.Resize(node.title, work, inputs[0], node.rows, strict=node.strict)
             case nodes.Union():
+                check_union(node)
                 return passing.Union(node.title, inputs, in_order=self.in_order)
             case nodes.Mix():
                 longest = node.stop_when == MixStoppingCondition.STOP_ON_LONGEST_DROP

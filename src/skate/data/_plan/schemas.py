@@ -1,0 +1,107 @@
+"""The schema of a plan, without running it: each operation is done on tables without rows."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from skate.data._block import schemas
+from skate.data._block.errors import SchemaConflictError
+from skate.data._expressions.projection import exprlist_to_fields
+from skate.data._plan import nodes
+
+
+def known_schema(node: nodes.Node) -> pa.Schema | None:
+    """Return the schema of a plan; None where only running it would tell, or where running it will raise."""
+    match node:
+        case nodes.Values():
+            found = [item.schema for item in node.items if item.schema.names]
+            return schemas.unify(found) if found else None
+        case nodes.Read():
+            known = getattr(node.source, "schema", None)
+            return None if known is None else known()
+        case (
+            nodes.Limit()
+            | nodes.Sort()
+            | nodes.Shuffle()
+            | nodes.ShuffleBlocks()
+            | nodes.Repartition()
+            | nodes.Resize()
+            | nodes.Filter()
+            | nodes.EachRow(kind="Filter")
+        ):
+            return known_schema(node.input)
+        case nodes.Project():
+            below = known_schema(node.input)
+            fields = None if below is None else exprlist_to_fields(node.expressions, below)
+            return None if fields is None else pa.schema(fields)
+        case nodes.EachBlock():
+            return _of_each_block(node)
+        case nodes.Union():
+            return _unified(node)
+        case nodes.Aggregate():
+            return _aggregated(node)
+        case nodes.Join():
+            return _joined(node)
+        case _:
+            return None  # a function of the user's
+
+
+def _of_each_block(node: nodes.EachBlock) -> pa.Schema | None:
+    below = known_schema(node.input)
+    if below is None:
+        return None
+    try:
+        return node.function(below.empty_table(), 0).schema
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def check_union(node: nodes.Union) -> None:
+    """Raise if datasets that are put one after the other have columns without a common type.
+
+    Raises:
+        SchemaConflictError: They do; names the column and both types.
+    """
+    schemas.unify(schema for each in node.inputs if (schema := known_schema(each)) is not None)
+
+
+def _unified(node: nodes.Union) -> pa.Schema | None:
+    found = [schema for each in node.inputs if (schema := known_schema(each)) is not None]
+    try:
+        return schemas.unify(found) if len(found) == len(node.inputs) else None
+    except SchemaConflictError:
+        return None
+
+
+def _aggregated(node: nodes.Aggregate) -> pa.Schema | None:
+    from skate.data._kernels import grouping
+
+    below = known_schema(node.input)
+    if below is None or not grouping.are_built_in(node.aggregates):
+        return None
+    keys, aggregates = list(node.keys), list(node.aggregates)
+    try:
+        states = grouping.partial_aggregate(below.empty_table(), keys, aggregates)
+        return grouping.finalize(grouping.combine(states, keys, aggregates), keys, aggregates).schema
+    except (ValueError, TypeError):
+        return None
+
+
+def _joined(node: nodes.Join) -> pa.Schema | None:
+    from skate.data._kernels import joining
+
+    left, right = known_schema(node.left), known_schema(node.right)
+    if left is None or right is None:
+        return None
+    how: joining.JoinKind = node.how  # type: ignore[assignment]  # checked when the plan was made
+    try:
+        return joining.join(
+            left.empty_table(),
+            right.empty_table(),
+            how,
+            list(node.left_keys),
+            list(node.right_keys),
+            *node.suffixes,
+        ).schema
+    except (ValueError, TypeError):
+        return None
