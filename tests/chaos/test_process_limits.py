@@ -1,4 +1,4 @@
-"""Limits on processes and memory that the kernel enforces: whoever runs goes on, whoever is too much is told why."""
+"""Limits on processes and memory that the kernel enforces: what runs continues, and a refused start names the limit."""
 
 from __future__ import annotations
 
