@@ -464,6 +464,8 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
     """
     if not name:
         raise ValueError("Please supply a non-empty value to get_actor")
+    if not isinstance(name, str):
+        raise TypeError(f"The name of an actor is a string, got {name!r} ({type(name).__name__}).")
     if namespace is not None and not isinstance(namespace, str):
         raise TypeError(f"namespace must be None or a string, not {type(namespace).__name__}")
     if namespace == "":

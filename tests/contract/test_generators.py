@@ -397,3 +397,26 @@ def test_an_async_generator_goes_on_whenever_its_reader_moves() -> None:
     source, log = Source.remote(), Log.remote()
     for _ in range(10):
         assert [skate.get(ref) for ref in source.count.remote(log)] == list(range(10))
+
+
+def test_a_generator_that_a_plain_function_returns_is_refused_and_another_iterator_is_a_value() -> None:
+    @skate.remote
+    def squares() -> Iterator[int]:
+        return (x * x for x in range(3))
+
+    @skate.remote(num_returns=1)
+    def one() -> Iterator[int]:
+        yield 7
+
+    @skate.remote
+    class Actor:
+        def squares(self) -> Iterator[int]:
+            return (x * x for x in range(3))
+
+    for call in (squares, Actor.remote().squares):
+        with pytest.raises(
+            TypeError, match="returned a generator, of which only the first item would arrive"
+        ):
+            skate.get(call.remote())
+    assert skate.get(one.remote()) == 7
+    assert list(skate.get(skate.remote(lambda: iter(range(3))).remote())) == [0, 1, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -66,8 +67,14 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     )
 
 
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and timeout < 0:
+def _check_timeout(timeout: Any) -> None:
+    if timeout is None:
+        return
+    if type(timeout) is not float and not isinstance(timeout, numbers.Real):
+        raise TypeError(
+            f"The 'timeout' argument must be a number of seconds or None, got {timeout!r} ({type(timeout).__name__})."
+        )
+    if timeout < 0:
         raise ValueError(
             f"The 'timeout' argument must not be negative. Received {timeout}; None waits without end."
         )
@@ -123,8 +130,7 @@ def wait(
         raise TypeError(
             f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got {type(ray_waitables)}"
         )
-    if timeout is not None and timeout < 0:
-        raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
+    _check_timeout(timeout)
     # Programs call this in a loop over thousands of references, each time with the list that it returned last:
     # to look at each of them would cost more than the rest.
     global _rest
@@ -138,7 +144,8 @@ def wait(
         raise ValueError(f"Invalid number of objects to return {num_returns}.")
     if num_returns > len(ray_waitables):
         raise ValueError(
-            "num_returns cannot be greater than the number of ray_waitables provided to ray.wait."
+            "num_returns cannot be greater than the number of ray_waitables provided to ray.wait. "
+            f"It is {num_returns}, and there are {len(ray_waitables)}."
         )
     try:
         ready, rest = engine.wait(ray_waitables, num_returns, timeout, fetch_local)
@@ -183,7 +190,7 @@ def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) ->
         return
     if not isinstance(ray_waitable, ObjectRef):
         raise TypeError(
-            "cancel() only supported for object refs. For actors, try `process.kill(actor)`. Got: "
+            "cancel() only supported for object refs. To end an actor, call `kill(actor)`. Got: "
             f"{type(ray_waitable)}."
         )
     engine.cancel(ray_waitable, force=force, recursive=recursive)

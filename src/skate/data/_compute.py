@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import skate
 from skate.data._plan.nodes import Compute
 
 __all__ = ["ActorPoolStrategy", "ComputeStrategy", "TaskPoolStrategy"]
@@ -78,6 +80,20 @@ class ActorPoolStrategy(ComputeStrategy):
 
 _MANY = 10_000
 
+# Parameters of methods that take further options: what a misspelt option may have been meant for.
+_PARAMETERS = (
+    *("batch_format", "batch_size", "compute", "concurrency", "fn_args", "fn_constructor_args"),
+    *(
+        "fn_constructor_kwargs",
+        "fn_kwargs",
+        "max_retries",
+        "num_cpus",
+        "num_gpus",
+        "on_error",
+        "zero_copy_batch",
+    ),
+)
+
 
 def compute_of(
     is_class: bool,
@@ -96,6 +112,7 @@ def compute_of(
         options_now: Called for further options when one starts.
     """
     given = {key: value for key, value in options.items() if value is not None}
+    _check_options(given, is_class)
     if isinstance(compute, str):
         raise ValueError(
             f"compute must be a strategy, not {compute!r}: TaskPoolStrategy(size=…) for a function, "
@@ -122,6 +139,22 @@ def compute_of(
             "`concurrency`"
         )
     return Compute(most=compute.size, options=given, options_now=options_now)
+
+
+def _check_options(options: Mapping[str, Any], is_class: bool) -> None:
+    """Raise for an option that tasks, or actors, do not have, or a value that it cannot have."""
+    remote: Any = None
+    for name, value in options.items():
+        remote = remote or skate.remote(type("Function", (), {}) if is_class else lambda: None)
+        try:
+            remote.options(**{name: value})
+        except (TypeError, ValueError) as error:
+            close = difflib.get_close_matches(name, _PARAMETERS, 1, 0.75)
+            if not close or name in _PARAMETERS:
+                raise
+            raise TypeError(
+                f"There is no option {name!r} for datasets, tasks or actors: did you mean {close[0]!r}?"
+            ) from error
 
 
 def _by_concurrency(is_class: bool, concurrency: Any) -> ComputeStrategy:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
 from skate._base import errors as exceptions
-from skate._base.exports import explain
+from skate._base.exports import explain, is_generator
 from skate._base.serialization import Serialized, dumps, loads, serialize
 
 T = TypeVar("T")
@@ -105,6 +105,19 @@ def yielded_values(
             raise
         results += [fail(error)] * (count - len(results))
     return results
+
+
+def check_yields(function: Callable[..., Any], name: str) -> None:
+    """Refuse a generator as the one result of a function that does not yield itself.
+
+    Raises:
+        TypeError: Only the first item would be returned.
+    """
+    if not is_generator(function):
+        raise TypeError(
+            f"{name} returned a generator, of which only the first item would arrive. Return a list, or let "
+            f"{name} yield the items itself, so that it returns a stream of references."
+        )
 
 
 def put_each(

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
+from types import GeneratorType
 from typing import Any, Protocol
 
 from skate._base import errors as exceptions
@@ -17,6 +18,7 @@ from skate._base.object_ref import ObjectRef
 from skate._engine.common.calls import DYNAMIC
 from skate._engine.common.outcomes import (
     ExitRequest,
+    check_yields,
     checked_generator,
     matches,
     put_each,
@@ -96,11 +98,14 @@ class Execution:
         assert call.arguments is not None
         function = owner.function(call)
         args, kwargs = call.arguments.load()
-        return self.values(call, function(*args, **kwargs))
+        value = function(*args, **kwargs)
+        if call.count == 1 and type(value) is GeneratorType:
+            check_yields(function, call.name)
+        return self.values(call, value)
 
     def values(self, call: Call, value: Any) -> list[Value]:
         """Return a return value as the values of a call's references."""
-        if call.count == 1:
+        if call.count == 1 and type(value) is not GeneratorType:
             return [self.value(value, call.name)]
         if call.count == 0:
             return []

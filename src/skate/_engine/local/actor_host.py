@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
@@ -411,7 +412,7 @@ class ActorHost:
 
     def _collect(self, incoming: Incoming, reply: m.Reply, value: Any) -> None:
         call = incoming.call
-        if call.num_returns == 1 and not hasattr(value, "__next__"):
+        if call.num_returns == 1 and type(value) is not GeneratorType:
             reply.results = [self._executor.result(value, incoming.name)]
         elif call.num_returns == m.STREAMING:
             if not hasattr(value, "__next__"):
@@ -429,6 +430,7 @@ class ActorHost:
         else:
             reply.results = self._executor.results(
                 call.task,
+                self._method(call.method),
                 value,
                 call.num_returns,
                 incoming.name,

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import Any, NoReturn
 
 from skate._base import errors as exceptions
@@ -15,6 +16,7 @@ from skate._base.object_ref import ERROR, INLINE, SHARED
 from skate._base.serialization import NO_ARGUMENTS, PLAIN, dumps, loads, serialize
 from skate._engine.common.outcomes import (
     ExitRequest,
+    check_yields,
     checked_generator,
     matches,
     put_each,
@@ -119,7 +121,7 @@ class Executor:
             function = prepared.function
             args, kwargs = self.arguments(run.args, run.arguments, run.args_object)
             value = function(*args, **kwargs)
-            if count == 1 and not hasattr(value, "__next__"):
+            if count == 1 and type(value) is not GeneratorType:
                 done.results = [self.result(value, template.name)]
             elif count == m.STREAMING:
                 send = self._client.send
@@ -127,7 +129,7 @@ class Executor:
                     run.task, value, template, lambda i, r: send(m.Item(run.task, i, r))
                 )
             else:
-                done.results = self.results(run.task, value, count, template.name, prepared.retries)
+                done.results = self.results(run.task, function, value, count, template.name, prepared.retries)
         except BaseException as error:
             self._task_failed(error, done, prepared, task)
             done.count = self.gate.made(run.task)
@@ -179,11 +181,22 @@ class Executor:
         return self._client.result_of(serialize_result(value, name))
 
     def results(
-        self, task: bytes, value: Any, count: int, name: str, retries: Callable[[BaseException], bool]
+        self,
+        task: bytes,
+        function: Callable[..., Any],
+        value: Any,
+        count: int,
+        name: str,
+        retries: Callable[[BaseException], bool],
     ) -> list[m.Result]:
-        """Return the values of a call with several results; `retries` tells which errors are retried."""
+        """Return the values of a call that returned a generator, or has several results or none.
+
+        `retries` returns whether the call is run again after an error.
+        """
         if count == 0:
             return []
+        if count == 1:
+            check_yields(function, name)
         if count == m.DYNAMIC:
             client = self._client
 
