@@ -174,18 +174,25 @@ class Router:
                 self._connecting[id] = asyncio.ensure_future(self._connect(info))
         self._renew_open()
         self._arrived.set()
-        if self._settling is None:
-            self._settling = asyncio.ensure_future(self._settle())
         if not news.takes_requests:
             self._fail_all(self._queue)
             self._queue.clear()
         self._place_queued()
+        if not self._connecting:
+            self._limit_queue()
+        elif self._settling is None:
+            self._settling = asyncio.ensure_future(self._settle())
         self._watch_load(news.report_every_s)
 
     async def _settle(self) -> None:
-        """Apply the limit of the queue, also to requests that came before the limit was known."""
         await self._connected()
         self._place_queued()
+        self._limit_queue()
+
+    def _limit_queue(self) -> None:
+        """Apply the limit of the queue from now on, and to requests that came before the limit was known."""
+        if self._limits_queue:
+            return
         self._limits_queue = True
         news = self.news
         if news is not None and news.max_queued >= 0:
