@@ -110,7 +110,7 @@ def test_the_pod_is_known_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_chips_are_counted_by_their_device_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tpu.glob, "glob", lambda pattern: ["/dev/accel0", "/dev/accel1"])
+    monkeypatch.setattr("glob.glob", lambda pattern: ["/dev/accel0", "/dev/accel1"])
     assert tpu.get_num_tpu_chips_on_node() == 2
     for group, vendor in (("5", "0x1ae0"), ("6", "0x10de")):
         (tmp_path / "vfio" / group).mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_chips_are_counted_by_their_device_files(monkeypatch: pytest.MonkeyPatch
         (device / "vendor").write_text(f"{vendor}\n")
     roots = {"/dev/vfio": tmp_path / "vfio", "/sys/kernel/iommu_groups": tmp_path / "groups"}
     monkeypatch.setattr(tpu, "Path", lambda root, *parts: roots[root].joinpath(*parts))
-    monkeypatch.setattr(tpu.glob, "glob", lambda pattern: [])
+    monkeypatch.setattr("glob.glob", lambda pattern: [])
     assert tpu.get_num_tpu_chips_on_node() == 1
 
 
