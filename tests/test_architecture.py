@@ -52,6 +52,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The API starts an engine by its name; what it does afterwards goes through the protocol.
     "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.local", "skate._engine.ray"},
     "skate.util": {"skate", "skate.exceptions"},
+    # Groups of actors, made with the collective operations of `util`.
+    "skate.experimental.collective": CORE,
     # Results are looked up in training when they are asked for.
     "skate.air": CORE | {"skate.air.result"},
     # Older names of training, and callbacks for it, that Ray keeps here.

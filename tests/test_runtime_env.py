@@ -208,6 +208,7 @@ def test_a_field_that_is_set_later_is_checked_too() -> None:
 
 def test_config_has_defaults() -> None:
     assert RuntimeEnvConfig() == {"setup_timeout_seconds": 600, "eager_install": True, "log_files": []}
+    assert RuntimeEnvConfig.default_config() == RuntimeEnvConfig()
     assert RuntimeEnv(config={"setup_timeout_seconds": -1})["config"]["setup_timeout_seconds"] == -1
     assert RuntimeEnv(config=RuntimeEnvConfig(eager_install=False))["config"]["eager_install"] is False
 

@@ -69,7 +69,7 @@ _SUBMODULES = frozenset(
         *("actor", "air", "autoscaler", "client_builder", "cloudpickle", "cross_language", "dag", "data"),
         *("exceptions", "experimental"),
         *("job_config", "job_submission", "llm", "remote_function", "runtime_context", "runtime_env"),
-        *("serve", "train", "tune", "types", "util"),
+        *("serve", "train", "tune", "types", "util", "widgets"),
     )
 )
 

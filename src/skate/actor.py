@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 import skate._engine as engines
 from skate._base.exports import ActorTemplate, Export, MethodInfo, declared, is_async, is_generator
 from skate._base.ids import ActorID
+from skate._base.lazy_names import lazy_names
 from skate._base.object_ref import ObjectRef
 from skate._base.options import ActorOptions, MethodOptions, check_num_returns
 from skate.remote_function import _fits_plainly, check_arguments, check_options, signature_of
@@ -23,6 +24,24 @@ __all__ = [
     "get_actor",
     "method",
 ]
+
+if TYPE_CHECKING:
+    from skate._base.generator import ObjectRefGenerator as ObjectRefGenerator
+    from skate.exceptions import ActorAlreadyExistsError as ActorAlreadyExistsError
+    from skate.exceptions import AsyncioActorExit as AsyncioActorExit
+    from skate.util.scheduling_strategies import (
+        PlacementGroupSchedulingStrategy as PlacementGroupSchedulingStrategy,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "ActorAlreadyExistsError": "skate.exceptions.ActorAlreadyExistsError",
+            "AsyncioActorExit": "skate.exceptions.AsyncioActorExit",
+            "ObjectRefGenerator": "skate._base.generator.ObjectRefGenerator",
+            "PlacementGroupSchedulingStrategy": "skate.util.scheduling_strategies.PlacementGroupSchedulingStrategy",
+        },
+    )
 
 T = TypeVar("T")
 

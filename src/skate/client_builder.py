@@ -5,11 +5,26 @@ from __future__ import annotations
 import importlib
 import os
 import warnings
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import skate
+from skate._base.lazy_names import lazy_names
 
 __all__ = ["ClientBuilder", "ClientContext", "client"]
+
+if TYPE_CHECKING:
+    from skate._api.session import init as ray_driver_init  # noqa: F401  # Ray's name
+    from skate._base.logging_config import LoggingConfig as LoggingConfig
+    from skate.job_config import JobConfig as JobConfig
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "JobConfig": "skate.job_config.JobConfig",
+            "LoggingConfig": "skate._base.logging_config.LoggingConfig",
+            "ray_driver_init": "skate._api.session.init",
+        },
+    )
 
 _ADDRESS_VARIABLES = ("SKATE_ADDRESS", "RAY_ADDRESS")
 

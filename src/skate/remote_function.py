@@ -5,14 +5,29 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 import skate._engine as engines
 from skate._base.exports import Export, TaskFunction, declared
+from skate._base.lazy_names import lazy_names
 from skate._base.object_ref import ObjectRef
 from skate._base.options import ActorOptions, TaskOptions, check_num_returns
 
 __all__ = ["RemoteFunction"]
+
+if TYPE_CHECKING:
+    from skate._base.generator import ObjectRefGenerator as ObjectRefGenerator
+    from skate.util.scheduling_strategies import (
+        PlacementGroupSchedulingStrategy as PlacementGroupSchedulingStrategy,
+    )
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "ObjectRefGenerator": "skate._base.generator.ObjectRefGenerator",
+            "PlacementGroupSchedulingStrategy": "skate.util.scheduling_strategies.PlacementGroupSchedulingStrategy",
+        },
+    )
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
 from skate._base.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
+from skate._base.lazy_names import lazy_names
 from skate._engine.common.names import function_name
 
 __all__ = ["RuntimeContext", "get_runtime_context"]
+
+
+if TYPE_CHECKING:
+    from skate._base.runtime_envs.runtime_env import RuntimeEnv as RuntimeEnv
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "RuntimeEnv": "skate._base.runtime_envs.runtime_env.RuntimeEnv",
+        },
+    )
 
 
 class RuntimeContext:

@@ -40,3 +40,8 @@ def test_periodic_logging_repeats_after_a_minute(monkeypatch: pytest.MonkeyPatch
     assert not debug.log_once("a")
     now += 1
     assert debug.log_once("a")
+
+
+def test_a_suspect_of_a_memory_leak_is_a_tuple() -> None:
+    suspect = debug.Suspect(traceback="line", memory_increase=2.0, slope=1.0, rvalue=0.9, hist=[1.0, 3.0])
+    assert suspect == ("line", 2.0, 1.0, 0.9, [1.0, 3.0])

@@ -332,6 +332,10 @@ def test_placement_groups_are_listed(session: None) -> None:
     remove_placement_group(group)
 
 
+def test_there_are_no_cluster_events(session: None) -> None:
+    assert state.list_cluster_events() == []
+
+
 def test_runtime_environments_are_listed(session: None) -> None:
     actor = Worker.options(runtime_env={"env_vars": {"A": "1"}}).remote()
     skate.get(actor.pid.remote())

@@ -109,7 +109,14 @@ class ClassMethodNode(DAGNode):
         method_kwargs: Keyword arguments.
         method_options: Options of the call.
         num_returns: How many references the call gives.
+
+    Attributes:
+        class_method_call: Of one of the outputs of a call, that call; else None.
+        output_idx: Of one of the outputs of a call, its index; else None.
     """
+
+    class_method_call: ClassMethodNode | None = None
+    output_idx: int | None = None
 
     def __init__(
         self,
@@ -175,6 +182,9 @@ class ClassMethodNode(DAGNode):
 
 class ClassMethodOutputNode(ClassMethodNode):
     """One of several values that a call gives."""
+
+    class_method_call: ClassMethodNode
+    output_idx: int
 
     def __init__(self, class_method_call: ClassMethodNode, output_idx: int) -> None:
         self.class_method_call = class_method_call

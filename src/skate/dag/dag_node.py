@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from skate.dag.nested import Template
 from skate.dag.transport import TensorTransport
 
 if TYPE_CHECKING:
     from skate.dag.compiled_dag_node import CompiledDAG
+
+T = TypeVar("T")
 
 _next_order = itertools.count().__next__
 
@@ -178,6 +181,67 @@ class DAGNode:
         for value in self._bound_other_args.values():
             if isinstance(value, DAGNode):
                 yield value
+
+    def apply_recursive(self, fn: Callable[[DAGNode], T]) -> T:
+        """Call a function with each node of the graph that ends here, once, from the inputs on.
+
+        Args:
+            fn: Gets a copy of the node, in whose arguments the results for other nodes stand in place of those nodes.
+
+        Returns:
+            The result for this node.
+        """
+        results: dict[DAGNode, T] = {}
+        for node in all_upstream(self):
+            results[node] = fn(node._with_children(results))
+        return results[self]
+
+    def apply_functional(
+        self,
+        source_input_list: Any,
+        predicate_fn: Callable[[DAGNode], bool],
+        apply_fn: Callable[[DAGNode], Any],
+    ) -> Any:
+        """Return a value with other values in place of the nodes in it.
+
+        Args:
+            source_input_list: Any value. Neither it nor its nodes change.
+            predicate_fn: Says which nodes to replace.
+            apply_fn: Gives the value for a node.
+        """
+        template = Template(source_input_list, DAGNode)
+        return template.fill(lambda node: apply_fn(node) if predicate_fn(node) else node)
+
+    def traverse_and_apply(self, fn: Callable[[DAGNode], Any]) -> None:
+        """Call a function with each node that this one is connected with, in either direction, once.
+
+        Args:
+            fn: The function.
+        """
+        found = {self: None}
+        waiting = [self]
+        while waiting:
+            node = waiting.pop(0)
+            fn(node)
+            new = [other for other in (*node.dependencies(), *node._downstream) if other not in found]
+            found.update(dict.fromkeys(new))
+            waiting += dict.fromkeys(new)
+
+    def _with_children(self, replacements: dict[DAGNode, Any]) -> Self:
+        """Return a copy with other values in place of the nodes that it depends on."""
+        made = copy.copy(self)
+        args, kwargs = self._resolved(replacements.__getitem__)
+        made._bound_args, made._bound_kwargs = tuple(args), kwargs
+        made._templates = [Template(value, DAGNode) for value in args]
+        made._keyword_templates = {key: Template(value, DAGNode) for key, value in kwargs.items()}
+        made._bound_other_args = {
+            key: replacements.get(value, value) if isinstance(value, DAGNode) else value
+            for key, value in self._bound_other_args.items()
+        }
+        for name, value in vars(self).items():
+            if isinstance(value, DAGNode) and value in replacements:
+                setattr(made, name, replacements[value])
+        return made
 
     def is_compilable(self) -> bool:
         """Say whether the node can be a step of a compiled graph."""

@@ -77,6 +77,10 @@ class InputNode(DAGNode):
                 "`with InputNode() as value: ...`."
             )
 
+    def set_context(self, key: str, val: Any) -> None:
+        """Keep a value with the node, for `get_other_args_to_resolve`."""
+        self._bound_other_args[key] = val
+
     def get_result_type(self) -> Any:
         """Return the type that was given as `input_type`."""
         return self.input_type

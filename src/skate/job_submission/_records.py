@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -58,6 +59,33 @@ class JobInfo:
     driver_agent_http_address: str | None = None
     driver_node_id: str | None = None
     driver_exit_code: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record with plain values; the environment is JSON, under the key `runtime_env_json`."""
+        record = asdict(self)
+        record["status"] = self.status.value
+        record["error_type"] = None if self.error_type is None else self.error_type.value
+        environment = record.pop("runtime_env")
+        if environment is not None:
+            record["runtime_env_json"] = json.dumps(environment)
+        return record
+
+    @classmethod
+    def from_json(cls, json_dict: dict[str, Any]) -> JobInfo:
+        """Return the record that `to_json` has written.
+
+        Args:
+            json_dict: The record.
+        """
+        record = dict(json_dict)
+        environment = record.pop("runtime_env_json", None)
+        error = record.pop("error_type", None)
+        return cls(
+            status=JobStatus(record.pop("status")),
+            error_type=None if error is None else JobErrorType(error),
+            runtime_env=None if environment is None else json.loads(environment),
+            **record,
+        )
 
 
 @dataclass(frozen=True)

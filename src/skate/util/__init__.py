@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from skate.util import accelerators, collective, metrics, queue, rpdb, scheduling_strategies, state
     from skate.util.actor_pool import ActorPool
     from skate.util.check_serialize import inspect_serializability
+    from skate.util.client_connect import connect, disconnect
     from skate.util.debug import disable_log_once_globally, enable_periodic_logging, log_once
     from skate.util.helpers import as_completed, map_unordered
     from skate.util.node import get_node_instance_id, get_node_ip_address, list_named_actors
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 _HOME = {
     "ActorPool": "actor_pool",
     "as_completed": "helpers",
+    "connect": "client_connect",
     "deregister_serializer": "serialization",
     "disable_log_once_globally": "debug",
+    "disconnect": "client_connect",
     "enable_periodic_logging": "debug",
     "get_current_placement_group": "placement_group",
     "get_node_instance_id": "node",
@@ -55,8 +58,10 @@ __all__ = [
     "accelerators",
     "as_completed",
     "collective",
+    "connect",
     "deregister_serializer",
     "disable_log_once_globally",
+    "disconnect",
     "enable_periodic_logging",
     "get_current_placement_group",
     "get_node_instance_id",

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-__all__ = ["disable_log_once_globally", "enable_periodic_logging", "log_once", "reset_log_once"]
+__all__ = ["Suspect", "disable_log_once_globally", "enable_periodic_logging", "log_once", "reset_log_once"]
 
 PERIOD_SECONDS: Final = 60.0
 
 _last_logged: dict[str, float] = {}
 _disabled = False
 _periodic = False
+
+
+class Suspect(NamedTuple):
+    """A line of code whose memory grows from one measurement to the next, as a search for memory leaks finds it.
+
+    Attributes:
+        traceback: Where the memory was allocated.
+        memory_increase: By how many bytes it grew.
+        slope: Bytes per measurement, of the line fitted to the measurements.
+        rvalue: The correlation coefficient of that line.
+        hist: The measurements.
+    """
+
+    traceback: Any
+    memory_increase: float
+    slope: float
+    rvalue: float
+    hist: list[float]
 
 
 def log_once(key: str) -> bool:

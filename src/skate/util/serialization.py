@@ -7,7 +7,7 @@ from typing import Any
 
 from skate._base import reducers
 
-__all__ = ["deregister_serializer", "register_serializer"]
+__all__ = ["StandaloneSerializationContext", "deregister_serializer", "register_serializer"]
 
 
 def register_serializer(
@@ -48,3 +48,29 @@ def deregister_serializer(cls: type) -> None:
         cls: A class given to `register_serializer`; any other is ignored.
     """
     reducers.deregister(cls)
+
+
+class StandaloneSerializationContext:
+    """Registers serializers through the methods that Ray's serialization contexts have.
+
+    The registrations are those of `register_serializer`: they hold for this process.
+    """
+
+    def _register_cloudpickle_reducer(self, cls: type, reducer: Callable[[Any], tuple[Any, ...]]) -> None:
+        """Use ``reducer(obj)``, the function and arguments that make the object again, for instances of `cls`."""
+        reducers.register(cls, serializer=reducer, deserializer=_made)
+
+    def _unregister_cloudpickle_reducer(self, cls: type) -> None:
+        """Stop using what is registered for `cls`."""
+        reducers.deregister(cls)
+
+    def _register_cloudpickle_serializer(
+        self, cls: type, custom_serializer: Callable[[Any], Any], custom_deserializer: Callable[[Any], Any]
+    ) -> None:
+        """Use the given functions for instances of `cls`."""
+        reducers.register(cls, serializer=custom_serializer, deserializer=custom_deserializer)
+
+
+def _made(reduced: tuple[Any, ...]) -> Any:
+    function, arguments, *_ = reduced
+    return function(*arguments)

@@ -57,6 +57,11 @@ class RuntimeEnvConfig(dict[str, Any]):
         )
 
     @classmethod
+    def default_config(cls) -> RuntimeEnvConfig:
+        """Return the settings that hold where none are given."""
+        return cls()
+
+    @classmethod
     def parse_and_validate_runtime_env_config(
         cls, config: Mapping[str, Any] | RuntimeEnvConfig
     ) -> RuntimeEnvConfig:

@@ -1,5 +1,6 @@
 """Collective operations between actors and tasks."""
 
+from skate.util.collective.backend_registry import register_collective_backend
 from skate.util.collective.collective import (
     allgather,
     allreduce,
@@ -42,5 +43,6 @@ __all__ = [
     "recv",
     "reduce",
     "reducescatter",
+    "register_collective_backend",
     "send",
 ]

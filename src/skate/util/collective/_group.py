@@ -16,6 +16,7 @@ from typing import Any
 
 from skate.util import _interfaces, _session
 from skate.util.collective import _rendezvous
+from skate.util.collective._membership import Membership
 from skate.util.collective._torch import check_backend, load_torch, tensor_of
 from skate.util.collective.types import Backend, ReduceOp
 
@@ -24,15 +25,8 @@ __all__ = ["Group", "form_group"]
 _GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"  # by which a user chooses where gloo listens
 
 
-class Group:
-    """Runs the operations of one group in this process.
-
-    Attributes:
-        name: Its name.
-        backend: ``GLOO`` or ``NCCL``.
-        rank: The rank of this process.
-        world_size: The number of members.
-    """
+class Group(Membership):
+    """Runs the operations of one group in this process."""
 
     def __init__(
         self,
@@ -43,13 +37,15 @@ class Group:
         process_group: Any,
         cleanup: Callable[[], None],
     ) -> None:
-        self.name = name
-        self.backend = backend
-        self.rank = rank
-        self.world_size = world_size
+        super().__init__(name, backend, rank, world_size)
         self._group = process_group
         self._cleanup = cleanup
         self._torch = load_torch()
+
+    @property
+    def handle(self) -> Group:
+        """The group as the program gets it."""
+        return self
 
     def close(self) -> None:
         """Close the connections to the other members."""
@@ -84,7 +80,7 @@ class Group:
 
     def allgather(self, tensor_list: list[Any], tensor: Any) -> None:
         """Fill the list with the tensors of all ranks."""
-        self._check_length("allgather", tensor_list)
+        self.check_length("allgather", tensor_list)
         with contextlib.ExitStack() as stack:
             outputs = [
                 self._raw(stack.enter_context(tensor_of(output, self.backend, written=True)))
@@ -95,7 +91,7 @@ class Group:
 
     def reducescatter(self, tensor: Any, tensor_list: list[Any], op: ReduceOp) -> None:
         """Replace the tensor by the reduction, over all ranks, of their list's entry for this rank."""
-        self._check_length("reducescatter", tensor_list)
+        self.check_length("reducescatter", tensor_list)
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(tensor_of(tensor, self.backend, written=True))
             inputs = [
@@ -108,13 +104,13 @@ class Group:
 
     def send(self, tensor: Any, dst_rank: int) -> None:
         """Send the tensor to another rank, which must receive it."""
-        self._check_peer(dst_rank)
+        self.check_peer(dst_rank)
         with tensor_of(tensor, self.backend, written=False) as operand:
             self._run("send", lambda group: group.send([self._raw(operand)], dst_rank, 0))
 
     def recv(self, tensor: Any, src_rank: int) -> None:
         """Replace the tensor by the one that another rank sends."""
-        self._check_peer(src_rank)
+        self.check_peer(src_rank)
         with tensor_of(tensor, self.backend, written=True) as operand:
             self._run("recv", lambda group: group.recv([self._raw(operand)], src_rank, 0))
 
@@ -124,28 +120,6 @@ class Group:
         if self.backend == Backend.NCCL:
             options.device_ids = [self._torch.cuda.current_device()]
         self._run("barrier", lambda group: group.barrier(options))
-
-    def check_rank(self, rank: int) -> None:
-        """Raise ValueError unless `rank` is one of the group's."""
-        if not isinstance(rank, int) or not 0 <= rank < self.world_size:
-            raise ValueError(
-                f"Rank {rank!r} is not in collective group {self.name!r}, "
-                f"whose ranks are 0 to {self.world_size - 1}."
-            )
-
-    def _check_peer(self, rank: int) -> None:
-        self.check_rank(rank)
-        if rank == self.rank:
-            raise RuntimeError(f"Rank {rank} of collective group {self.name!r} cannot send to itself.")
-
-    def _check_length(self, operation: str, tensor_list: list[Any]) -> None:
-        if not isinstance(tensor_list, list):
-            raise TypeError(f"{operation} takes a list of tensors, got {type(tensor_list).__qualname__}.")
-        if len(tensor_list) != self.world_size:
-            raise ValueError(
-                f"{operation} in collective group {self.name!r} takes a list of {self.world_size} tensors, "
-                f"one for each rank; got {len(tensor_list)}."
-            )
 
     def _reduce_in_place(self, operand: Any, op: ReduceOp) -> None:
         options = self._torch.distributed.AllreduceOptions()

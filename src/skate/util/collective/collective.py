@@ -7,8 +7,11 @@ from typing import Any
 
 import skate
 from skate.util.collective import _rendezvous
+from skate.util.collective._custom_group import CustomGroup
 from skate.util.collective._group import Group, form_group
 from skate.util.collective._torch import gloo_available, nccl_available
+from skate.util.collective.backend_registry import custom_backend, register_collective_backend
+from skate.util.collective.collective_group.base_collective_group import BaseGroup
 from skate.util.collective.types import Backend, ReduceOp
 
 __all__ = [
@@ -29,16 +32,24 @@ __all__ = [
     "recv",
     "reduce",
     "reducescatter",
+    "register_collective_backend",
     "send",
 ]
 
-_groups: dict[str, Group] = {}
+_groups: dict[str, Group | CustomGroup] = {}
 _forming = threading.RLock()
 
 
 def is_backend_available(backend: str) -> bool:
-    """Tell whether a backend, by name, can be used in this process."""
-    return nccl_available() if Backend(backend) == Backend.NCCL else gloo_available()
+    """Tell whether a backend, by name, can be used in this process; False for names that are unknown."""
+    try:
+        kind = Backend(backend)
+    except ValueError:
+        return False
+    custom = custom_backend(kind)
+    if custom is not None:
+        return custom.check_backend_availability()
+    return nccl_available() if kind == Backend.NCCL else gloo_available()
 
 
 def is_group_initialized(group_name: str) -> bool:
@@ -58,7 +69,8 @@ def init_collective_group(
     Args:
         world_size: The number of members.
         rank: The rank of this member, from 0 on.
-        backend: ``"gloo"`` for CPU tensors and arrays, ``"nccl"`` (the default) for CUDA tensors.
+        backend: ``"gloo"`` for CPU tensors and arrays, ``"nccl"`` (the default) for CUDA tensors, or a name given to
+            `register_collective_backend` in this process.
         group_name: What to call the group in the operations.
         gloo_timeout: How many milliseconds to wait for the others, here and in each operation.
 
@@ -79,7 +91,7 @@ def init_collective_group(
                 f"Trying to initialize a group twice: this process is in collective group {group_name!r} "
                 "already. Use another group_name, or destroy_collective_group first."
             )
-        _groups[group_name] = form_group(group_name, world_size, rank, kind, gloo_timeout)
+        _groups[group_name] = _form(group_name, world_size, rank, kind, gloo_timeout)
 
 
 def create_collective_group(
@@ -148,19 +160,16 @@ def get_collective_group_size(group_name: str = "default") -> int:
     return -1 if group is None else group.world_size
 
 
-def get_group_handle(group_name: str = "default") -> Group:
+def get_group_handle(group_name: str = "default") -> Group | BaseGroup:
     """Return the group as this process sees it; a declared group is connected if need be.
+
+    Returns:
+        For a custom backend, the instance of its class.
 
     Raises:
         RuntimeError: If this process is not a member of any group of this name.
     """
-    group = _groups.get(group_name)
-    if group is not None:
-        return group
-    with _forming:
-        if group_name not in _groups:
-            _groups[group_name] = _join_declared(group_name)
-        return _groups[group_name]
+    return _joined(group_name).handle
 
 
 def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
@@ -171,7 +180,7 @@ def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.
         group_name: The group.
         op: How to reduce.
     """
-    get_group_handle(group_name).allreduce(tensor, op)
+    _joined(group_name).allreduce(tensor, op)
 
 
 def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
@@ -183,7 +192,7 @@ def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: Redu
         group_name: The group.
         op: How to reduce.
     """
-    get_group_handle(group_name).reduce(tensor, dst_rank, op)
+    _joined(group_name).reduce(tensor, dst_rank, op)
 
 
 def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
@@ -194,7 +203,7 @@ def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> No
         src_rank: The member whose tensor all get.
         group_name: The group.
     """
-    get_group_handle(group_name).broadcast(tensor, src_rank)
+    _joined(group_name).broadcast(tensor, src_rank)
 
 
 def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") -> None:
@@ -205,7 +214,7 @@ def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") 
         tensor: What this member contributes.
         group_name: The group.
     """
-    get_group_handle(group_name).allgather(tensor_list, tensor)
+    _joined(group_name).allgather(tensor_list, tensor)
 
 
 def reducescatter(
@@ -219,7 +228,7 @@ def reducescatter(
         group_name: The group.
         op: How to reduce.
     """
-    get_group_handle(group_name).reducescatter(tensor, tensor_list, op)
+    _joined(group_name).reducescatter(tensor, tensor_list, op)
 
 
 def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
@@ -230,7 +239,7 @@ def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
         dst_rank: The member that receives it.
         group_name: The group.
     """
-    get_group_handle(group_name).send(tensor, dst_rank)
+    _joined(group_name).send(tensor, dst_rank)
 
 
 def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
@@ -241,15 +250,32 @@ def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
         src_rank: The member that sends it.
         group_name: The group.
     """
-    get_group_handle(group_name).recv(tensor, src_rank)
+    _joined(group_name).recv(tensor, src_rank)
 
 
 def barrier(group_name: str = "default") -> None:
     """Wait until all members have called this."""
-    get_group_handle(group_name).barrier()
+    _joined(group_name).barrier()
 
 
-def _join_declared(name: str) -> Group:
+def _joined(name: str) -> Group | CustomGroup:
+    group = _groups.get(name)
+    if group is not None:
+        return group
+    with _forming:
+        if name not in _groups:
+            _groups[name] = _join_declared(name)
+        return _groups[name]
+
+
+def _form(name: str, world_size: int, rank: int, backend: Backend, timeout_ms: int) -> Group | CustomGroup:
+    custom = custom_backend(backend)
+    if custom is not None:
+        return CustomGroup(name, backend, rank, world_size, custom)
+    return form_group(name, world_size, rank, backend, timeout_ms)
+
+
+def _join_declared(name: str) -> Group | CustomGroup:
     declaration = _rendezvous.declaration_of(name) if skate.is_initialized() else None
     actor_id = skate.get_runtime_context().get_actor_id() if declaration is not None else None
     if declaration is None or actor_id not in declaration.ranks:
@@ -257,7 +283,7 @@ def _join_declared(name: str) -> Group:
             f"This process is not in a collective group {name!r}. Call init_collective_group in every "
             "member, or create_collective_group with their handles outside."
         )
-    return form_group(
+    return _form(
         name,
         declaration.world_size,
         declaration.ranks[actor_id],

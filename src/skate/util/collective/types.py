@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
-__all__ = ["Backend", "ReduceOp"]
+__all__ = [
+    "AllGatherOptions",
+    "AllReduceOptions",
+    "Backend",
+    "BarrierOptions",
+    "BroadcastOptions",
+    "RecvOptions",
+    "ReduceOp",
+    "ReduceOptions",
+    "ReduceScatterOptions",
+    "SendOptions",
+    "unset_timeout_ms",
+]
+
+unset_timeout_ms: Final = timedelta(milliseconds=-1)
 
 
 class Backend(str):
     """The library that moves the data.
 
     ``Backend("gloo")`` (or ``"torch_gloo"``) is for CPU tensors and arrays, ``Backend("nccl")`` for CUDA
-    tensors. Upper and lower case mean the same.
+    tensors; `register_collective_backend` adds others. Upper and lower case mean the same.
 
     Raises:
         ValueError: If the name is none of these.
@@ -23,14 +39,18 @@ class Backend(str):
     NCCL: ClassVar[str] = "NCCL"
     GLOO: ClassVar[str] = "GLOO"
     UNRECOGNIZED: ClassVar[str] = "unrecognized"
+    _known: ClassVar[dict[str, str]] = {"GLOO": "GLOO", "TORCH_GLOO": "GLOO", "NCCL": "NCCL"}
 
     def __new__(cls, name: str) -> Backend:
         """Return the backend of this name."""
         if not isinstance(name, str):
             raise TypeError(f"A backend is named by a str, got {name!r}; use 'gloo' or 'nccl'.")
-        known = {"GLOO": cls.GLOO, "TORCH_GLOO": cls.GLOO, "NCCL": cls.NCCL}.get(name.upper())
+        known = cls._known.get(name.upper())
         if known is None:
-            raise ValueError(f"Unrecognized backend: {name!r}. Only NCCL and GLOO are supported")
+            raise ValueError(
+                f"Unrecognized backend: {name!r}. Only NCCL and GLOO are supported, and the backends that this process "
+                "has registered with register_collective_backend: call it in the driver and in every member."
+            )
         return super().__new__(cls, known)
 
 
@@ -41,3 +61,75 @@ class ReduceOp(Enum):
     PRODUCT = 1
     MIN = 2
     MAX = 3
+
+
+# A custom backend gets these. Their names are Ray's.
+
+
+@dataclass
+class AllReduceOptions:
+    """Options of `allreduce`."""
+
+    reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  # Ray's name
+    timeout_ms: timedelta = unset_timeout_ms
+
+
+@dataclass
+class BarrierOptions:
+    """Options of `barrier`."""
+
+    timeout_ms: timedelta = unset_timeout_ms
+
+
+@dataclass
+class ReduceOptions:
+    """Options of `reduce`; rank `root_rank` gets the result."""
+
+    reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  # Ray's name
+    root_rank: int = 0
+    root_tensor: int = 0
+    timeout_ms: timedelta = unset_timeout_ms
+
+
+@dataclass
+class AllGatherOptions:
+    """Options of `allgather`."""
+
+    timeout_ms: timedelta = unset_timeout_ms
+
+
+@dataclass
+class BroadcastOptions:
+    """Options of `broadcast`; rank `root_rank` has the value."""
+
+    root_rank: int = 0
+    root_tensor: int = 0
+    timeout_ms: timedelta = unset_timeout_ms
+
+
+@dataclass
+class ReduceScatterOptions:
+    """Options of `reducescatter`."""
+
+    reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  # Ray's name
+    timeout_ms: timedelta = unset_timeout_ms
+
+
+@dataclass
+class SendOptions:
+    """Options of `send`; rank `dst_rank` receives."""
+
+    dst_rank: int = 0
+    dst_gpu_index: int = 0
+    n_elements: int = 0
+    timeout_ms: timedelta = unset_timeout_ms
+
+
+@dataclass
+class RecvOptions:
+    """Options of `recv`; rank `src_rank` sends."""
+
+    src_rank: int = 0
+    src_gpu_index: int = 0
+    n_elements: int = 0
+    unset_timeout_ms: timedelta = unset_timeout_ms

@@ -40,6 +40,7 @@ __all__ = [
     "get_task",
     "get_worker",
     "list_actors",
+    "list_cluster_events",
     "list_jobs",
     "list_logs",
     "list_nodes",
@@ -225,6 +226,20 @@ def list_runtime_envs(
         _explain,
     )
     return found
+
+
+def list_cluster_events(
+    address: str | None = None,
+    filters: Sequence[Filter] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    timeout: float = DEFAULT_RPC_TIMEOUT,
+    detail: bool = False,
+    raise_on_missing_output: bool = True,
+    _explain: bool = False,
+) -> list[dict[str, Any]]:
+    """Return an empty list: a node records no events besides its logs. See `list_logs`."""
+    with attached(address):
+        return []
 
 
 def _get(resource: StateResource, id: str, address: str | None, timeout: float) -> Any:

@@ -1,0 +1,5 @@
+"""Helpers of what Ray calls experimental."""
+
+from skate.experimental.util import types
+
+__all__ = ["types"]

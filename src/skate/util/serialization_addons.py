@@ -1,0 +1,36 @@
+"""Serializers for types of other packages that cannot be pickled as they are."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["apply", "register_starlette_serializer"]
+
+
+def register_starlette_serializer(serialization_context: Any) -> None:
+    """Register a serializer for ``starlette.datastructures.State``; does nothing without Starlette.
+
+    Args:
+        serialization_context: For instance a `StandaloneSerializationContext`.
+    """
+    try:
+        state = importlib.import_module("starlette.datastructures").State
+    except ImportError:
+        return
+    serialization_context._register_cloudpickle_serializer(
+        state, custom_serializer=_items, custom_deserializer=state
+    )
+
+
+def _items(state: Any) -> Any:
+    return state._state
+
+
+def apply(serialization_context: Any) -> None:
+    """Register the serializers of this module. Models of pydantic and tables of Arrow need none in Skate.
+
+    Args:
+        serialization_context: For instance a `StandaloneSerializationContext`.
+    """
+    register_starlette_serializer(serialization_context)
