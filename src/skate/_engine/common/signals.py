@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -54,9 +53,13 @@ def is_free(number: int, default: Any) -> bool:
     return in_main_thread and signal.getsignal(number) is default
 
 
+class SignalExit(SystemExit):
+    """Ends the program because of a signal, also where the inline engine runs a task in it."""
+
+
 def exit_on_signal(number: int, _: FrameType | None) -> None:
     """End the program as `sys.exit` does, so that exit handlers run; the exit code is the signal's number."""
-    sys.exit(number)
+    raise SignalExit(number)
 
 
 def own_wakeup_descriptor() -> None:

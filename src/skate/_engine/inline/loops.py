@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager
 from contextvars import Context
 from typing import Any
 
+from skate._engine.common.signals import SignalExit
 from skate._engine.inline.progress import IDLE_THREADS, Progress
 
 TURNS = 100  # how many times a loop that always has something to do goes round before others have a turn
@@ -90,6 +91,8 @@ class ActorLoop:
         try:
             with self._scope():
                 self.loop.run_forever()
+        except SignalExit:
+            raise
         except SystemExit as error:  # of a coroutine that the actor started by itself
             self._on_exit(error)
         finally:

@@ -7,13 +7,15 @@ import sys
 from types import TracebackType
 from typing import Any
 
+from skate._engine.common.signals import SignalExit
+
 
 def passing() -> tuple[type[BaseException], ...]:
-    """Return the exceptions that go through the engine to the user: Ctrl-C, pdb's `quit`, the end of a test."""
+    """Return the exceptions that go through the engine to the user: Ctrl-C, SIGTERM, pdb's `quit`, the end of a test."""
     outcomes = sys.modules.get("_pytest.outcomes")
     if outcomes is None:
-        return KeyboardInterrupt, bdb.BdbQuit
-    return KeyboardInterrupt, bdb.BdbQuit, outcomes.OutcomeException
+        return KeyboardInterrupt, SignalExit, bdb.BdbQuit
+    return KeyboardInterrupt, SignalExit, bdb.BdbQuit, outcomes.OutcomeException
 
 
 class Apart:
