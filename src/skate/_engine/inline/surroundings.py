@@ -11,7 +11,7 @@ from skate._engine.common.signals import SignalExit
 
 
 def passing() -> tuple[type[BaseException], ...]:
-    """Return the exceptions that go through the engine to the user: Ctrl-C, SIGTERM, pdb's `quit`, the end of a test."""
+    """Return the exceptions that end the program: Ctrl-C, SIGTERM, pdb's `quit`, the end of a test."""
     outcomes = sys.modules.get("_pytest.outcomes")
     if outcomes is None:
         return KeyboardInterrupt, SignalExit, bdb.BdbQuit
