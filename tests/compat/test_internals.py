@@ -17,6 +17,11 @@ TOUCHED = {
     "ray._raylet.ObjectRef": "Hamilton",
     "ray.util.client.ray": "Daft",
     "ray.WORKER_MODE": "Daft",
+    "ray._common.test_utils.wait_for_condition": "Ray's guides",
+    "ray._private.test_utils.wait_for_condition": "older programs",
+    "ray.data._internal.delegating_block_builder.DelegatingBlockBuilder": "Ray's guides",
+    "ray.serve._private.common.DeploymentID": "Ray's guides",
+    "ray.train._internal.session.get_session": "older programs",
     "ray.state.state": "older programs",
     "ray.worker.global_worker": "older programs",
     "ray.experimental.state.api.list_tasks": "older programs",
@@ -151,7 +156,46 @@ def test_each_name_is_found_under_rays_path(tmp_path: Path) -> None:
     run("\n".join(lookups), tmp_path)
 
 
+WAITING = """
+from ray._common.test_utils import wait_for_condition
+
+answers = [False, ZeroDivisionError(), 1]
+
+def is_over(kind):
+    answer = answers.pop(0)
+    if isinstance(answer, kind):
+        raise answer
+    return answer
+
+wait_for_condition(is_over, kind=Exception, retry_interval_ms=1)
+assert answers == []
+answers[:] = [ZeroDivisionError()]
+try:
+    wait_for_condition(is_over, timeout=0, kind=Exception)
+except RuntimeError as error:
+    assert isinstance(error.__cause__, ZeroDivisionError)
+else:
+    raise AssertionError
+"""
+
+BUILDING_BLOCKS = """
+import pyarrow
+from ray.data._internal.delegating_block_builder import DelegatingBlockBuilder
+
+builder = DelegatingBlockBuilder()
+builder.add({"x": 1})
+builder.add({"x": 2})
+builder.add_block(pyarrow.table({"x": [3]}))
+builder.add_batch({"x": [4, 5]})
+assert builder.num_rows() == 5
+assert builder.get_estimated_memory_usage() == 40
+assert builder.build(additional_blocks=[pyarrow.table({"x": [6]})]).to_pydict() == {"x": [1, 2, 3, 4, 5, 6]}
+assert DelegatingBlockBuilder().build().num_rows == 0
+"""
+
 PROGRAMS = {
+    "waiting": WAITING,
+    "blocks": BUILDING_BLOCKS,
     "process": KINDS_OF_PROCESS,
     "actors": TABLE_OF_ACTORS,
     "state": TABLES_OF_STATE,

@@ -20,6 +20,8 @@ ENGINE = "SKATE_ENGINE"  # the variable that names the engine
 
 INTERNALS = frozenset(
     (
+        "ray._common",
+        "ray._common.test_utils",
         "ray._private",
         "ray._private.internal_api",
         "ray._private.services",
@@ -32,11 +34,22 @@ INTERNALS = frozenset(
         "ray.util.client",
     )
 )
-INTERNALS_OF_LIBRARIES = frozenset(("ray.serve._private", "ray.serve._private.common"))
+# These stand in the library that they belong to.
+INTERNALS_OF_LIBRARIES = frozenset(
+    (
+        "ray.data._internal",
+        "ray.data._internal.delegating_block_builder",
+        "ray.serve._private",
+        "ray.serve._private.common",
+        "ray.train._internal",
+        "ray.train._internal.session",
+    )
+)
 _INTERNALS_HOME = f"{SKATE}._api.ray_internals"
 
 # Older names of modules, which programs still use.
 _MOVED = {
+    "ray._private.test_utils": f"{_INTERNALS_HOME}._common.test_utils",
     "ray.experimental.state": f"{SKATE}.util.state",
     "ray.experimental.state.api": f"{SKATE}.util.state.api",
     "ray.experimental.state.common": f"{SKATE}.util.state.common",
