@@ -50,7 +50,7 @@ class DelegatingBlockBuilder:
 
     def num_rows(self) -> int:
         """Return the number of rows that were added."""
-        return sum(block.num_rows for block in self._blocks) + len(self._rows)
+        return len(self._rows) + sum(int(block.num_rows) for block in self._blocks)
 
     def get_estimated_memory_usage(self) -> int:
         """Return the bytes of everything that was added."""
