@@ -160,6 +160,11 @@ _RAY: dict[str, tuple[str, ...]] = {
     NOT_RUN + "a task for a removed group waits without end": (
         "test_placement_groups.py::test_a_task_for_a_removed_group_fails",
     ),
+    NOT_RUN + "processes that a worker of Ray forks keep its handler of SIGTERM, and end or not by chance": (
+        "test_signals.py::test_a_process_that_a_task_has_forked_can_be_terminated",
+        "test_signals.py::test_a_process_that_an_actor_has_forked_can_be_terminated",
+        "test_signals.py::test_a_pool_of_processes_in_an_actor_ends",
+    ),
     "Ray returns the first item of such a generator, and logs that there are more": (
         "test_generators.py::test_a_generator_that_a_plain_function_returns_is_refused_and_another_iterator_is_a_value",
     ),
