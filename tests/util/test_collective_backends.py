@@ -10,6 +10,7 @@ import pytest
 
 import skate
 from skate.util import collective as col
+from skate.util import list_named_actors
 from skate.util.collective import backend_registry
 from skate.util.collective.collective_group.base_collective_group import BaseGroup
 from skate.util.collective.types import (
@@ -24,6 +25,7 @@ from skate.util.collective.types import (
     ReduceScatterOptions,
     SendOptions,
 )
+from tests.contract.support import eventually
 
 
 class Exchange:
@@ -125,6 +127,7 @@ def members(local: None) -> Iterator[list[Any]]:
     yield actors
     for actor in (*actors, exchange):
         skate.kill(actor)
+    eventually(lambda: not any(row["name"] == "exchange" for row in list_named_actors(all_namespaces=True)))
 
 
 def every_operation(rank: int, name: str) -> dict[str, Any]:
