@@ -188,6 +188,34 @@ def test_declared_members_use_every_operation_of_a_custom_backend(members: list[
     assert found == [expected(0), expected(1)]
 
 
+def test_a_declaration_outlives_members_of_other_groups(members: list[Any]) -> None:
+    others = [skate.remote(num_cpus=0)(Member).remote() for _ in range(2)]
+    skate.get([actor.run.remote(col.register_collective_backend, "lists", ListBackend) for actor in others])
+    skate.get(
+        [
+            actor.run.remote(col.init_collective_group, 2, rank, "lists", "others")
+            for rank, actor in enumerate(others)
+        ]
+    )
+    col.create_collective_group(members, 2, [0, 1], "lists", "outlives")
+    for actor in others:
+        skate.kill(actor)
+    found = skate.get(
+        [actor.run.remote(every_operation, rank, "outlives") for rank, actor in enumerate(members)]
+    )
+    assert found == [expected(0), expected(1)]
+
+
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_groups_of_an_earlier_session_are_forgotten(no_session: None, engine: str) -> None:
+    for _ in range(2):
+        skate.init(engine=engine, num_cpus=1)
+        skate.remote(num_cpus=0)(Exchange).options(name="exchange").remote()
+        actor = skate.remote(num_cpus=0)(Member).remote()
+        col.create_collective_group([actor], 1, [0], "lists", "declared")
+        skate.shutdown()
+
+
 def test_a_registered_backend_has_a_name_and_is_available() -> None:
     assert Backend("Lists") == Backend.LISTS == "LISTS"  # type: ignore[attr-defined]
     assert col.is_backend_available("lists")

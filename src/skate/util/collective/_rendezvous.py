@@ -1,4 +1,4 @@
-"""How the members of a group find each other: through a small actor, without any port of its own.
+"""How the members of a group find each other: through small actors, without any port of its own.
 
 `meet` blocks until all ranks of a group have come, so that nobody ever sees the traces of an earlier group
 of the same name. Then each group has a token, under which its members exchange their addresses.
@@ -17,10 +17,13 @@ from skate.exceptions import GetTimeoutError, RayActorError
 
 __all__ = ["Declaration", "Meeting", "declaration_of", "declare", "meet", "publish", "read", "undeclare"]
 
-_NAME: Final = "skate.util.collective.rendezvous"
+# The names of the two actors. The process that starts an actor owns it, and the actor ends with that process. Members
+# of groups come and go, so declarations have an actor of their own, which only processes that declare groups start.
+_MEETINGS: Final = "skate.util.collective.rendezvous"
+_DECLARATIONS: Final = "skate.util.collective.declarations"
 
-# Whoever starts the actor owns it, and it ends with its owner's handle.
-_handles: dict[str, Any] = {}
+# By the node, the worker and the name of the actor: a later session of this process has another node.
+_handles: dict[tuple[str, str, str], Any] = {}
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,9 @@ def meet(name: str, world_size: int, rank: int, backend: str, timeout: float) ->
                 "init_collective_group at the same time, or, in a declared group, their first operation."
             ) from None
         except RayActorError:
-            # Its owner, a member of some group, has ended; the next caller starts another.
-            _handles.clear()
             if time.monotonic() > deadline:
                 raise
+            _handles.clear()  # its owner has ended; the next caller starts another
         else:
             return Meeting(token, tuple(nodes))
 
@@ -95,13 +97,20 @@ def finish(token: str) -> None:
 
 def declare(name: str, declaration: Declaration) -> bool:
     """Declare a group; False if one of this name is declared already."""
-    return bool(skate.get(_rendezvous().declare.remote(name, declaration)))
+    deadline = time.monotonic() + declaration.timeout_ms / 1000
+    while True:
+        try:
+            return bool(skate.get(_declarations().declare.remote(name, declaration)))
+        except RayActorError:
+            if time.monotonic() > deadline:
+                raise
+            _handles.clear()  # its owner has ended
 
 
 def declaration_of(name: str) -> Declaration | None:
     """Return the declaration of a group, or None."""
     try:
-        found: Declaration | None = skate.get(skate.get_actor(_NAME).declaration_of.remote(name))
+        found: Declaration | None = skate.get(skate.get_actor(_DECLARATIONS).declaration_of.remote(name))
     except (ValueError, RayActorError):
         return None  # no group has been declared by anyone who still runs
     return found
@@ -110,19 +119,29 @@ def declaration_of(name: str) -> Declaration | None:
 def undeclare(name: str) -> None:
     """Withdraw the declaration of a group, if there is one."""
     try:
-        skate.get(skate.get_actor(_NAME).undeclare.remote(name))
+        skate.get(skate.get_actor(_DECLARATIONS).undeclare.remote(name))
     except (ValueError, RayActorError):
         pass  # as above
 
 
 def _rendezvous() -> Any:
-    """Return the handle of the actor of this namespace; start it if need be."""
-    me = skate.get_runtime_context().get_worker_id()
-    handle = _handles.get(me)
+    return _actor(_MEETINGS, Rendezvous)
+
+
+def _declarations() -> Any:
+    return _actor(_DECLARATIONS, Declarations)
+
+
+def _actor(name: str, kind: type) -> Any:
+    """Return the handle of an actor of this namespace; start it if need be."""
+    context = skate.get_runtime_context()
+    key = context.get_node_id(), context.get_worker_id(), name
+    handle = _handles.get(key)
     if handle is None:
-        _handles.clear()  # of an earlier session
-        actor = skate.remote(num_cpus=0, max_concurrency=1000)(Rendezvous)
-        handle = _handles[me] = actor.options(name=_NAME, get_if_exists=True).remote()
+        for stale in [each for each in _handles if each[:2] != key[:2]]:
+            del _handles[stale]  # of an earlier session
+        actor = skate.remote(num_cpus=0, max_concurrency=1000)(kind)
+        handle = _handles[key] = actor.options(name=name, get_if_exists=True).remote()
     return handle
 
 
@@ -147,11 +166,10 @@ class _Member:
 
 
 class Rendezvous:
-    """The actor. All its methods are coroutines, so nothing in it needs a lock."""
+    """The actor in which members meet. All its methods are coroutines, so nothing in it needs a lock."""
 
     def __init__(self) -> None:
         self._forming: dict[str, _Forming] = {}
-        self._declared: dict[str, Declaration] = {}
         self._published: dict[str, dict[str, bytes]] = {}
         self._unfinished: dict[str, int] = {}
         self._news = asyncio.Condition()
@@ -232,6 +250,13 @@ class Rendezvous:
         if self._unfinished[token] == 0:
             del self._unfinished[token]
             self._published.pop(token, None)
+
+
+class Declarations:
+    """The actor that keeps declarations."""
+
+    def __init__(self) -> None:
+        self._declared: dict[str, Declaration] = {}
 
     async def declare(self, name: str, declaration: Declaration) -> bool:
         """Keep a declaration, unless there is one of this name."""
