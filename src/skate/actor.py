@@ -482,7 +482,7 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         ValueError: There is no living actor with this name in the namespace.
     """
     if not name:
-        raise ValueError("Please supply a non-empty value to get_actor")
+        raise ValueError("Please supply a non-empty value to get_actor: the name of an actor.")
     if not isinstance(name, str):
         raise TypeError(f"The name of an actor is a string, got {name!r} ({type(name).__name__}).")
     if namespace is not None and not isinstance(namespace, str):

@@ -30,6 +30,13 @@ class Counter:
         return self.count
 
 
+def plain_function() -> None: ...
+
+
+class PlainClass:
+    pass
+
+
 def reference() -> Any:
     return add.remote(1)
 
@@ -50,7 +57,7 @@ def in_a_session() -> Iterator[Mistake]:
         "wait",
         skate.wait,
         correct=lambda: {"ray_waitables": [reference()]},
-        wrong={"ray_waitables": ["ref", [3], []], "num_returns": [2, 0]},
+        wrong={"ray_waitables": ["ref", [3]], "num_returns": [2, 0]},
     )
     yield from mistakes("cancel", skate.cancel, wrong={"ray_waitable": [3, "ref", None]})
     yield from mistakes("kill", skate.kill, wrong={"actor": [3, "name", None]})
@@ -59,10 +66,19 @@ def in_a_session() -> Iterator[Mistake]:
     )
     yield from mistakes("timeline", skate.timeline)
     yield from calls()
-    for kind, options in (("add", TaskOptions), ("Counter", ActorOptions)):
+    for kind, plain in (("function", plain_function), ("class", PlainClass)):
         yield from mistakes(
-            f"remote({kind})", annotations_of_options(options), lambda: skate.remote, options="num_cpu"
+            f"remote(…)({kind})",
+            {
+                "num_cpus": "float",
+                "runtime_env": "dict",
+                "num_returns" if kind == "function" else "max_restarts": "int",
+            },
+            lambda: skate.remote,
+            finish=lambda decorate, plain=plain: decorate(plain),  # type: ignore[misc]
+            options="num_cpu",
         )
+    yield Mistake("remote", "3", lambda: skate.remote(3), ("3", "function"))
     yield from mistakes(
         "add.options", annotations_of_options(TaskOptions), lambda: add.options, options="num_cpu"
     )
@@ -88,10 +104,13 @@ def in_a_session() -> Iterator[Mistake]:
         "NodeAffinitySchedulingStrategy", NodeAffinitySchedulingStrategy, correct=lambda: {"soft": True}
     )
     yield from mistakes(
-        "PlacementGroupSchedulingStrategy", PlacementGroupSchedulingStrategy, wrong={"placement_group": [3]}
+        "PlacementGroupSchedulingStrategy",
+        PlacementGroupSchedulingStrategy,
+        correct=lambda: {"placement_group": None},
+        wrong={"placement_group": [3]},
     )
-    yield from mistakes("Queue", Queue)
-    yield from mistakes("ActorPool", ActorPool, wrong={"actors": [3, [3], []]})
+    yield from mistakes("Queue", Queue, valid={"maxsize": [-7]})
+    yield from mistakes("ActorPool", ActorPool, wrong={"actors": [3, [3]]})
 
 
 def annotations_of_options(options: Any) -> dict[str, str]:
@@ -134,14 +153,15 @@ def without_a_session() -> Iterator[Mistake]:
         wrong={
             "engine": ["remote"],
             "address": ["nowhere", "http://127.0.0.1:1", "ray://"],
-            "num_cpus": [0.5, 1e9],
+            "num_cpus": [float("inf")],
             "resources": [{"CPU": 2}, {"a": -1}, {"a": "one"}],
             "labels": [{"a": 1}],
             "preflight": ["never"],
             "logging_level": ["loud"],
             "runtime_env": [{"pips": []}, {"working_dir": "/nowhere"}, {"env_vars": {"A": 1}}],
-            "preload": [["no_such_module"]],
+            "preload": ["torch", [3]],
         },
+        valid={"logging_level": [-7]},
         options="num_cpu",
     )
-    yield from mistakes("get", skate.get, wrong={"object_refs": [3]})
+    yield Mistake("get", "a reference of no session", lambda: skate.get(skate.ObjectRef.nil()), ("session",))

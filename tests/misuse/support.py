@@ -37,9 +37,10 @@ WRONG: Final[dict[str, list[Any]]] = {
 
 # What Python says when a wrong value reaches code that does not expect it.
 RAW: Final = re.compile(
-    r"object has no attribute|unsupported operand|not supported between instances|object is not (callable|iterable"
-    r"|subscriptable|an iterator)|cannot be interpreted as an integer|NoneType|must be real number|internal error"
-    r"|invalid literal for int|could not convert string|indices must be|object does not support|argument of type"
+    r"object has no attribute '\w+'$|unsupported operand|not supported between instances|indices must be"
+    r"|object is not (callable|iterable|subscriptable|an iterator)|cannot be interpreted as an integer"
+    r"|'NoneType' object|must be real number|internal error|invalid literal for int|could not convert string"
+    r"|object does not support|argument of type"
 )
 
 _SCRUBBED: Final = (
@@ -47,6 +48,7 @@ _SCRUBBED: Final = (
     (re.compile(r"\b[0-9a-f]{16,}\b"), "<id>"),
     (re.compile(r"/tmp/[\w./-]+"), "<folder>"),
     (re.compile(r"\bpid=\d+"), "pid=…"),
+    (re.compile(r"<unlocked _th\S+>"), "<a lock>"),
 )
 
 
@@ -109,12 +111,29 @@ def mistakes(
     for parameter, more in wrong.items():
         values[parameter] = [*values.get(parameter, []), *more]
     for parameter, each in values.items():
-        for value in each:
+        for value in [value for at, value in enumerate(each) if repr(value) not in map(repr, each[:at])]:
             if parameter in valid and (not valid[parameter] or value in valid[parameter]):
                 continue
-            yield Mistake(name, f"{parameter}={value!r}", make(parameter, value), (parameter, repr(value)))
+            named = (
+                parameter,
+                *(word for leaf in _leaves(value) for word in (repr(leaf), type(leaf).__name__)),
+            )
+            yield Mistake(name, f"{parameter}={value!r}", make(parameter, value), named)
     if options is not None:
         yield Mistake(name, f"{options}=1", make(options, 1), (options,))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield the values inside of a value."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _leaves(each)
+    elif isinstance(value, list) and value:
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, str]:
@@ -200,7 +219,7 @@ def fault_of(mistake: Mistake, text: str) -> str | None:
         return "the mistake is accepted"
     if RAW.search(text):
         return "Python's own words do not say which argument is wrong"
-    if mistake.named and not any(word in text for word in mistake.named):
+    if mistake.named and not any(word.lower() in text.lower() for word in mistake.named):
         return f"the error names neither of {', '.join(mistake.named)}"
     if len(text) > 1500:
         return "the error is too long to read"

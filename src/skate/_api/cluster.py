@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import skate._engine as engines
@@ -34,12 +35,19 @@ def get_gpu_ids() -> list[Any]:
     return [int(device) if device.isdigit() else device for device in found]
 
 
-def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
+def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
     """Return what ran when, as events of Chrome's trace format, or write them to a file.
 
     Args:
         filename: Where to write JSON that chrome://tracing and Perfetto open; None returns a list.
+
+    Raises:
+        TypeError: `filename` is not a path: a number would name a file that is open already.
     """
+    if not isinstance(filename, str | os.PathLike | None):
+        raise TypeError(
+            f"'filename' must be the path of a file or None, got {filename!r} ({type(filename).__name__})."
+        )
     engine = engines.current()
     native = getattr(engine, "timeline", None)
     events = _task_events(engine) if native is None else native()

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import skate._engine as engines
-from skate._api.session import _check
+from skate._api import init_arguments
 from skate._engine.common.session_roots import UnusableFolderError, root, shm_root
 from skate._engine.local.long_lived import GRACE_SECONDS, NodeRecord, current, end, find, nodes, stop, wait
 
@@ -50,7 +50,15 @@ def start(
     """
     from skate._engine.local import long_lived
 
-    _check(num_cpus, num_gpus, resources, labels, object_store_memory, None)
+    init_arguments.check(
+        {
+            "num_cpus": num_cpus,
+            "num_gpus": num_gpus,
+            "resources": resources,
+            "labels": labels,
+            "object_store_memory": object_store_memory,
+        }
+    )
     return long_lived.start(
         num_cpus=num_cpus,
         num_gpus=num_gpus,

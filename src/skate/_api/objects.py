@@ -140,8 +140,12 @@ def wait(
     engine = engines.current()
     if not ray_waitables:
         return [], []
+    if not isinstance(num_returns, int):
+        raise TypeError(
+            f"num_returns must be a positive integer, got {num_returns!r} ({type(num_returns).__name__})."
+        )
     if num_returns <= 0:
-        raise ValueError(f"Invalid number of objects to return {num_returns}.")
+        raise ValueError(f"Invalid number of objects to return {num_returns}: num_returns is 1 or more.")
     if num_returns > len(ray_waitables):
         raise ValueError(
             "num_returns cannot be greater than the number of ray_waitables provided to ray.wait. "

@@ -39,6 +39,7 @@ def remote(*args: Any, **options: Any) -> Any:
             "The @ray.remote decorator must be applied either with no arguments and no parentheses, for example "
             "'@ray.remote', or it must be applied using some of the arguments, for example "
             "'@ray.remote(num_returns=2, resources={\"CustomResource\": 1})'."
+            + (f" Got {args[0]!r} ({type(args[0]).__name__})." if args else "")
         )
     return lambda target: make(target, options)
 

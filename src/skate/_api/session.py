@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import skate._engine as engines
-from skate._api import starting
-from skate._base.labels import label_key_problem, label_value_problem
+from skate._api import init_arguments, starting
 from skate._version import __version__, ray_version
 
 # Private keywords of Ray's `init` that have no meaning on one machine; accepted, so that programs run.
@@ -118,6 +117,7 @@ def init(
     ...     skate.get(skate.put(42))
     42
     """
+    init_arguments.check(locals())
     unknown = set(kwargs) - _IGNORED - {"_memory", "_metrics_export_port"}
     if unknown:
         raise _unknown_keyword(min(unknown))
@@ -130,7 +130,6 @@ def init(
             "Maybe you called ray.init twice by accident? Skate is running already: call shutdown() first, or pass "
             "ignore_reinit_error=True to keep the running session."
         )
-    _check(num_cpus, num_gpus, resources, labels, object_store_memory, namespace)
     if job_config is not None:
         runtime_env = runtime_env or dict(job_config.runtime_env or {})
         namespace = namespace or job_config.ray_namespace
@@ -235,37 +234,6 @@ def _unknown_keyword(keyword: str) -> Exception:
     return RuntimeError(
         f"init() got an unknown keyword: {keyword!r} is no option of Ray's init or Skate's.{hint}"
     )
-
-
-def _check(
-    num_cpus: Any, num_gpus: Any, resources: Any, labels: Any, object_store_memory: Any, namespace: Any
-) -> None:
-    for name, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
-        if value is not None and (not isinstance(value, (int, float)) or value < 0):
-            raise ValueError(f"{name} must be a number that is not negative, not {value!r}")
-    if resources is not None:
-        if not isinstance(resources, dict):
-            raise TypeError(f"resources must be a dict of name to amount, not {type(resources).__name__}")
-        for name, amount in resources.items():
-            if name in ("CPU", "GPU"):
-                raise ValueError(f"Use num_{name.lower()}s instead of resources={{{name!r}: …}}.")
-            if not isinstance(amount, (int, float)) or amount < 0:
-                raise ValueError(f"The amount of resource {name!r} must not be negative, got {amount!r}")
-    for key, value in (labels or {}).items():
-        problem = label_key_problem(key) or label_value_problem(value)
-        if problem:
-            raise ValueError(problem)
-    if object_store_memory is not None and (
-        not isinstance(object_store_memory, (int, float)) or object_store_memory <= 0
-    ):
-        raise ValueError(
-            f"object_store_memory must be a positive number of bytes, not {object_store_memory!r}"
-        )
-    if namespace is not None:
-        if not isinstance(namespace, str):
-            raise TypeError(f"namespace must be a string, not {type(namespace).__name__}")
-        if not namespace:
-            raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
 
 
 def _context(engine: Any) -> BaseContext:

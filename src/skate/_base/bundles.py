@@ -22,7 +22,7 @@ def checked_bundles(bundles: Any) -> list[dict[str, float]]:
         ValueError: `bundles` is not a list of resource dictionaries, or a bundle asks for nothing.
     """
     if not isinstance(bundles, list):
-        raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}.")
+        raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}: {bundles!r}.")
     if not bundles:
         raise ValueError(
             f"Bundles must be a non-empty list of resource dictionaries. {_EXAMPLE} Got empty list instead."
@@ -98,7 +98,9 @@ def checked_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str,
     if selectors is None:
         return [{} for _ in range(bundle_count)]
     if not isinstance(selectors, list):
-        raise ValueError(f"Placement group bundle label selector must be a list, got {type(selectors)}.")
+        raise ValueError(
+            f"Placement group bundle label selector must be a list, got {type(selectors)}: {selectors!r}."
+        )
     if len(selectors) != bundle_count:
         raise ValueError(
             f"Invalid bundle label selector {selectors}. The length of `bundle_label_selector` should equal "

@@ -32,7 +32,7 @@ class Rule(NamedTuple):
             accepted: object = self.types[0] if len(self.types) == 1 else self.types
             more = f" or one of {', '.join(self.classes)}" if self.classes else ""
             raise TypeError(
-                f"The type of keyword '{keyword}' must be {accepted}{more}, but received type {type(value)}"
+                f"The type of keyword '{keyword}' must be {accepted}{more}, but received type {type(value)}: {value!r}."
             )
         problem = self.check(value) if self.check is not None else None
         if problem:
@@ -58,7 +58,7 @@ def _count(keyword: str, *, infinite: bool) -> Rule:
 def quantity_problem(name: str, quantity: Any) -> str | None:
     """Return what is wrong with `quantity` as an amount of the resource `name`, or None."""
     if not isinstance(quantity, (int, float)):
-        return f"The quantity of resource {name} must be a number, but received type {type(quantity)}"
+        return f"The quantity of resource {name} must be a number, but received type {type(quantity)}: {quantity!r}."
     if quantity < 0:
         return f"The quantity of resource {name} cannot be negative. Got {quantity}."
     if 0 < quantity < RESOURCE_UNIT:
@@ -149,6 +149,13 @@ def _per_yield_problem(value: int | None) -> str | None:
     )
 
 
+def bundle_index_problem(value: int) -> str | None:
+    """Return what is wrong with the index of a bundle, or None."""
+    if value >= -1:
+        return None
+    return f"placement_group_bundle_index must be -1, for any bundle, or the index of a bundle, got {value}."
+
+
 def _lifetime_problem(value: str | None) -> str | None:
     if value in (None, "detached", "non_detached"):
         return None
@@ -198,7 +205,7 @@ _COMMON: dict[str, Rule] = {
     "num_gpus": _quantity("num_gpus"),
     "object_store_memory": _count("object_store_memory", infinite=False),
     "placement_group": Rule((NONE, str), None, ("PlacementGroup",)),
-    "placement_group_bundle_index": Rule((int,)),
+    "placement_group_bundle_index": Rule((int,), bundle_index_problem),
     "placement_group_capture_child_tasks": _BOOL,
     "resources": Rule((dict, NONE), _resources_problem),
     "runtime_env": _DICT,

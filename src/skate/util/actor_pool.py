@@ -37,6 +37,10 @@ class ActorPool:
     """
 
     def __init__(self, actors: Iterable[ActorHandle[Any]]) -> None:
+        if not isinstance(actors, Iterable):
+            raise TypeError(
+                f"'actors' must be a list of actor handles, got {actors!r} ({type(actors).__name__})"
+            )
         self._idle_actors: list[ActorHandle[Any]] = [_checked_actor(actor) for actor in actors]
         self._pending_submits: list[tuple[Callable[[Any, Any], Any], Any]] = []
         # One entry per call under way, in the order of submission: who runs it and what it returned.

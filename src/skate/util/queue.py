@@ -49,6 +49,11 @@ class Queue:
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
         if not isinstance(maxsize, int):
             raise TypeError(f"Queue maxsize must be an int, got {maxsize!r}")
+        if not isinstance(actor_options, dict | None):
+            raise TypeError(
+                f"actor_options must be a dictionary such as {{'num_cpus': 1}}, got {actor_options!r} "
+                f"({type(actor_options).__name__})"
+            )
         self.maxsize = maxsize
         self.actor: Any = _RemoteQueueActor.options(**(actor_options or {})).remote(maxsize)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skate import NodeID
-
-if TYPE_CHECKING:
-    from skate.util.placement_group import PlacementGroup
+from skate._base.option_rules import Rule, bundle_index_problem
+from skate._placement_group import PlacementGroup
 
 __all__ = [
     "DoesNotExist",
@@ -38,6 +37,10 @@ class PlacementGroupSchedulingStrategy(_Strategy):
         placement_group: The group; None leaves the group that would be inherited.
         placement_group_bundle_index: The bundle to use; -1 is any of them.
         placement_group_capture_child_tasks: Whether tasks and actors started inside run in the group too.
+
+    Raises:
+        TypeError: `placement_group` is not a placement group, or the index is not an integer.
+        ValueError: The index is below -1.
     """
 
     def __init__(
@@ -46,6 +49,12 @@ class PlacementGroupSchedulingStrategy(_Strategy):
         placement_group_bundle_index: int = -1,
         placement_group_capture_child_tasks: bool | None = None,
     ) -> None:
+        if not isinstance(placement_group, PlacementGroup | None):
+            raise TypeError(
+                "placement_group must be a group that placement_group() returned, or None, got "
+                f"{placement_group!r} ({type(placement_group).__name__})."
+            )
+        Rule((int,), bundle_index_problem).apply("placement_group_bundle_index", placement_group_bundle_index)
         self.placement_group = placement_group
         self.placement_group_bundle_index = placement_group_bundle_index
         self.placement_group_capture_child_tasks = placement_group_capture_child_tasks

@@ -145,7 +145,7 @@ def value_error(text: str) -> bytes:
 def no_such_actor(name: str, namespace: str) -> str:
     """No living actor has the name."""
     return (
-        f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up a named actor "
+        f"Failed to look up actor with name '{name}'. This could be because 1. You are trying to look up a named actor "
         "you didn't create. 2. The named actor died. 3. You did not use a namespace matching the namespace of the "
         f"actor (looked in {namespace!r})."
     )

@@ -338,7 +338,7 @@ class Views:
         actor = self._machine.actors.names.get((namespace, name))
         if actor is None:
             raise KeyError(
-                f"Failed to look up actor with name '{name}'. This could because 1. You are trying to look up a "
+                f"Failed to look up actor with name '{name}'. This could be because 1. You are trying to look up a "
                 "named actor you didn't create. 2. The named actor died. 3. You did not use a namespace "
                 f"matching the namespace of the actor (looked in {namespace!r})."
             )
