@@ -22,12 +22,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Protocol
 
 import cloudpickle
 
 from skate._base import ids
+from skate._base.cell_sources import reduce_code
 from skate._base.copying import copy
 from skate._base.object_ref import ObjectRef, next_reference, revive_many
 from skate._base.reducers import REDUCERS
@@ -59,6 +60,9 @@ class _Context(threading.local):
 
 
 context = _Context()
+
+
+REDUCERS[CodeType] = reduce_code
 
 
 class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
