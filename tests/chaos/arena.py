@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 from tests import leaks
+from tests.chaos import attacks
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -75,6 +76,18 @@ class Arena:
         """Tell whether shared memory belongs to a driver of this arena: the name of a session has its pid."""
         pid = shm.name.split("-")[-2]
         return pid in {str(each) for driver in self.drivers for each in driver.pids_seen}
+
+    def leftovers(self) -> list[str]:
+        """Return what the drivers have left, after giving it a moment to go away: processes and session folders."""
+
+        def found() -> list[str]:
+            processes = [describe(pid) for driver in self.drivers for pid in driver.processes()]
+            return [*processes, *map(str, self.sessions())]
+
+        deadline = time.monotonic() + leaks.GRACE_SECONDS
+        while (left := found()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
 
     def close(self) -> None:
         """Kill what a failed test has left, and remove it."""
@@ -149,6 +162,17 @@ class Driver:
                 return
             count -= data.count(b"\n")
 
+    def next_line(self, what: str, patience: float = PATIENCE) -> str:
+        """Return the next line of the program's report, which `what` describes."""
+        deadline = time.monotonic() + patience
+        line = b""
+        while not line.endswith(b"\n"):
+            data = self._read(deadline, what)
+            if not data:
+                self.fail(f"ended before {what}")
+            line += data
+        return line.decode().rstrip("\n")
+
     def _read(self, deadline: float, what: str) -> bytes:
         ready, _, _ = select.select([self.progress], [], [], max(0.0, deadline - time.monotonic()))
         if not ready:
@@ -165,8 +189,12 @@ class Driver:
 
     def ask(self) -> None:
         """Send the program a request, which it answers in its report."""
+        self.tell("?")
+
+    def tell(self, text: str) -> None:
+        """Write to the program's standard input."""
         assert self.process.stdin is not None
-        os.write(self.process.stdin.fileno(), b"?")
+        os.write(self.process.stdin.fileno(), text.encode())
 
     def let_end(self) -> None:
         """Tell the program to come to an end."""
@@ -186,13 +214,11 @@ class Driver:
         return self.errors.read().decode("utf-8", "replace")
 
     def fail(self, what: str) -> NoReturn:
-        """Fail the test, and show what the processes are doing."""
-        states = "\n".join(f"  {describe(pid)}" for pid in self.processes())
-        # The handler of this signal prints the stack of every thread (see programs/reporting.py).
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGUSR1)
-            select.select([], [], [], 0.5)
-        raise AssertionError(f"{self.name} {what}\n{states}\n{self.output()[-6000:]}")
+        """Fail the test, and show the stacks of all processes."""
+        pids = self.processes()
+        states = "\n".join(f"  {describe(pid)}" for pid in pids)
+        stacks = "\n".join(map(stack_of, pids))
+        raise AssertionError(f"{self.name} {what}\n{states}\n{stacks}\n{self.output()[-6000:]}")
 
     # ------------------------------------------------------------ its processes
 
@@ -235,13 +261,18 @@ class Driver:
         for pid in pids:
             if pid in mine:
                 try:
-                    os.kill(pid, signal.SIGKILL)
+                    attacks.kill(pid)
                 except ProcessLookupError:  # it has ended since, because of the others
                     continue
 
     def stop_and_kill(self, pids: Iterable[int]) -> None:
         """Kill processes that shall not see each other die."""
         pids = list(pids)
+        attacks.record(len(pids))
+        self._stop_and_kill(pids)
+
+    @staticmethod
+    def _stop_and_kill(pids: list[int]) -> None:
         for pid in pids:
             try:
                 os.kill(pid, signal.SIGSTOP)
@@ -276,7 +307,7 @@ class Driver:
     def close(self) -> None:
         """Let go of everything; kill what still runs."""
         while pids := self.processes():
-            self.stop_and_kill(pids)
+            self._stop_and_kill(pids)
             for pid in pids:
                 if pid != self.pid:
                     wait_for_end(pid, 5)
@@ -325,6 +356,15 @@ def describe(pid: int) -> str:
     except OSError:
         return f"{pid} (gone)"
     return f"{pid} [{state}, parent {parent_of(pid)}, in {where or '?'}] {command_of(pid)[:120]}"
+
+
+def stack_of(pid: int) -> str:
+    """Return the Python stacks of a process."""
+    spy = shutil.which("py-spy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    if spy is None:
+        return f"{pid}: install py-spy to see its stacks"
+    done = subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
+    return done.stdout or f"{pid}: {done.stderr.strip()}"
 
 
 def wait_for_end(pid: int, timeout: float) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
+from tests.chaos import attacks
+
 INTERRUPT = b"\x03"
 
 
@@ -29,6 +31,7 @@ class Terminal:
 
     def press_ctrl_c(self) -> None:
         """Send SIGINT to the foreground process group, as the keyboard does."""
+        attacks.record()
         os.write(self._master, INTERRUPT)
 
     def close(self) -> str:

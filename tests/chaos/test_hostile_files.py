@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import attacks
 from tests.chaos.arena import PROGRAMS, Arena
 
 FORMATS = [
@@ -56,6 +57,7 @@ def read_hostile(form: str, folder: Path, count: int, seed: int, arena: Arena) -
         assert known is not None, f"{form} file {lines[-1:]} of seed {seed}: {run.returncode}\n{run.stderr}"
         assert known in run.stderr, f"{form} file {lines[-1:]} of seed {seed}: {run.returncode}\n{run.stderr}"
         first = int(lines[-1][0]) + 1
+    attacks.record(len(outcomes))
     for outcome in outcomes:
         assert outcome[1] == "rows" or EXPECTED & set(outcome), f"{form}, seed {seed}: {' '.join(outcome)}"
     return outcomes
@@ -70,6 +72,7 @@ def test_malicious_files_run_no_code(form: str, arena: Arena, tmp_path: Path) ->
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(900)  # the programs that read the files have limits of their own
 @pytest.mark.parametrize("form", FORMATS)
 def test_damaged_files_give_rows_or_a_typed_error(form: str, arena: Arena, tmp_path: Path) -> None:
     """Hundreds of damaged files of each format: no crash, no hang, no code, no other error."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.chaos import attacks
 from tests.chaos.arena import Arena
 
 PATIENCE = 300.0  # the slowest take a minute on a busy machine
@@ -11,6 +12,7 @@ PATIENCE = 300.0  # the slowest take a minute on a busy machine
 
 def run(arena: Arena, **limits: object) -> tuple[str, str]:
     """Run the program with limits; return its report and its output."""
+    attacks.record()
     driver = arena.start("limited.py", *(f"{name}={value}" for name, value in limits.items()))
     code = driver.wait(PATIENCE)
     text = driver.report()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos import attacks
 from tests.chaos.control_groups import ControlGroup, control_group
 
 PATIENCE = 120.0
@@ -17,6 +18,7 @@ PATIENCE = 120.0
 
 def run(body: str, group: ControlGroup) -> Any:
     """Run a program in a control group; return what it reports as JSON on its last line."""
+    attacks.record()
     program = "import json, os, sys, time\nimport skate\n" + textwrap.dedent(body)
     done = subprocess.run(
         [sys.executable, "-c", program],

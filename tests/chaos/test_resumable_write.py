@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.chaos import attacks
 from tests.chaos.arena import PROGRAMS, Arena
 
 KILLS = 50
@@ -22,6 +23,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.chaos
+@pytest.mark.timeout(1200)  # up to MOST_RUNS programs, each with a limit of its own
 @pytest.mark.parametrize("kind", ["tasks", "actors"])
 def test_random_kills_of_workers_and_of_the_program_change_no_row(
     kind: str, arena: Arena, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -50,6 +52,7 @@ def test_random_kills_of_workers_and_of_the_program_change_no_row(
         assert len(seen) == len(set(seen)), "no row is there twice, at any time"
     assert run.returncode == 0, run.stderr
     workers = (tmp_path / "kills").stat().st_size
+    attacks.record(workers + killed)
     more = (lambda i: {"cube": i**3}) if kind == "actors" else (lambda i: {})
     assert rows_in(tmp_path / "out") == [{"id": i, "square": i**2, **more(i)} for i in range(1000)]
     assert workers >= KILLS

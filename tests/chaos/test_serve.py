@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import skate.util
 from skate import serve
 from skate.serve._controller import connect
 from skate.serve._ids import REPLICA_PREFIX
+from tests.chaos import attacks
 from tests.serve.load import Load
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
@@ -79,7 +79,7 @@ def test_a_hundred_kills_fail_no_request(url: str) -> None:
     with Load(url) as load:
         for _ in range(KILLS):
             load.wait_for_more(chooser.randrange(1, 40))
-            os.kill(some_replica(chooser), signal.SIGKILL)
+            attacks.kill(some_replica(chooser))
         load.wait_for_more(200)
     assert load.failures == []
 
@@ -96,7 +96,7 @@ def test_kills_of_the_controller_fail_no_request(url: str) -> None:
             load.wait_for_more(chooser.randrange(1, 40))
             what = chooser.choice(["nothing", "replica", "update", "application", "again"])
             if what == "replica":
-                os.kill(some_replica(chooser), signal.SIGKILL)
+                attacks.kill(some_replica(chooser))
             elif what == "update":
                 version += 1
                 serve._run(Front.bind(Model.bind(str(version))), _blocking=False)
@@ -104,9 +104,9 @@ def test_kills_of_the_controller_fail_no_request(url: str) -> None:
                 serve._run(Model.bind("side"), name="side", route_prefix="/side", _blocking=False)
                 serve.delete("side", _blocking=False)
             elif what == "again":
-                os.kill(skate.get(client.actor.get_pid.remote()), signal.SIGKILL)
+                attacks.kill(skate.get(client.actor.get_pid.remote()))
             threading.Event().wait(chooser.random() * 0.2)  # a moment that nothing marks
-            os.kill(skate.get(client.actor.get_pid.remote()), signal.SIGKILL)
+            attacks.kill(skate.get(client.actor.get_pid.remote()))
         assert client.wait("default") is None
         load.wait_for(str(version), 20)
         load.wait_for_more(200)
@@ -124,6 +124,7 @@ def test_updates_and_broken_updates_fail_no_request(url: str) -> None:
     serve.run(Front.bind(Model.bind("0")))
     with Load(url) as load:
         for version in range(1, 11):
+            attacks.record()
             with pytest.raises(RuntimeError, match="does not start"):
                 serve.run(Front.bind(Model.bind("broken")))
             serve.run(Front.bind(Model.bind(str(version))))

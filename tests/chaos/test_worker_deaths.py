@@ -18,6 +18,7 @@ import pytest
 
 import skate
 from skate import exceptions
+from tests.chaos import attacks
 from tests.chaos.arena import eventually
 from tests.chaos.mailbox import Mailbox, tell
 from tests.conftest import LeakWatch
@@ -513,7 +514,7 @@ def random_kills(seed: int, tasks: int, kills: int) -> None:
         workers = [row for row in skate.util.state.list_workers() if row.worker_type == "WORKER" and row.pid]
         if workers:
             try:
-                os.kill(rng.choice(workers).pid, signal.SIGKILL)
+                attacks.kill(rng.choice(workers).pid)
             except ProcessLookupError:
                 continue
         skate.wait(refs, num_returns=rng.randrange(1, len(refs)), timeout=0.05)

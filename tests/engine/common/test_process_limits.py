@@ -11,7 +11,13 @@ import time
 import pytest
 
 from skate._engine.common import process_limits
-from skate._engine.common.process_limits import PATIENCE, Limit, explain, patiently, start_thread
+from skate._engine.common.process_limits import (
+    RETRY_SECONDS,
+    Limit,
+    explain,
+    retry_with_deadline,
+    start_thread,
+)
 
 
 @pytest.fixture
@@ -37,20 +43,20 @@ def refusing(number: int, times: float) -> object:
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM])
 def test_a_refusal_that_passes_is_not_an_error(clock: list[float], number: int) -> None:
-    assert patiently(refusing(number, 5)) == "started"
-    assert 0 < clock[0] < PATIENCE
+    assert retry_with_deadline(refusing(number, 5)) == "started"
+    assert 0 < clock[0] < RETRY_SECONDS
 
 
 def test_a_refusal_that_lasts_is_an_error_with_an_explanation(clock: list[float]) -> None:
     with pytest.raises(OSError, match="no further process or thread") as caught:
-        patiently(refusing(errno.EAGAIN, float("inf")))
+        retry_with_deadline(refusing(errno.EAGAIN, float("inf")))
     assert caught.value.errno == errno.EAGAIN
-    assert PATIENCE <= clock[0] < 2 * PATIENCE
+    assert RETRY_SECONDS <= clock[0] < 2 * RETRY_SECONDS
 
 
 def test_other_errors_are_not_waited_for(clock: list[float]) -> None:
     with pytest.raises(FileNotFoundError):
-        patiently(refusing(errno.ENOENT, 1))
+        retry_with_deadline(refusing(errno.ENOENT, 1))
     assert clock == [0.0]
 
 

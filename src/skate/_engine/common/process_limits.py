@@ -1,4 +1,4 @@
-"""Starting processes and threads near a limit: try again for a while, then name the limit.
+"""Starting processes and threads near a limit: retries with backoff until a deadline, then names the limit.
 
 `fork` and `pthread_create` fail with EAGAIN at a limit on the number of processes, and with ENOMEM when the kernel
 has no memory for another one. Both may pass as other processes end.
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 if TYPE_CHECKING:
     import threading  # a node that boots has no time for it
 
-FIRST_PAUSE = 0.05  # seconds before the second attempt; the pause doubles after each
-LAST_PAUSE = 1.0
-PATIENCE = 10.0  # seconds of attempts before a start fails
+FIRST_BACKOFF = 0.05  # seconds before the second attempt; the backoff doubles after each
+LONGEST_BACKOFF = 1.0
+RETRY_SECONDS = 10.0  # from the first attempt to the deadline
 
 _CGROUP = "/sys/fs/cgroup"
 
@@ -41,14 +41,15 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM)
 
 
-def patiently(start: Callable[[], T]) -> T:
-    """Call `start`, which starts a process, again and again for a while if the kernel refuses.
+def retry_with_deadline(start: Callable[[], T]) -> T:
+    """Call `start`, which starts a process, and retry with backoff while the kernel refuses.
 
     Raises:
-        OSError: The kernel still refuses after `PATIENCE` seconds; the text names the limits.
+        OSError: The kernel still refuses at the deadline, `RETRY_SECONDS` after the first attempt; the text names
+            the limits.
     """
-    deadline = time.monotonic() + PATIENCE
-    pause = FIRST_PAUSE
+    deadline = time.monotonic() + RETRY_SECONDS
+    backoff = FIRST_BACKOFF
     while True:
         try:
             return start()
@@ -57,8 +58,8 @@ def patiently(start: Callable[[], T]) -> T:
                 raise
             if time.monotonic() >= deadline:
                 raise OSError(error.errno, explain(error.errno or 0)) from error
-        time.sleep(pause)
-        pause = min(2 * pause, LAST_PAUSE)
+        time.sleep(backoff)
+        backoff = min(2 * backoff, LONGEST_BACKOFF)
 
 
 def start_thread(thread: threading.Thread) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from skate._engine.common.machine_facts import resources, store_budget
-from skate._engine.common.process_limits import patiently
+from skate._engine.common.process_limits import retry_with_deadline
 from skate._engine.local import session as sessions
 from skate._engine.local.descendants import PATIENCE, SESSION, end_members
 
@@ -187,7 +187,7 @@ def spawn_node(
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     log = os.open(os.path.join(session.logs, "node.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        pid = patiently(
+        pid = retry_with_deadline(
             lambda: os.posix_spawn(
                 sys.executable,
                 [sys.executable, "-c", _BOOT, home, json.dumps(config)],

@@ -8,7 +8,7 @@ import signal
 import sys
 
 from skate._engine.common import open_files
-from skate._engine.common.process_limits import patiently
+from skate._engine.common.process_limits import retry_with_deadline
 from skate._engine.local.descendants import adopt_orphans
 from skate._engine.local.template import start_template
 
@@ -17,7 +17,7 @@ def main(text: str) -> None:
     """Run a node with a configuration given as JSON."""
     config = json.loads(text)
     if config.get("detach"):
-        if patiently(os.fork):
+        if retry_with_deadline(os.fork):
             os._exit(0)  # whoever started us has no child to wait for
         os.setsid()
         os.chdir("/")

@@ -14,7 +14,7 @@ import socket
 import sys
 from typing import Any, NamedTuple, NoReturn
 
-from skate._engine.common.process_limits import patiently
+from skate._engine.common.process_limits import retry_with_deadline
 from skate._engine.local.descendants import adopt_orphans, die_with_parent, end_descendants, survive_parent
 from skate._engine.local.session import Session
 from skate._engine.local.warm import Modules, Request, Warm
@@ -33,7 +33,7 @@ def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
     """Fork the template from the node; return the socket to it and its pid."""
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
-    pid = patiently(os.fork)
+    pid = retry_with_deadline(os.fork)
     if pid:
         its.close()
         return mine, pid

@@ -173,6 +173,19 @@ def test_what_still_waits_after_one_was_told_is_told_too(world: World) -> None:
     assert told(one)
 
 
+def test_processes_that_report_before_their_waits_begin_are_asked_again(world: World) -> None:
+    _, one, two = two_that_wait(world)
+    waits = [(worker, dict(worker.waits)) for worker in (one, two)]
+    for worker, _ in waits:
+        worker.waits.clear()
+    look(world)
+    assert told(one, two) == []
+    for worker, kept in waits:
+        worker.waits.update(kept)
+    look_for_long(world)
+    assert told(one, two)
+
+
 # ------------------------------------------------------------ what is none
 
 

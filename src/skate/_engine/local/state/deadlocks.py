@@ -105,9 +105,14 @@ class Deadlocks:
             if peer is None or not (
                 peer.is_driver
                 or (peer.actor is not None and peer.actor.options.is_async)
-                or peer.waiting_on.keys() - peer.timed
+                or self._is_blocked(number)
             ):
                 del self._suspects[number]
+
+    def _is_blocked(self, number: int) -> bool:
+        """Return whether a task of the process has said that it waits without a limit of time."""
+        peer = self._machine.peers.get(number)
+        return peer is not None and bool(peer.waiting_on.keys() - peer.timed)
 
     def _is_starving(self, now: float) -> bool:
         """Return whether a request has waited so long that its holders are worth a look."""
@@ -172,9 +177,10 @@ class Deadlocks:
         if not told:
             self._warn()
         if before is None:
-            # A driver or an asynchronous actor says once that it waits, and not that it has gone on.
+            # A driver or an asynchronous actor says once that it waits, and not that it has gone on. A task says
+            # both, and says that it waits a moment before its process notes the wait.
             for number, report in self._reports.items():
-                if not report.waits and not report.awaited:
+                if not report.waits and not report.awaited and not self._is_blocked(number):
                     self._suspects.pop(number, None)
         self._interval = INTERVAL if told else min(2 * self._interval, LONGEST_INTERVAL)
         self._due = self._machine.now + self._interval

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from skate._engine.common import failures
-from skate._engine.common.process_limits import FIRST_PAUSE, LAST_PAUSE, PATIENCE
+from skate._engine.common.process_limits import FIRST_BACKOFF, LONGEST_BACKOFF, RETRY_SECONDS
 from skate._engine.common.resources import Pool
 from skate._engine.local.state.records import IDLE, LEASED, Actor, Key, Peer, SchedulingClass, Task
 
@@ -24,11 +24,11 @@ FAILURES = 3  # workers of one kind that may die in a row while starting
 class _Refusal:
     """The system has refused to start workers of one kind, and none has started since."""
 
-    __slots__ = ("last", "next", "pause", "since")
+    __slots__ = ("backoff", "last", "next", "since")
 
     def __init__(self, now: float) -> None:
         self.since = self.last = now
-        self.pause = FIRST_PAUSE
+        self.backoff = FIRST_BACKOFF
         self.next: float | None = None  # when the next attempt is due; None: whenever it is of use
 
 
@@ -106,13 +106,13 @@ class Starts:
         """The system did not let a worker start: attempt it later, and give up on tasks that have waited long."""
         now = self._machine.now
         refusal = self._refusals.get(peer.key)
-        if refusal is None or now - refusal.last > PATIENCE:  # else attempts have never stopped
+        if refusal is None or now - refusal.last > RETRY_SECONDS:  # else attempts have never stopped
             refusal = self._refusals[peer.key] = _Refusal(now)
         elif refusal.next is None:  # else it was started together with the last one
-            refusal.pause = min(2 * refusal.pause, LAST_PAUSE)
+            refusal.backoff = min(2 * refusal.backoff, LONGEST_BACKOFF)
         refusal.last = now
-        refusal.next = now + refusal.pause
-        if now - refusal.since < PATIENCE:
+        refusal.next = now + refusal.backoff
+        if now - refusal.since < RETRY_SECONDS:
             return
         machine = self._machine
         self.fail_queued(
@@ -120,7 +120,7 @@ class Starts:
             failures.no_process(why),
             lambda actor: machine.actors.has_no_process(actor, why),
             lambda task: (
-                now - task.created >= PATIENCE
+                now - task.created >= RETRY_SECONDS
                 and machine.scheduler.has_room(task)
                 and not self._others_serve(peer.key, task)
             ),
