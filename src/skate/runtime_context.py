@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
+from skate._base.accelerators import DEVICE_VARIABLES
 from skate._base.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from skate._base.lazy_names import lazy_names
 from skate._engine.common.names import function_name
@@ -215,8 +216,7 @@ class RuntimeContext:
             or getattr(self._engine, "accelerators", None)
             or {}
         )
-        kinds = ("GPU", "neuron_cores", "TPU", "NPU", "HPU", "RBLN", "METAX_GPU")
-        return {kind: list(given.get(kind, [])) for kind in kinds}
+        return {kind: list(given.get(kind, [])) for kind in DEVICE_VARIABLES}
 
     def get_resource_ids(self) -> dict[str, list[str]]:
         """Ray's old name of `get_accelerator_ids`."""

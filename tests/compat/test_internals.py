@@ -20,6 +20,7 @@ TOUCHED = {
     "ray._common.test_utils.wait_for_condition": "Ray's guides",
     "ray._private.test_utils.wait_for_condition": "older programs",
     "ray.data._internal.delegating_block_builder.DelegatingBlockBuilder": "Ray's guides",
+    "ray.data._internal.util.is_null": "Ray's guides",
     "ray.serve._private.common.DeploymentID": "Ray's guides",
     "ray.train._internal.session.get_session": "older programs",
     "ray.state.state": "older programs",
@@ -193,7 +194,38 @@ assert builder.build(additional_blocks=[pyarrow.table({"x": [6]})]).to_pydict() 
 assert DelegatingBlockBuilder().build().num_rows == 0
 """
 
+MISSING_VALUES = """
+import numpy
+import ray
+from ray.data._internal.util import is_null
+from ray.data.aggregate import AggregateFnV2
+from ray.data.block import BlockAccessor
+
+assert is_null(None) and is_null(numpy.float32("nan"))
+assert not is_null(0) and not is_null("") and not is_null(numpy.zeros(2))
+
+class Largest(AggregateFnV2):
+    def __init__(self, on, ignore_nulls):
+        super().__init__("largest", on=on, ignore_nulls=ignore_nulls, zero_factory=lambda: None)
+
+    def aggregate_block(self, block):
+        largest = BlockAccessor.for_block(block).max(self._target_col_name, self._ignore_nulls)
+        return None if is_null(largest) else largest
+
+    def combine(self, current, new):
+        return new if is_null(current) else max(current, new)
+
+    def finalize(self, accumulator):
+        return accumulator
+
+ray.init(num_cpus=1)
+rows = ray.data.from_items([{"x": 3}, {"x": None}, {"x": 8}])
+assert rows.aggregate(Largest("x", ignore_nulls=True)) == {"largest": 8}
+assert is_null(rows.aggregate(Largest("x", ignore_nulls=False))["largest"])
+"""
+
 PROGRAMS = {
+    "nulls": MISSING_VALUES,
     "waiting": WAITING,
     "blocks": BUILDING_BLOCKS,
     "process": KINDS_OF_PROCESS,

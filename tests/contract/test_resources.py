@@ -236,6 +236,37 @@ def test_the_accelerator_ids_are_in_the_runtime_context(fresh: Start) -> None:
     assert skate.get(ids.remote())["GPU"] == ["0"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "variable", "prefix"),
+    [
+        ("RBLN", "RBLN_DEVICES", ""),
+        ("FURIOSA", "FURIOSA_DEVICES", "npu:"),
+        ("MBLT", "QBRUNTIME_VISIBLE_DEVICES", ""),
+        ("TTNPU", "TT_VISIBLE_DEVICES", ""),
+    ],
+)
+def test_accelerators_named_as_resources_are_handed_out_one_by_one(
+    kind: str, variable: str, prefix: str, fresh: Start
+) -> None:
+    fresh(resources={kind: 2})
+
+    @skate.remote(num_cpus=0, resources={kind: 1})
+    class Owner:
+        def devices(self) -> tuple[list[str], str]:
+            return skate.get_runtime_context().get_accelerator_ids()[kind], os.environ[variable]
+
+    owners = [Owner.remote() for _ in range(2)]
+    found = skate.get([owner.devices.remote() for owner in owners])
+    assert sorted(found) == [(["0"], f"{prefix}0"), (["1"], f"{prefix}1")]
+
+
+@pytest.mark.parametrize("kind", ["HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU"])
+def test_a_device_that_processes_cannot_share_is_not_split(kind: str, fresh: Start) -> None:
+    fresh(resources={kind: 1})
+    with pytest.raises(ValueError, match=rf"{kind} resource quantity.*0\.5"):
+        assigned.options(resources={kind: 0.5}).remote()
+
+
 def test_the_gpu_of_a_task_is_free_for_the_next(fresh: Start) -> None:
     fresh(num_gpus=1)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from skate._base.accelerators import DEVICE_VARIABLES, UNSHAREABLE
 from skate._base.labels import fallback_strategy_problem, label_selector_problem
 
 NONE = type(None)
 RESOURCE_UNIT = 0.0001
-_DEVICES = ("GPU", "TPU", "neuron_cores", "HPU", "NPU")  # what can be counted
 
 
 class Rule(NamedTuple):
@@ -72,10 +72,17 @@ def quantity_problem(name: str, quantity: Any) -> str | None:
 
 
 def check_devices(asked: Mapping[str, float | None]) -> None:
-    """Raise ValueError where a part of a device is asked for on top of whole ones: nothing could use that."""
-    for name in _DEVICES:
+    """Raise ValueError for a part of a device on top of whole ones, or of one that processes cannot share."""
+    for name in DEVICE_VARIABLES:
         quantity = asked.get(name)
-        if quantity is not None and quantity > 1 and quantity != int(quantity):
+        if quantity is None or quantity == int(quantity):
+            continue
+        if name in UNSHAREABLE:
+            raise ValueError(
+                f"{name} resource quantity must be a whole number: processes cannot share one of these devices. "
+                f"The specified quantity {quantity} is invalid."
+            )
+        if quantity > 1:
             raise ValueError(
                 f"{name} resource quantities >1 must be whole numbers. The specified quantity {quantity} is invalid."
             )

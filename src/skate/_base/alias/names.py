@@ -39,6 +39,7 @@ INTERNALS_OF_LIBRARIES = frozenset(
     (
         "ray.data._internal",
         "ray.data._internal.delegating_block_builder",
+        "ray.data._internal.util",
         "ray.serve._private",
         "ray.serve._private.common",
         "ray.train._internal",

@@ -6,6 +6,7 @@ import math
 import os
 from typing import NamedTuple
 
+from skate._base.accelerators import DEVICE_VARIABLES
 from skate._base.memory import total as memory
 from skate._base.processors import cpus
 
@@ -98,7 +99,7 @@ def resources(
     total["node:__internal_head__"] = 1.0
     for name, amount in (custom or {}).items():
         total[name] = float(amount)
-        if name in ("neuron_cores", "TPU", "HPU", "NPU"):
+        if name in DEVICE_VARIABLES:
             devices[name] = [str(index) for index in range(int(amount))]
     return {name: amount for name, amount in total.items() if amount or name == "CPU"}, devices
 

@@ -6,15 +6,6 @@ from collections.abc import Iterable, Mapping
 
 UNIT = 10_000  # amounts are multiples of 1/10000, so that 0.1 + 0.2 - 0.3 is nothing
 
-# Resources that are handed out as numbered devices, with the variable that shows them to programs.
-DEVICE_VARIABLES = {
-    "GPU": "CUDA_VISIBLE_DEVICES",
-    "neuron_cores": "NEURON_RT_VISIBLE_CORES",
-    "TPU": "TPU_VISIBLE_CHIPS",
-    "HPU": "HABANA_VISIBLE_MODULES",
-    "NPU": "ASCEND_RT_VISIBLE_DEVICES",
-}
-
 Request = Mapping[str, int]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
 from skate._base import ids
+from skate._base.accelerators import device_variables
 from skate._base.exports import ActorTemplate
 from skate._base.object_ref import ObjectRef
 from skate._base.serialization import loads
@@ -27,7 +28,7 @@ from skate._engine.inline.environments import Home
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.objects import CREATION, Objects, OwnHold, Value
 from skate._engine.inline.progress import Progress
-from skate._engine.inline.scheduler import Scheduler, device_variables
+from skate._engine.inline.scheduler import Scheduler
 from skate._engine.inline.surroundings import passing
 from skate._engine.inline.tasks import make_spec
 
@@ -242,7 +243,7 @@ class Actors:
             return
         environments = self._execution.environments
         try:
-            actor.home = environments.home(actor.spec.environment, device_variables(grant))
+            actor.home = environments.home(actor.spec.environment, device_variables(grant.device_ids()))
         except exceptions.RuntimeEnvSetupError as error:
             self._creation_failed(actor, error)
             return

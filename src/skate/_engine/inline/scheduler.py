@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from skate._engine.common import failures
-from skate._engine.common.resources import DEVICE_VARIABLES, Grant, Pool, to_floats, to_units
+from skate._engine.common.resources import Grant, Pool, to_floats, to_units
 from skate._engine.common.selectors import matches
 from skate._engine.inline.context import Spec, current
 from skate._engine.inline.groups import Groups
@@ -111,13 +110,3 @@ class Scheduler:
         finally:
             with self._progress.lock:
                 grant.regain_cpus()
-
-
-def device_variables(grant: Grant) -> dict[str, str]:
-    """Return the variables that show code the accelerators it may use, and no others."""
-    devices: dict[str, Any] = grant.device_ids()
-    return {
-        DEVICE_VARIABLES[kind]: ",".join(chosen)
-        for kind, chosen in devices.items()
-        if kind in DEVICE_VARIABLES
-    }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from skate._base import errors as exceptions
 from skate._base import ids
+from skate._base.accelerators import device_variables
 from skate._base.exports import Export, TaskFunction
 from skate._base.options import ActorOptions, TaskOptions
 from skate._base.serialization import loads
@@ -23,7 +24,7 @@ from skate._engine.inline.deadlock import is_deadlock
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.objects import Objects, Value
 from skate._engine.inline.progress import Progress
-from skate._engine.inline.scheduler import Scheduler, device_variables
+from skate._engine.inline.scheduler import Scheduler
 from skate._engine.inline.streams import Stream
 
 HISTORY = 10_000  # finished tasks and calls that the state API and the timeline remember
@@ -143,7 +144,9 @@ class Tasks:
             call.state = RUNNING
             running = Running(call.id, call.name, call.spec)
             running.grant = grant
-            home = self._execution.environments.home(call.spec.environment, device_variables(grant))
+            home = self._execution.environments.home(
+                call.spec.environment, device_variables(grant.device_ids())
+            )
             if call.stream is not None:
                 self._execution.stream(call, self, running, home)
             else:

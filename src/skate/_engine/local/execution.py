@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from skate._base import errors as exceptions
 from skate._base import ids
+from skate._base.accelerators import device_variables
 from skate._base.generator import DynamicObjectRefGenerator
 from skate._base.object_ref import ERROR, INLINE, SHARED
 from skate._base.serialization import NO_ARGUMENTS, PLAIN, dumps, loads, serialize
@@ -26,7 +27,6 @@ from skate._engine.common.outcomes import (
     task_error,
     yielded_values,
 )
-from skate._engine.common.resources import DEVICE_VARIABLES
 from skate._engine.local import messages as m
 from skate._engine.local.backpressure import Gate
 from skate._engine.local.client import INLINE_LIMIT, Client
@@ -100,10 +100,7 @@ class Executor:
 
     def set_devices(self, accelerators: dict[str, list[str]]) -> None:
         """Show the process the accelerators that it may use, and no others."""
-        for kind, variable in DEVICE_VARIABLES.items():
-            devices = accelerators.get(kind)
-            if devices is not None:
-                os.environ[variable] = ",".join(devices)
+        os.environ.update(device_variables(accelerators))
 
     # ------------------------------------------------------------ tasks
 

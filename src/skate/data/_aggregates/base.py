@@ -126,8 +126,8 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         if on is not None and not isinstance(on, str):
             raise ValueError(f"an aggregation is `on` a column, by its name, and not {on!r}")
         self._zero_factory = zero_factory
-        self._target_column = on
-        self.ignore_nulls = ignore_nulls
+        self._target_col_name = on  # this name and `_ignore_nulls` are read by subclasses written for Ray
+        self.ignore_nulls = self._ignore_nulls = ignore_nulls
         finalize = self.finalize
         super().__init__(
             init=self._start,
@@ -139,7 +139,7 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
 
     def get_target_column(self) -> str | None:
         """Return the name of the column that is aggregated, or None if it is the whole row."""
-        return self._target_column
+        return self._target_col_name
 
     def get_agg_name(self) -> str:
         """Return the name of the resulting column."""

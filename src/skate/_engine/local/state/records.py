@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from skate._engine.common.resources import DEVICE_VARIABLES, Grant, Pool, Request
+from skate._base.accelerators import DEVICE_VARIABLES
+from skate._engine.common.resources import Grant, Pool, Request
 from skate._engine.local.messages import ActorOptions, Consumed, Result, TaskTemplate
 
 # States of a task.

@@ -1,0 +1,37 @@
+"""The kinds of accelerators: resources that a node hands out as numbered devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+# The variable that limits a vendor's runtime to the devices of a process.
+DEVICE_VARIABLES = {
+    "GPU": "CUDA_VISIBLE_DEVICES",
+    "neuron_cores": "NEURON_RT_VISIBLE_CORES",
+    "TPU": "TPU_VISIBLE_CHIPS",
+    "HPU": "HABANA_VISIBLE_MODULES",
+    "NPU": "ASCEND_RT_VISIBLE_DEVICES",
+    "RBLN": "RBLN_DEVICES",
+    "FURIOSA": "FURIOSA_DEVICES",
+    "MBLT": "QBRUNTIME_VISIBLE_DEVICES",
+    "TTNPU": "TT_VISIBLE_DEVICES",
+}
+
+UNSHAREABLE = frozenset(
+    {"HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU"}
+)  # their drivers give a device to one process
+
+_PREFIXES = {"FURIOSA": "npu:"}  # what a vendor's variable has before each number
+
+
+def device_variables(devices: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the environment variables that show a process the devices of each kind in `devices`, and no others.
+
+    >>> device_variables({"GPU": ["0", "1"], "FURIOSA": ["1"]})
+    {'CUDA_VISIBLE_DEVICES': '0,1', 'FURIOSA_DEVICES': 'npu:1'}
+    """
+    return {
+        DEVICE_VARIABLES[kind]: ",".join(_PREFIXES.get(kind, "") + device for device in chosen)
+        for kind, chosen in devices.items()
+        if kind in DEVICE_VARIABLES
+    }
