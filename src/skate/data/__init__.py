@@ -21,7 +21,8 @@ from skate.data.datasource import (
     RowBasedFileDatasink,
     SaveMode,
 )
-from skate.data.iterator import DataIterator
+from skate.data.extensions import ArrowTensorType, ArrowVariableShapedTensorType
+from skate.data.iterator import DataIterator, DatasetIterator
 from skate.data.preprocessor import Preprocessor
 from skate.data.read_api import (
     from_arrow,
@@ -31,6 +32,7 @@ from skate.data.read_api import (
     from_dask,
     from_huggingface,
     from_items,
+    from_mars,
     from_modin,
     from_numpy,
     from_numpy_refs,
@@ -54,6 +56,7 @@ from skate.data.read_api import (
     read_images,
     read_json,
     read_lance,
+    read_mcap,
     read_mongo,
     read_numpy,
     read_orc,
@@ -63,11 +66,14 @@ from skate.data.read_api import (
     read_tfrecords,
     read_videos,
     read_webdataset,
+    read_zarr,
 )
 from skate.data.stats import DatasetSummary
 
 __all__ = [
     "ActorPoolStrategy",
+    "ArrowTensorType",
+    "ArrowVariableShapedTensorType",
     "BlockBasedFileDatasink",
     "DataContext",
     "DataIterator",
@@ -95,6 +101,7 @@ __all__ = [
     "from_dask",
     "from_huggingface",
     "from_items",
+    "from_mars",
     "from_modin",
     "from_numpy",
     "from_numpy_refs",
@@ -118,6 +125,7 @@ __all__ = [
     "read_images",
     "read_json",
     "read_lance",
+    "read_mcap",
     "read_mongo",
     "read_numpy",
     "read_orc",
@@ -127,11 +135,11 @@ __all__ = [
     "read_tfrecords",
     "read_videos",
     "read_webdataset",
+    "read_zarr",
 ]
 
 # Older names.
 DatasetContext = DataContext
-DatasetIterator = DataIterator
 
 # The type of a node's id, as `locality_hints` has it; it is `str` and has no page of its own.
 NodeIdStr = str

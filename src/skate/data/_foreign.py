@@ -11,7 +11,7 @@ from skate.air._optional import load
 from skate.data._block import columns
 from skate.data.dataset import MaterializedDataset
 
-__all__ = ["from_daft", "from_dask", "from_modin", "from_polars", "from_spark", "from_tf"]
+__all__ = ["from_daft", "from_dask", "from_mars", "from_modin", "from_polars", "from_spark", "from_tf"]
 
 _TENSOR_PARTS = {"data", "shape"}
 
@@ -22,6 +22,13 @@ def from_dask(df: Any) -> MaterializedDataset:
 
     compute = load("dask", "from_dask").compute
     return from_pandas(list(compute(*df.to_delayed())))
+
+
+def from_mars(df: Any) -> MaterializedDataset:
+    """Return a dataset of a Mars DataFrame, which Mars computes and this process holds as a whole."""
+    from skate.data.read_api import from_pandas
+
+    return from_pandas(df.to_pandas())
 
 
 def from_modin(df: Any) -> MaterializedDataset:

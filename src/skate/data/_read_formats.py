@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from skate.data._read_options import (
     FileOptions,
@@ -16,6 +16,9 @@ from skate.data._read_options import (
 )
 from skate.data.dataset import Dataset
 
+if TYPE_CHECKING:
+    from skate.data._io.mcap import TimeRange
+
 __all__ = [
     "from_huggingface",
     "from_torch",
@@ -26,12 +29,14 @@ __all__ = [
     "read_delta",
     "read_iceberg",
     "read_lance",
+    "read_mcap",
     "read_mongo",
     "read_orc",
     "read_sql",
     "read_tfrecords",
     "read_videos",
     "read_webdataset",
+    "read_zarr",
 ]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -107,6 +112,74 @@ def read_videos(
 
     source = VideoDatasource(
         paths, include_timestamps=include_timestamps, fps=fps, resize=resize, **file_arguments(options)
+    )
+    return dataset_of(source, options)
+
+
+def read_mcap(
+    paths: Paths,
+    *,
+    topics: list[str] | set[str] | None = None,
+    time_range: tuple[int, int] | TimeRange | None = None,
+    message_types: list[str] | set[str] | None = None,
+    include_metadata: bool = True,
+    **options: Unpack[FileOptions],
+) -> Dataset:
+    """Return a dataset of the messages of MCAP files, in the order of their log times; needs mcap.
+
+    Args:
+        paths: Files, folders, globs, or URIs.
+        topics: Read only messages of these topics.
+        time_range: Read only messages logged from the first time on and before the second, in nanoseconds.
+        message_types: Read only messages whose schema has one of these names.
+        include_metadata: Add columns that describe the channel and the schema of a message.
+        **options: Those of `FileOptions`.
+    """
+    from skate.data._io.mcap import MCAPDatasource, TimeRange
+
+    times = TimeRange(*time_range) if isinstance(time_range, tuple) else time_range
+    source = MCAPDatasource(paths, topics, times, message_types, include_metadata, **file_arguments(options))
+    return dataset_of(source, options)
+
+
+def read_zarr(
+    path: str,
+    *,
+    filesystem: Any = None,
+    chunk_shapes: dict[str, list[int]] | list[int] | None = None,
+    array_paths: list[str] | None = None,
+    allow_full_metadata_scan: bool = False,
+    align_axis_0: bool = False,
+    overlap: int = 0,
+    **options: Unpack[TaskOptions],
+) -> Dataset:
+    """Return a dataset of the chunks of the arrays of a Zarr store; needs zarr 3.
+
+    A row has the path of its array in `array`, the number of its chunk along each axis in `chunk_index`, where the
+    chunk starts and stops along each axis in `chunk_slices`, and the values in `chunk`. Arrays that share their first
+    axis can be read side by side instead: a row then has a range of the axis in `t_start` and `t_stop`, and a column
+    for each array.
+
+    Args:
+        path: A folder, a `.zip` file, or a URI.
+        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
+        chunk_shapes: Read in chunks of these sizes along the leading axes: a list for all arrays, or a dict by path.
+        array_paths: Read only these arrays.
+        allow_full_metadata_scan: List the whole store for arrays if its metadata is not consolidated.
+        align_axis_0: Read arrays side by side.
+        overlap: Elements along the first axis that a row repeats of the next one; needs `align_axis_0`.
+        **options: Those of `TaskOptions`.
+    """
+    from skate.data._io.zarr import ZarrDatasource
+
+    source = ZarrDatasource(
+        path,
+        filesystem=filesystem,
+        chunk_shapes=chunk_shapes,
+        array_paths=array_paths,
+        allow_full_metadata_scan=allow_full_metadata_scan,
+        align_axis_0=align_axis_0,
+        overlap=overlap,
     )
     return dataset_of(source, options)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skate.data.context import DataContext
     from skate.data.dataset import MaterializedDataset
 
-__all__ = ["DataIterator"]
+__all__ = ["DataIterator", "DatasetIterator"]
 
 
 class Iterating(Feeding):
@@ -170,6 +170,10 @@ class DataIterator(Iterating):
             f"{type(self).__name__} object is not iterable: say whether rows or batches are wanted, with "
             "`iter_rows()` or `iter_batches()`"
         )
+
+
+# An older name.
+DatasetIterator = DataIterator
 
 
 def _check(batch_size: int | None, prefetch_batches: int) -> None:

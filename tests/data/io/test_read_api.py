@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -173,3 +174,11 @@ def test_tensors_of_daft_are_tensors() -> None:
     found = skate.data.from_daft(Frame()).take_all()
     assert [row["t"].tolist() for row in found] == [[[1, 2], [3, 4]], [[5, 6], [7, 8]]]
     assert [row["n"] for row in found] == [1, 2]
+
+
+def test_a_frame_of_mars_is_read_through_pandas() -> None:
+    class Frame:
+        def to_pandas(self) -> pd.DataFrame:
+            return pd.DataFrame({"a": [1, 2]})
+
+    assert skate.data.from_mars(Frame()).take_all() == [{"a": 1}, {"a": 2}]

@@ -21,6 +21,8 @@ from skate.data.datasource.partitioning import (
 )
 from skate.data.datasource.savemode import SaveMode
 
+from skate.data._io.mcap import MCAPDatasource, TimeRange  # isort: skip - derives from a class of this package
+
 __all__ = [
     "BaseFileMetadataProvider",
     "BlockBasedFileDatasink",
@@ -31,6 +33,7 @@ __all__ = [
     "FileMetadataProvider",
     "FileShuffleConfig",
     "FilenameProvider",
+    "MCAPDatasource",
     "PartitionStyle",
     "Partitioning",
     "PathPartitionFilter",
@@ -40,6 +43,7 @@ __all__ = [
     "RowBasedFileDatasink",
     "SaveMode",
     "TaskContext",
+    "TimeRange",
     "WriteResult",
     "WriteReturnType",
 ]
