@@ -40,7 +40,7 @@ def test_the_number_of_workers_may_vary() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"num_workers": -1}, "must not be negative"),
+        ({"num_workers": -1}, "must be a non-negative integer, or a pair"),
         ({"num_workers": (3, 2)}, "must not exceed"),
         ({"resources_per_worker": {"GPU": 1}}, "use_gpu"),
         ({"accelerator_type": "A100"}, "use_gpu"),
@@ -69,12 +69,14 @@ def test_workers_may_fill_slices_of_tpus() -> None:
 
 def test_an_upload_may_be_given_no_time_but_no_less() -> None:
     assert FailureConfig(upload_timeout_s=0).upload_timeout_s == 0
-    with pytest.raises(ValueError, match="upload_timeout_s is -1"):
+    with pytest.raises(
+        ValueError, match="`upload_timeout_s` must be a non-negative number of seconds, got -1"
+    ):
         FailureConfig(upload_timeout_s=-1)
 
 
 def test_checkpoints_to_keep_must_be_some() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="must be a positive integer or None, got 0"):
         CheckpointConfig(num_to_keep=0)
     with pytest.raises(ValueError, match="'max' or 'min'"):
         CheckpointConfig(checkpoint_score_order="best")  # type: ignore[arg-type]
@@ -137,5 +139,5 @@ def test_the_name_of_a_run_is_a_folder_below_its_storage_path(name: str, said: s
 def test_the_name_of_a_run_may_have_folders_and_an_empty_one_is_none() -> None:
     assert RunConfig(name="sweep/first").name == "sweep/first"
     assert str(RunConfig(name="").name).startswith("train_run-")
-    with pytest.raises(TypeError, match="must be a text, not int"):
+    with pytest.raises(TypeError, match=r"`name` must be a path .*, got 7"):
         RunConfig(name=7)  # type: ignore[arg-type]

@@ -51,7 +51,7 @@ inside_of_itself: dict[str, Any] = {}
 inside_of_itself["again"] = inside_of_itself
 
 MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"checkpoint": "/tmp"}, TypeError, r"not builtins.str: wrap the folder: Checkpoint.from_directory\('/tmp'\)"),
+    ({"checkpoint": "/tmp"}, TypeError, r"got '/tmp' \(str\): wrap the folder: Checkpoint.from_directory\('/tmp'\)"),
     ({"checkpoint": Path("/tmp")}, TypeError, "wrap the folder"),
     ({"checkpoint": {"weights": 1}}, TypeError, "write the state to files"),
     ({"checkpoint": Checkpoint.from_directory("/nowhere")}, FileNotFoundError, "there is no folder /nowhere"),
@@ -66,16 +66,16 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"checkpoint_dir_name": "a/../.."}, ValueError, "must not lead out"),
     ({"checkpoint_dir_name": "."}, ValueError, "it names no folder"),
     ({"checkpoint_dir_name": "a\0b"}, ValueError, "control characters"),
-    ({"checkpoint_dir_name": 7}, TypeError, "must be a text, not int"),
+    ({"checkpoint_dir_name": 7}, TypeError, "must be a path .*, got 7"),
     ({"checkpoint_upload_mode": "ASYNC"}, TypeError, "must be one of CheckpointUploadMode.ASYNC"),
     ({"delete_local_checkpoint_after_upload": "no"}, TypeError, "must be True, False or None"),
-    ({"checkpoint_upload_fn": "upload"}, TypeError, "must be a function, not str"),
-    ({"metrics": None}, TypeError, "metrics must be a dict"),
-    ({"metrics": [("loss", 1.0)]}, TypeError, "metrics must be a dict"),
-    ({"metrics": {("loss", 1): 1.0}}, TypeError, "the name of a metric is"),
-    ({"metrics": {"lock": threading.Lock()}}, TypeError, "the metric 'lock' is a lock that cannot be serialised"),
-    ({"metrics": {"odd": UnpicklesBadly()}}, TypeError, "the metric 'odd' is a UnpicklesBadly"),
-    ({"metrics": inside_of_itself}, ValueError, "a dict that is inside of itself"),
+    ({"checkpoint_upload_fn": "upload"}, TypeError, "must be a function or None, got 'upload'"),
+    ({"metrics": None}, TypeError, "`metrics` must be a dictionary"),
+    ({"metrics": [("loss", 1.0)]}, TypeError, "`metrics` must be a dictionary"),
+    ({"metrics": {("loss", 1): 1.0}}, TypeError, "the name of each of the `metrics` must be a string"),
+    ({"metrics": {"lock": threading.Lock()}}, TypeError, r"`metrics\['lock'\]` is a lock that cannot be serialised"),
+    ({"metrics": {"odd": UnpicklesBadly()}}, TypeError, r"`metrics\['odd'\]` is a UnpicklesBadly"),
+    ({"metrics": inside_of_itself}, ValueError, "a dictionary that is inside of itself"),
 ]  # fmt: skip
 
 

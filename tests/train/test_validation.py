@@ -193,7 +193,7 @@ def test_a_validation_needs_a_checkpoint_and_somebody_who_does_it(fit: Fit, run_
     assert isinstance(raised.value.worker_failures[0], ValueError)
     with pytest.raises(WorkerGroupError, match="`validation_config` was not set on the trainer"):
         fit(lambda: train.report({}, checkpoint=write_checkpoint(), validation=True), 1)
-    with pytest.raises(WorkerGroupError, match="not str"):
+    with pytest.raises(WorkerGroupError, match="got 'yes'"):
         fit(lambda: train.report({}, checkpoint=write_checkpoint(), validation="yes"), 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="timeout_s is 0"):
         ValidationTaskConfig(timeout_s=0)

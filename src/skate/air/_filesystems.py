@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
+from skate.air import _arguments as arguments
 from skate.air import _optional
 
 _SCHEME = re.compile(r"^([a-zA-Z][a-zA-Z0-9+.-]+)://")  # one letter would be a drive: C:\data
@@ -75,6 +76,21 @@ def wrap(filesystem: Any) -> pafs.FileSystem:
     raise TypeError(
         f"filesystem is a {type(filesystem).__name__}: pass a pyarrow.fs.FileSystem or an fsspec AbstractFileSystem"
     )
+
+
+def check(name: str, filesystem: Any) -> None:
+    """Raise TypeError unless a parameter is a filesystem or None.
+
+    Args:
+        name: How the user calls the parameter.
+        filesystem: What was given.
+    """
+    try:
+        if filesystem is not None:
+            wrap(filesystem)
+    except TypeError:
+        must = "a pyarrow.fs.FileSystem, an fsspec AbstractFileSystem or None"
+        arguments.refuse(name, must, filesystem)
 
 
 def without_scheme(path: str, filesystem: pafs.FileSystem | None = None) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
+
+from skate.air import _arguments as arguments
 
 
 def check_folder(option: str, name: Any) -> str:
@@ -21,14 +22,9 @@ def check_folder(option: str, name: Any) -> str:
     >>> check_folder("name", "sweep/first")
     'sweep/first'
     """
-    try:
-        found = os.fspath(name)
-    except TypeError:
-        found = None
-    if not isinstance(found, str):
-        raise TypeError(f"{option} is {name!r}: it must be a text, not {type(name).__name__}")
+    found = arguments.path(option, name)
     if reason := _objection(found):
-        raise ValueError(f"{option} is {found!r}: {reason}")
+        raise ValueError(f"`{option}` is {found!r}: {reason}.")
     return found
 
 

@@ -6,12 +6,15 @@ import datetime
 import math
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from skate.air import _arguments as arguments
 from skate.air import _names
 from skate.air._callbacks import RunCallback
+from skate.runtime_env import RuntimeEnv
 from skate.util.annotations import RayDeprecationWarning
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ __all__ = [
 
 DEFAULT_STORAGE = "~/skate_results"
 STORAGE_VARIABLE = "SKATE_STORAGE_PATH"
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _UNSET: Any = "DEPRECATED"  # what Ray's own signatures show for what they no longer take
 
 
@@ -65,30 +69,71 @@ class ScalingConfig:
     elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self) -> None:
-        least, most = self.min_workers, self.max_workers
-        if least < 0:
-            raise ValueError(f"num_workers is {self.num_workers}: it must not be negative")
-        if least > most:
-            raise ValueError(
-                f"num_workers is {self.num_workers}: the first number must not exceed the second"
+        self._check_workers()
+        for name in ("use_gpu", "use_tpu"):
+            arguments.flag(name, getattr(self, name))
+        for name in ("accelerator_type", "topology"):
+            arguments.text(name, getattr(self, name), optional=True)
+        arguments.choice("placement_strategy", self.placement_strategy, _STRATEGIES)
+        arguments.real(
+            "elastic_resize_monitor_interval_s", self.elastic_resize_monitor_interval_s, unit="seconds"
+        )
+        for resource, amount in arguments.mapping("resources_per_worker", self.resources_per_worker).items():
+            arguments.text(
+                f"resources_per_worker[{resource!r}]", resource, "the name of a resource, a string,"
             )
+            arguments.real(f"resources_per_worker[{resource!r}]", amount)
+        self._check_labels()
+        self._check_accelerators()
+        _warn_of("ScalingConfig", trainer_resources=self.trainer_resources)
+
+    def _check_workers(self) -> None:
+        given = self.num_workers
+        must = "a non-negative integer, or a pair of them: (fewest, most)"
+        if not isinstance(given, tuple | list):
+            self.num_workers = arguments.whole("num_workers", given, must=must, error=ValueError)
+            return
+        if len(given) != 2:
+            arguments.refuse("num_workers", must, given, ValueError)
+        for number in given:
+            try:
+                arguments.whole("num_workers", number)
+            except (TypeError, ValueError):
+                arguments.refuse("num_workers", must, given, ValueError)
+        if given[0] > given[1]:
+            raise ValueError(f"`num_workers` is {given}: the first number must not exceed the second.")
+
+    def _check_labels(self) -> None:
+        selectors = self.label_selector
+        must = "a dictionary of strings, or a list of one for each worker"
+        if selectors is None:
+            return
+        for selector in selectors if isinstance(selectors, list) else [selectors]:
+            if not isinstance(selector, Mapping):
+                arguments.refuse("label_selector", must, selectors)
+            if not all(isinstance(word, str) for pair in selector.items() for word in pair):
+                arguments.refuse("label_selector", must, selectors)
+        if isinstance(selectors, list) and len(selectors) != self.max_workers:
+            raise ValueError(
+                "If `label_selector` is a list, it must be the same length as `max_workers`: it has "
+                f"{len(selectors)} entries for {self.max_workers} workers."
+            )
+
+    def _check_accelerators(self) -> None:
         given = self.resources_per_worker or {}
         if given.get("GPU") and not self.use_gpu:
             raise ValueError(
-                f"`use_gpu` is False but `GPU` was found in resources_per_worker={given}: set use_gpu=True, or take "
-                "GPU out"
+                f"`use_gpu` is False but `GPU` was found in resources_per_worker={given}: set use_gpu=True, or remove "
+                "GPU."
             )
         if self.accelerator_type and not (self.use_gpu or self.use_tpu):
-            raise ValueError("accelerator_type is given, but neither use_gpu nor use_tpu is set")
-        if self.use_gpu and self.use_tpu:
-            raise ValueError("Cannot specify both use_gpu and use_tpu: a worker has one kind of accelerator")
-        self._check_tpus()
-        if isinstance(self.label_selector, list) and len(self.label_selector) != most:
             raise ValueError(
-                "If `label_selector` is a list, it must be the same length as `max_workers`: it has "
-                f"{len(self.label_selector)} entries for {most} workers"
+                f"`accelerator_type` is {self.accelerator_type!r}, but neither use_gpu nor use_tpu is set: set one of "
+                "them."
             )
-        _warn_of("ScalingConfig", trainer_resources=self.trainer_resources)
+        if self.use_gpu and self.use_tpu:
+            raise ValueError("Cannot specify both use_gpu and use_tpu: a worker has one kind of accelerator.")
+        self._check_tpus()
 
     def _check_tpus(self) -> None:
         """See that workers fill slices of TPUs: those of a part of one could not reach each other."""
@@ -97,35 +142,35 @@ class ScalingConfig:
             if given:
                 raise ValueError(
                     f"`use_tpu` is False but `TPU` was found in resources_per_worker={self.resources_per_worker}: set "
-                    "use_tpu=True, or take TPU out"
+                    "use_tpu=True, or remove TPU."
                 )
             return
         if given == 0:
             raise ValueError(
-                "`use_tpu` is True but resources_per_worker has 0 `TPU`: give each worker at least one"
+                "`use_tpu` is True but resources_per_worker has 0 `TPU`: give each worker at least one."
             )
         if self.label_selector:
             raise ValueError(
-                "Cannot set `label_selector` when `use_tpu=True`: the nodes of a TPU slice are chosen by its topology"
+                "Cannot set `label_selector` when `use_tpu=True`: the nodes of a TPU slice are chosen by its topology."
             )
         if self.max_workers <= 1:
             return
         if not self.topology or not self.accelerator_type:
             missing = "`topology`" if not self.topology else "`accelerator_type`"
             raise ValueError(
-                f"{missing} must be specified when `use_tpu=True` and there are several workers: they have to be those "
-                "of whole slices"
+                f"{missing} must be specified when `use_tpu=True` and there are several workers: they must fill "
+                "whole slices."
             )
         try:
             chips = math.prod(int(side) for side in self.topology.lower().split("x"))
         except ValueError:
-            raise ValueError(f"topology is {self.topology!r}: it must be like '2x4' or '2x2x2'") from None
+            raise ValueError(f"`topology` must be like '2x4' or '2x2x2', got {self.topology!r}.") from None
         in_slice = max(1, int(chips // (given or 1)))
         for name, workers in (("min_workers", self.min_workers), ("max_workers", self.max_workers)):
             if workers % in_slice:
                 raise ValueError(
-                    f"num_workers is {self.num_workers}, and {name} must be a multiple of {in_slice}: so many workers "
-                    f"with {given or 1:g} TPU each are a slice of topology {self.topology}"
+                    f"`num_workers` is {self.num_workers}, and {name} must be a multiple of {in_slice}: a slice of "
+                    f"topology {self.topology} has {in_slice} workers with {given or 1:g} TPU each."
                 )
 
     @property
@@ -211,10 +256,14 @@ class FailureConfig:
     upload_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
-        if self.upload_timeout_s < 0:
-            raise ValueError(f"upload_timeout_s is {self.upload_timeout_s}: it must be 0 or more")
-        if self.hang_timeout_s is not None and self.hang_timeout_s <= 0:
-            raise ValueError(f"hang_timeout_s is {self.hang_timeout_s}: it must be None, or more than 0")
+        for name in ("max_failures", "controller_failure_limit", "max_preemption_failures"):
+            arguments.whole(
+                name, getattr(self, name), low=-1, must="a non-negative integer, or -1 for no limit"
+            )
+        arguments.flag("relax_collectives_on_preemption", self.relax_collectives_on_preemption)
+        arguments.real("preemption_grace_s", self.preemption_grace_s, unit="seconds")
+        arguments.real("hang_timeout_s", self.hang_timeout_s, above_zero=True, unit="seconds", optional=True)
+        arguments.real("upload_timeout_s", self.upload_timeout_s, unit="seconds")
         _warn_of("FailureConfig", fail_fast=self.fail_fast)
 
 
@@ -238,14 +287,14 @@ class CheckpointConfig:
     checkpoint_at_end: bool | str | None = _UNSET
 
     def __post_init__(self) -> None:
-        if self.num_to_keep is not None and self.num_to_keep < 1:
-            raise ValueError(
-                f"num_to_keep is {self.num_to_keep}: it must be None, or an integer of at least 1"
-            )
-        if self.checkpoint_score_order not in ("max", "min"):
-            raise ValueError(
-                f"checkpoint_score_order is {self.checkpoint_score_order!r}: it must be 'max' or 'min'"
-            )
+        if self.num_to_keep is not None:
+            arguments.whole("num_to_keep", self.num_to_keep, low=1, must="a positive integer or None")
+        arguments.text("checkpoint_score_attribute", self.checkpoint_score_attribute, optional=True)
+        arguments.choice("checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
+        if self.checkpoint_frequency is not None and self.checkpoint_frequency != _UNSET:
+            arguments.whole("checkpoint_frequency", self.checkpoint_frequency)
+        if self.checkpoint_at_end != _UNSET:
+            arguments.flag("checkpoint_at_end", self.checkpoint_at_end)
 
     @property
     def asked_of_trainer(self) -> list[str]:
@@ -266,6 +315,12 @@ class SyncConfig:
     sync_artifacts: bool = False
     sync_artifacts_on_checkpoint: bool = True
 
+    def __post_init__(self) -> None:
+        for name in ("sync_period", "sync_timeout"):
+            arguments.real(name, getattr(self, name), unit="seconds")
+        for name in ("sync_artifacts", "sync_artifacts_on_checkpoint"):
+            arguments.flag(name, getattr(self, name))
+
 
 @dataclass
 class LoggingConfig:
@@ -283,7 +338,7 @@ class LoggingConfig:
         known = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
         if not isinstance(self.log_level, str) or self.log_level.upper() not in known:
             raise ValueError(
-                f"Invalid log_level: {self.log_level!r}. It must be one of the texts {', '.join(known)}"
+                f"Invalid log_level: {arguments.shown(self.log_level)}. It must be {arguments.one_of(known)}."
             )
         self.log_level = self.log_level.upper()
 
@@ -325,22 +380,36 @@ class RunConfig:
     log_to_file: Any = _UNSET
 
     def __post_init__(self) -> None:
+        if self.storage_path is not None:
+            arguments.path("storage_path", self.storage_path)
         self.storage_path = os.fspath(
             self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
         )
-        if self.name:
-            self.name = _names.check_folder("RunConfig(name=…)", self.name)
+        if self.storage_filesystem is not None:
+            from skate.air import _filesystems  # pyarrow takes longer to import than all of this
+
+            _filesystems.check("storage_filesystem", self.storage_filesystem)
+        for name, kind in (
+            ("failure_config", FailureConfig),
+            ("checkpoint_config", CheckpointConfig),
+            ("logging_config", LoggingConfig),
+        ):
+            arguments.instance(
+                name, getattr(self, name), kind, f"a {kind.__name__}", optional=True, error=ValueError
+            )
+        if self.name is not None and self.name != "":
+            self.name = _names.check_folder("name", self.name)
         self.name = self.name or f"train_run-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()
         self.logging_config = self.logging_config or LoggingConfig()
-        self.callbacks = list(self.callbacks or [])
-        self.worker_runtime_env = dict(self.worker_runtime_env or {})
+        must = "a list of objects of classes derived from skate.train.UserCallback"
+        callbacks: Any = arguments.instance("callbacks", self.callbacks, (list, tuple), must, optional=True)
+        self.callbacks = list(callbacks or [])
         for callback in self.callbacks:
             if not isinstance(callback, RunCallback):
-                raise ValueError(
-                    f"{callback!r} is no callback: derive its class from skate.train.UserCallback"
-                )
+                arguments.refuse("callbacks", must, self.callbacks, ValueError)
+        self.worker_runtime_env = _checked_environment(self.worker_runtime_env)
         _warn_of(
             "RunConfig",
             sync_config=self.sync_config,
@@ -349,6 +418,15 @@ class RunConfig:
             progress_reporter=self.progress_reporter,
             log_to_file=self.log_to_file,
         )
+
+
+def _checked_environment(environment: Any) -> dict[str, Any]:
+    """Return the runtime environment of workers, with the fields that there are."""
+    given = arguments.mapping("worker_runtime_env", environment)
+    if given and not isinstance(environment, RuntimeEnv):
+        with arguments.naming("worker_runtime_env"):
+            RuntimeEnv(**given)
+    return given
 
 
 def _warn_of(config: str, **given: Any) -> None:

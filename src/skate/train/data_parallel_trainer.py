@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 import uuid
 from collections.abc import Callable, Mapping
@@ -11,12 +10,20 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import skate
-from skate.air import _filesystems as filesystems
+from skate.air import _arguments as arguments
+from skate.train._config.arguments import (
+    bound_function,
+    check_trainer,
+    checked_backend,
+    checked_datasets,
+    checked_metadata,
+)
 from skate.train._config.datasets import DataConfig
 from skate.train._config.shared import RunConfig, ScalingConfig
 from skate.train._config.validation import ValidationConfig
 from skate.train._run.controller import Controller
 from skate.train._run.run_context import RunContext
+from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
 from skate.train._storage.run_folder import RECORD, Storage
@@ -28,8 +35,6 @@ if TYPE_CHECKING:
     from skate.data import Dataset
 
 __all__ = ["DataParallelTrainer"]
-
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class DataParallelTrainer:
@@ -79,14 +84,15 @@ class DataParallelTrainer:
         resume_from_checkpoint: Checkpoint | None = None,
         validation_config: ValidationConfig | None = None,
     ) -> None:
-        self._function = _bound(train_loop_per_worker, train_loop_config)
+        check_trainer(scaling_config, run_config, dataset_config, resume_from_checkpoint, validation_config)
+        self._function = bound_function(train_loop_per_worker, train_loop_config)
         self.train_loop_config = train_loop_config
-        self.backend_config = backend_config or BackendConfig()
+        self.backend_config = checked_backend("backend_config", backend_config, BackendConfig)
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
-        self.datasets = dict(datasets or {})
         self.dataset_config = dataset_config or DataConfig()
-        self.metadata = dict(metadata or {})
+        self.datasets = checked_datasets(datasets, self.dataset_config)
+        self.metadata = checked_metadata(metadata)
         self.resume_from_checkpoint = resume_from_checkpoint
         self.validation_config = validation_config
 
@@ -103,7 +109,7 @@ class DataParallelTrainer:
         if keep is not None and keep.asked_of_trainer and not self._keeps_checkpoints:
             raise ValueError(
                 f"{' and '.join(keep.asked_of_trainer)} of CheckpointConfig cannot be met: when to keep one is "
-                "up to the training function, which hands them to report(…, checkpoint=…). Take it out"
+                "up to the training function, which hands them to report(…, checkpoint=…). Leave it out."
             )
         has_workers = self.scaling_config.max_workers > 0
         with nullcontext(Company()) if has_workers else self.backend_config._company() as company:
@@ -162,7 +168,7 @@ class DataParallelTrainer:
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
         """Tell whether a folder holds a run that can be gone on with."""
-        filesystem, place = filesystems.resolve(os.fspath(path), storage_filesystem)
+        filesystem, place = folders.located(path, storage_filesystem)
         storage = Storage(os.path.dirname(place.rstrip("/")), os.path.basename(place.rstrip("/")), filesystem)
         return storage.read() is not None
 
@@ -187,12 +193,18 @@ class DataParallelTrainer:
         Raises:
             ValueError: No run is kept there.
         """
-        filesystem, place = filesystems.resolve(os.fspath(path), storage_filesystem)
+        filesystem, place = folders.located(path, storage_filesystem)
         folder, name = os.path.split(place.rstrip("/"))
         record = Storage(folder, name, filesystem).read()
         if record is None:
-            raise ValueError(f"no run is kept in {place}: it has no {RECORD}")
-        run_config = options.pop("run_config", None) or RunConfig()
+            raise ValueError(
+                f"Invalid restore path: {place}. `path` must be the folder of a run, and it has no {RECORD}."
+            )
+        run_config = options.pop("run_config", None)
+        arguments.instance(
+            "run_config", run_config, RunConfig, "a skate.train.RunConfig", optional=True, error=ValueError
+        )
+        run_config = run_config or RunConfig()
         run_config.storage_path, run_config.name, run_config.storage_filesystem = folder, name, filesystem
         return cls(
             train_loop_per_worker,
@@ -200,30 +212,3 @@ class DataParallelTrainer:
             run_config=run_config,
             **options,
         )
-
-
-def _bound(function: Callable[..., Any], config: dict[str, Any] | None) -> Callable[[], Any]:
-    """Return the training function as one that takes nothing."""
-    if not callable(function):
-        raise TypeError(f"the training function must be callable, not {type(function).__name__}")
-    parameters = inspect.signature(function).parameters.values()
-    needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _VARIADIC]
-    if len(needed) > 1:
-        raise ValueError(
-            f"{getattr(function, '__name__', function)} takes {len(needed)} arguments ({', '.join(needed)}): a "
-            "training function takes none, or one dict, which is `train_loop_config`"
-        )
-    if all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in parameters):
-        return function
-    return _WithConfig(function, dict(config or {}))
-
-
-class _WithConfig:
-    """A training function with its config."""
-
-    def __init__(self, function: Callable[..., Any], config: dict[str, Any]) -> None:
-        self._function = function
-        self._config = config
-
-    def __call__(self) -> Any:
-        return self._function(self._config)

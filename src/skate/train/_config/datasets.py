@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
+
+from skate.air import _arguments as arguments
 
 if TYPE_CHECKING:
     from skate.data import DataIterator, Dataset, ExecutionOptions
@@ -32,15 +35,33 @@ class DataConfig:
         *,
         resumes: bool = True,
     ) -> None:
-        if datasets_to_split != "all" and not isinstance(datasets_to_split, list):
+        named = isinstance(datasets_to_split, list) and all(
+            isinstance(each, str) for each in datasets_to_split
+        )
+        if not named and (not isinstance(datasets_to_split, str) or datasets_to_split != "all"):
             raise TypeError(
-                "`datasets_to_split` should be 'all' or a list of names of datasets, not "
-                f"{type(datasets_to_split).__name__}"
+                "`datasets_to_split` should be 'all' or a list of names of datasets, got "
+                f"{arguments.shown(datasets_to_split)}."
             )
+        _check_execution_options(execution_options)
+        arguments.flag("enable_shard_locality", enable_shard_locality)
+        arguments.flag("resumes", resumes)
         self._split = datasets_to_split
         self._options = execution_options
         self._locality = enable_shard_locality
         self.resumes = resumes
+
+    def check(self, datasets: Mapping[str, Any]) -> None:
+        """Raise ValueError where `datasets_to_split` has a dataset that is almost one of these.
+
+        Names that are like none of them are ignored, as in Ray: settings may serve several trainers.
+        """
+        for name in () if self._split == "all" else self._split:
+            if name not in datasets and (close := difflib.get_close_matches(name, datasets, n=1)):
+                raise ValueError(
+                    f"`datasets_to_split` has {name!r}, which is none of the trainer's datasets. Did you mean "
+                    f"{close[0]!r}?"
+                )
 
     def configure(
         self,
@@ -87,3 +108,18 @@ class DataConfig:
         from skate.data import DataContext
 
         return copy.deepcopy(DataContext.get_current().execution_options)
+
+
+def _check_execution_options(options: Any) -> None:
+    if options is None:
+        return
+    from skate.data import ExecutionOptions
+
+    must = "ExecutionOptions, or a dictionary of them by the names of datasets"
+    if isinstance(options, ExecutionOptions):
+        return
+    if not isinstance(options, dict):
+        arguments.refuse("execution_options", must, options)
+    for name, each in options.items():
+        if not isinstance(name, str) or not isinstance(each, ExecutionOptions | None):
+            arguments.refuse("execution_options", must, options)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+import skate
+from skate.air import _arguments as arguments
+
 if TYPE_CHECKING:
     from skate.train._storage.checkpoint import Checkpoint
 
@@ -30,9 +33,8 @@ class ValidationTaskConfig:
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
-        self.fn_kwargs = dict(self.fn_kwargs or {})
-        if self.timeout_s is not None and self.timeout_s <= 0:
-            raise ValueError(f"timeout_s is {self.timeout_s}: it must be None, or more than 0")
+        self.fn_kwargs = arguments.mapping("fn_kwargs", self.fn_kwargs)
+        arguments.real("timeout_s", self.timeout_s, above_zero=True, unit="seconds", optional=True)
 
 
 class ValidationConfig:
@@ -50,11 +52,15 @@ class ValidationConfig:
         task_config: ValidationTaskConfig | None = None,
         ray_remote_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        if not callable(fn):
-            raise TypeError(f"fn must be a function that takes a checkpoint, not {type(fn).__name__}")
+        arguments.function("fn", fn, "a function that takes a checkpoint")
+        arguments.instance(
+            "task_config", task_config, ValidationTaskConfig, "a ValidationTaskConfig", optional=True
+        )
         self.fn = fn
         self.task_config = task_config or ValidationTaskConfig()
-        self.ray_remote_kwargs = dict(ray_remote_kwargs or {})
+        self.ray_remote_kwargs = arguments.mapping("ray_remote_kwargs", ray_remote_kwargs)
+        with arguments.naming("ray_remote_kwargs"):
+            skate.remote(_nothing).options(**self.ray_remote_kwargs)
 
     def arguments(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], float | None]:
         """Return the arguments and the time for one checkpoint.
@@ -66,6 +72,10 @@ class ValidationConfig:
         return arguments, wanted.get("timeout_s", self.task_config.timeout_s)
 
 
+def _nothing() -> None:
+    """Stand for the task that validates, where its options are checked."""
+
+
 def as_wanted(validation: bool | ValidationTaskConfig) -> dict[str, Any] | None:
     """Return what `report` was given, as it is kept with the run; None if nothing is to be validated.
 
@@ -75,7 +85,5 @@ def as_wanted(validation: bool | ValidationTaskConfig) -> dict[str, Any] | None:
     if isinstance(validation, ValidationTaskConfig):
         return {"fn_kwargs": validation.fn_kwargs, "timeout_s": validation.timeout_s}
     if not isinstance(validation, bool):
-        raise TypeError(
-            f"validation must be True, False or a ValidationTaskConfig, not {type(validation).__name__}"
-        )
+        arguments.refuse("validation", "True, False or a ValidationTaskConfig", validation)
     return {} if validation else None

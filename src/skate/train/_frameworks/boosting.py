@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from skate.air import _arguments as arguments
+from skate.air import _names
+from skate.train._config.arguments import check_trainer
 from skate.train._config.shared import RunConfig, ScalingConfig
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._workers import sessions
@@ -43,10 +47,21 @@ class Reports:
     postprocess: Postprocess | None
 
     def __post_init__(self) -> None:
-        if self.frequency < 0:
-            raise ValueError(
-                f"frequency is {self.frequency}: it must be 0, for never, or the number of rounds"
-            )
+        self._check_metrics()
+        _names.check_folder("filename", self.filename)
+        arguments.whole("frequency", self.frequency, must="a number of rounds, or 0 for never")
+        arguments.flag("checkpoint_at_end", self.checkpoint_at_end)
+        arguments.function("results_postprocessing_fn", self.postprocess, optional=True)
+
+    def _check_metrics(self) -> None:
+        given = self.metrics
+        if given is None or isinstance(given, str):
+            return
+        is_collection = isinstance(given, list | tuple | dict)
+        names = [*given, *(given.values() if isinstance(given, dict) else ())] if is_collection else [None]
+        if not all(isinstance(name, str) for name in names):
+            must = "the name of a metric, a list of names, a dictionary of new names and names, or None"
+            arguments.refuse("metrics", must, given)
 
     def is_due(self, rounds: int) -> bool:
         """Tell whether the model is to be kept after so many rounds of this training."""
@@ -141,6 +156,7 @@ class BoostingTrainer(DataParallelTrainer):
     """Runs a training function, or trains by itself on the datasets where it is given a label in place of one."""
 
     _default_loop: type[DefaultLoop]
+    _train: Callable[..., Any]  # of the framework
 
     def __init__(
         self,
@@ -158,6 +174,17 @@ class BoostingTrainer(DataParallelTrainer):
         **options: Any,
     ) -> None:
         trainer = type(self).__name__
+        check_trainer(
+            scaling_config,
+            run_config,
+            options.get("dataset_config"),
+            options.get("resume_from_checkpoint"),
+            options.get("validation_config"),
+        )
+        arguments.text("label_column", label_column, "the name of a column", optional=True)
+        arguments.mapping("params", params)
+        if num_boost_round is not None:
+            arguments.whole("num_boost_round", num_boost_round, low=1, must="a positive integer or None")
         legacy = {
             "label_column": label_column,
             "params": params,
@@ -166,12 +193,13 @@ class BoostingTrainer(DataParallelTrainer):
         }
         given = [name for name, value in legacy.items() if value is not None]
         if train_loop_per_worker is None:
-            train_loop_per_worker = self._loop_of(legacy, train_kwargs, datasets or {}, run_config)
+            given_datasets = arguments.mapping("datasets", datasets, error=ValueError)
+            train_loop_per_worker = self._loop_of(legacy, train_kwargs, given_datasets, run_config)
             self._keeps_checkpoints = True
         elif given:
             raise ValueError(
-                f"{trainer} was given a training function and {', '.join(given)}: these are for training without one; "
-                "hand them to the framework in the function"
+                f"{trainer} was given a training function and {', '.join(given)}: these are for training without one. "
+                "Pass them to the framework in the function."
             )
         super().__init__(
             train_loop_per_worker,
@@ -194,13 +222,20 @@ class BoostingTrainer(DataParallelTrainer):
         if TRAIN_DATASET_KEY not in datasets:
             known = ", ".join(map(repr, datasets)) or "none"
             raise ValueError(
-                f"{trainer} without a training function needs a dataset named {TRAIN_DATASET_KEY!r} in `datasets`: it "
-                f"was given {known}"
+                f"{trainer} without a training function needs a dataset named {TRAIN_DATASET_KEY!r} in `datasets`, got "
+                f"{known}."
             )
         if not legacy["label_column"]:
             raise ValueError(
-                f"{trainer} needs a training function (train_loop_per_worker), or a label_column to train without one"
+                f"{trainer} needs a training function (train_loop_per_worker), or a label_column to train without one."
             )
+        taken = inspect.signature(self._train).parameters
+        for name in train_kwargs:
+            if name not in taken:
+                raise TypeError(
+                    f"{trainer} got an unexpected keyword argument {name!r}, which is no argument of "
+                    f"{self._train.__module__.partition('.')[0]}.train either. {arguments.closest(name, taken)}"
+                )
         keep = run_config.checkpoint_config if run_config is not None else None
         frequency, at_end = (
             (keep.checkpoint_frequency, keep.checkpoint_at_end) if keep is not None else (None, None)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import skate.cloudpickle
+from skate.air import _arguments as arguments
 
 
 def checked(metrics: Any) -> dict[str, Any]:
@@ -20,14 +21,12 @@ def checked(metrics: Any) -> dict[str, Any]:
         ValueError: It is a torch tensor of more than one number; names it. Or a dict is inside of itself.
     """
     if not isinstance(metrics, dict):
-        raise TypeError(
-            f"metrics must be a dict of names and values, not {type(metrics).__name__}: report({{'loss': loss}})"
-        )
+        arguments.refuse("metrics", "a dictionary of names and values, such as {'loss': 0.5}", metrics)
     try:
         plain = {key: _plain(value, str(_checked_name(key))) for key, value in metrics.items()}
     except RecursionError:
         raise ValueError(
-            "metrics contain a dict that is inside of itself: report numbers and texts"
+            "`metrics` contain a dictionary that is inside of itself: report numbers and strings."
         ) from None
     for key, value in plain.items():
         if isinstance(value, str | int | float | None):
@@ -37,8 +36,8 @@ def checked(metrics: Any) -> dict[str, Any]:
             json.dumps(value, default=as_json)
         except Exception as error:
             raise TypeError(
-                f"the metric {key!r} is a {type(value).__name__} that cannot be serialised ({error}): report "
-                "numbers, texts, lists or arrays"
+                f"`metrics[{key!r}]` is a {type(value).__name__} that cannot be serialised ({error}): report numbers, "
+                "strings, lists or arrays."
             ) from error
     return plain
 
@@ -46,7 +45,7 @@ def checked(metrics: Any) -> dict[str, Any]:
 def _checked_name(name: Any) -> Any:
     """Return the name of a metric, which the run's history keeps as JSON."""
     if not isinstance(name, str | int | float | None):
-        raise TypeError(f"the name of a metric is {name!r}: it must be a text, not {type(name).__name__}")
+        raise TypeError(f"the name of each of the `metrics` must be a string, got {arguments.shown(name)}.")
     return name
 
 
@@ -61,8 +60,8 @@ def _plain(value: Any, name: str) -> Any:
         return item() if item is not None else value
     if library == "torch" and hasattr(value, "detach"):
         raise ValueError(
-            f"the metric {name!r} is a tensor of shape {tuple(value.shape)}: report numbers (`loss.item()`), and put "
-            "weights into the checkpoint"
+            f"`metrics[{name!r}]` is a tensor of shape {tuple(value.shape)}: report numbers (`loss.item()`), and put "
+            "weights into the checkpoint."
         )
     return value
 

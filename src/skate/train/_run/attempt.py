@@ -8,6 +8,7 @@ from typing import Any
 
 import skate
 from skate.exceptions import RayError
+from skate.train._config.arguments import opened_datasets
 from skate.train._failures import causes
 from skate.train._failures.causes import Failure
 from skate.train._reports.messages import Asked, Failed, Message, Stored
@@ -98,7 +99,7 @@ class Attempt:
     def _assignments(self) -> list[sessions.Assignment]:
         context, group, journal = self._context, self._group, self._journal
         shards = context.dataset_config.configure(
-            {name: ds() if callable(ds) else ds for name, ds in context.datasets.items()},
+            opened_datasets(context.datasets, context.dataset_config),
             len(group),
             [member.actor for member in group.members],
             [member.whereabouts.node_id for member in group.members],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from skate.train._config.arguments import opened_datasets
 from skate.train._failures.errors import WorkerGroupError
 from skate.train._reports.messages import CHECKPOINTS, MEETINGS, Asked, Finished, Message
 from skate.train._run import loop
@@ -51,7 +52,7 @@ def train(
             loop.turn([validations, questions])
         validations.awaited_by([])
 
-    datasets = {name: ds() if callable(ds) else ds for name, ds in context.datasets.items()}
+    datasets = opened_datasets(context.datasets, context.dataset_config)
     shards = {name: dataset.iterator() for name, dataset in datasets.items()}
     journal.let_go_on([shards])
     assignment = sessions.Assignment(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from skate.air import _filesystems as filesystems
+from skate.air import _arguments as arguments
 from skate.train._storage import folders
 
 _METADATA = ".metadata.json"
@@ -38,7 +38,7 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], filesystem: pafs.FileSystem | None = None) -> None:
-        self.filesystem, self.path = filesystems.resolve(os.fspath(path), filesystem)
+        self.filesystem, self.path = folders.located(path, filesystem, "filesystem")
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
@@ -59,7 +59,7 @@ class Checkpoint:
             StorageFullError: The disk is full; an OutOfDiskError and an OSError. The checkpoint is as it was, and a
                 folder that was not there before is not there now.
         """
-        is_new = path is None or not os.path.isdir(path)
+        is_new = path is None or not os.path.isdir(arguments.path("path", path))
         target = os.fspath(path) if path is not None else tempfile.mkdtemp(prefix="skate_checkpoint_")
         try:
             with folders.full_disk_raises(
@@ -103,11 +103,15 @@ class Checkpoint:
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Note something about the checkpoint, in place of what was noted; it is kept as JSON in its folder."""
+        arguments.instance("metadata", metadata, dict, "a dictionary")
+        arguments.as_json("metadata", metadata)
         text = json.dumps(metadata)
         if not folders.is_here(self.filesystem):
             with self.filesystem.open_output_stream(self._metadata) as stream:
                 stream.write(text.encode())
             return
+        if not os.path.isdir(self.path):
+            raise FileNotFoundError(f"the checkpoint's folder is gone: {self.path}")
         # A reader finds the old or the new, and never a half.
         new = Path(f"{self._metadata}.{uuid.uuid4().hex}")
         new.write_text(text, encoding="utf-8")
@@ -115,6 +119,7 @@ class Checkpoint:
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
         """Note more about the checkpoint; what has the same name is replaced."""
+        arguments.instance("metadata", metadata, dict, "a dictionary")
         self.set_metadata({**self.get_metadata(), **metadata})
 
     @property
@@ -135,5 +140,5 @@ class Checkpoint:
 
     def __fspath__(self) -> str:
         raise TypeError(
-            f"{self!r} is no path: use `with checkpoint.as_directory() as folder` or checkpoint.to_directory()"
+            f"{self!r} is no path: use `with checkpoint.as_directory() as folder` or checkpoint.to_directory()."
         )

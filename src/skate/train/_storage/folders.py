@@ -8,13 +8,34 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow.fs as pafs
 
+from skate.air import _arguments as arguments
+from skate.air import _filesystems as filesystems
 from skate.train._failures.errors import StorageFullError
 
 _CHUNK = 8 << 20  # bytes
 _AT_ONCE = 8  # files: a store far away answers several requests in the time of one
+
+
+def located(
+    path: Any, filesystem: Any, filesystem_name: str = "storage_filesystem"
+) -> tuple[pafs.FileSystem, str]:
+    """Return the filesystem of a folder that a user gave, and the folder as that filesystem wants it.
+
+    Args:
+        path: The folder: a local path or a URI.
+        filesystem: A pyarrow or fsspec filesystem to use; found by the path if it is None.
+        filesystem_name: How the user calls that parameter, for the error.
+
+    Raises:
+        TypeError: One of them has another type.
+        ValueError: No filesystem is known for the path.
+    """
+    filesystems.check(filesystem_name, filesystem)
+    return filesystems.resolve(arguments.path("path", path), filesystem)
 
 
 def is_here(filesystem: pafs.FileSystem) -> bool:

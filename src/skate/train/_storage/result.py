@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
-from skate.air import _filesystems as filesystems
+from skate.air import _arguments as arguments
 from skate.air import _optional
 from skate.train._failures.errors import TrainingFailedError
 from skate.train._reports import ledger
+from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.run_folder import RECORD, Record, Storage
 
@@ -96,15 +97,18 @@ class Result:
         Raises:
             RuntimeError: No run is kept there.
         """
-        filesystem, place = filesystems.resolve(os.fspath(path), storage_filesystem)
+        filesystem, place = folders.located(path, storage_filesystem)
         parent, name = posixpath.split(place.rstrip("/"))
         storage = Storage(parent, name, filesystem)
         record = storage.read()
         if record is None:
             if filesystem.get_file_info(place).type == pafs.FileType.NotFound:
-                raise RuntimeError(f"Experiment folder {place} doesn't exist: is it the folder of a run?")
+                raise RuntimeError(
+                    f"Experiment folder {place} doesn't exist: `path` must be the folder of a run."
+                )
             raise RuntimeError(
-                f"no run is kept in {place}: {RECORD} doesn't exist in it. Give the folder of one run, not of all runs"
+                f"no run is kept in {place}: {RECORD} doesn't exist in it. `path` must be the folder of one run, not "
+                "of all runs."
             )
         return cls.of(storage, record)
 
@@ -128,15 +132,18 @@ class Result:
         Raises:
             RuntimeError: No kept checkpoint was reported with that metric.
         """
-        if mode not in ("max", "min"):
-            raise ValueError(f"mode is {mode!r}: it must be 'max' or 'min'")
+        arguments.text("metric", metric, "the name of a metric")
+        arguments.choice("mode", mode, ("max", "min"))
         if not self.best_checkpoints:
             return None
         kept = [ledger.Kept(index, "", metrics) for index, (_, metrics) in enumerate(self.best_checkpoints)]
         found = ledger.best(kept, metric, mode)
         if found is None:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
-            raise RuntimeError(f"Invalid metric name {metric!r}: the checkpoints were reported with {known}")
+            raise RuntimeError(
+                f"Invalid metric name {metric!r}: the checkpoints were reported with {known}. "
+                f"{arguments.closest(metric, known)}"
+            )
         return self.best_checkpoints[found.index][0]
 
     def rank_metrics(self) -> pd.DataFrame:

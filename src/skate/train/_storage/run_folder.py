@@ -111,7 +111,7 @@ class Storage:
         except OSError as error:
             raise OSError(
                 f"the run cannot be kept in {self.experiment_fs_path}: {error}. Give RunConfig a `storage_path` that "
-                "can be written to from here and from all workers"
+                "can be written to from here and from all workers."
             ) from error
 
     # ------------------------------------------------------------ checkpoints

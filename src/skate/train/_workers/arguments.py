@@ -6,6 +6,7 @@ import enum
 import os
 from typing import Any
 
+from skate.air import _arguments as arguments
 from skate.air import _names
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
@@ -38,14 +39,13 @@ def check_checkpoint(checkpoint: Any, *, is_written: bool) -> None:
     if checkpoint is None:
         return
     if not isinstance(checkpoint, Checkpoint):
-        kind = type(checkpoint)
         advice = (
             f"wrap the folder: Checkpoint.from_directory({os.fspath(checkpoint)!r})"
             if isinstance(checkpoint, str | os.PathLike)
             else "write the state to files in a folder, and pass Checkpoint.from_directory(folder)"
         )
         raise TypeError(
-            f"report(checkpoint=…) takes a skate.train.Checkpoint, not {kind.__module__}.{kind.__qualname__}: {advice}"
+            f"`checkpoint` must be a skate.train.Checkpoint or None, got {arguments.shown(checkpoint)}: {advice}."
         )
     if not is_written:
         return
@@ -53,8 +53,8 @@ def check_checkpoint(checkpoint: Any, *, is_written: bool) -> None:
         folders.check_readable(checkpoint.filesystem, checkpoint.path)
     except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise type(error)(
-            f"report(checkpoint=…) was given {checkpoint!r}, which cannot be stored: {error}. Write the state to the "
-            "folder before the call, and keep the folder until it is stored"
+            f"`checkpoint` is {checkpoint!r}, which cannot be stored: {error}. Write the state to the folder before "
+            "the call, and keep the folder until it is stored."
         ) from error
 
 
@@ -66,13 +66,9 @@ def check_upload(mode: Any, deletes: Any, upload: Any) -> None:
     """
     if not isinstance(mode, CheckpointUploadMode):
         known = ", ".join(str(each) for each in CheckpointUploadMode)
-        raise TypeError(f"checkpoint_upload_mode is {mode!r}: it must be one of {known}")
-    if deletes is not None and not isinstance(deletes, bool):
-        raise TypeError(
-            f"delete_local_checkpoint_after_upload is {deletes!r}: it must be True, False or None"
-        )
-    if upload is not None and not callable(upload):
-        raise TypeError(f"checkpoint_upload_fn must be a function, not {type(upload).__name__}")
+        arguments.refuse("checkpoint_upload_mode", f"one of {known}", mode)
+    arguments.instance("delete_local_checkpoint_after_upload", deletes, bool, "True, False", optional=True)
+    arguments.function("checkpoint_upload_fn", upload, optional=True)
 
 
 def checkpoint_name(name: Any) -> str | None:

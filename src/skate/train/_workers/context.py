@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from skate.air import _arguments as arguments
 from skate.train._config.preemption import PreemptionInfo
 from skate.train._config.validation import ValidationTaskConfig
 from skate.train._reports.messages import CHECKPOINTS
@@ -118,11 +119,13 @@ def get_dataset_shard(dataset_name: str | None = None) -> DataIterator:
     Raises:
         KeyError: There is no such dataset; says which there are.
     """
-    name = dataset_name or TRAIN_DATASET_KEY
     shards = sessions.current("get_dataset_shard()").assignment.shards
+    name = (
+        arguments.instance("dataset_name", dataset_name, str, "a string", optional=True) or TRAIN_DATASET_KEY
+    )
     if name not in shards:
         known = ", ".join(map(repr, shards)) or "none"
-        raise KeyError(f"there is no dataset {name!r}: the trainer was given {known}")
+        raise KeyError(f"there is no dataset {name!r}: the `datasets` of the trainer are {known}.")
     found: DataIterator = shards[name]
     return found
 
@@ -215,8 +218,12 @@ def get_all_reported_checkpoints(
         consistency_mode: VALIDATED: wait for the validations too. COMMITTED: do not.
         timeout_s: Seconds after which what is there is returned; never if None.
     """
+    session = sessions.current("get_all_reported_checkpoints()")
+    must = " or ".join(str(each) for each in CheckpointConsistencyMode)
+    arguments.instance("consistency_mode", consistency_mode, CheckpointConsistencyMode, must)
+    arguments.real("timeout_s", timeout_s, unit="seconds", optional=True)
     validated = consistency_mode is CheckpointConsistencyMode.VALIDATED
-    found = sessions.current("get_all_reported_checkpoints()").ask(CHECKPOINTS, (validated, timeout_s))
+    found = session.ask(CHECKPOINTS, (validated, timeout_s))
     return [
         ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus(status))
         for checkpoint, metrics, status in found

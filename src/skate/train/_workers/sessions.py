@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from skate.air import _arguments as arguments
 from skate.train._config.validation import ValidationTaskConfig, as_wanted
 from skate.train._failures.errors import SessionMisuseError
 from skate.train._reports import positions
@@ -132,12 +133,12 @@ class Session:
         wanted = as_wanted(validation)
         if wanted is not None and checkpoint is None:
             raise ValueError(
-                "Validation requires a checkpoint to be provided. Give report() one, or leave out `validation`"
+                "Validation requires a checkpoint to be provided. Give report() one, or leave out `validation`."
             )
         if wanted is not None and not self.assignment.validates:
             raise ValueError(
                 "`validation_config` was not set on the trainer, but a validation was requested. Give the trainer "
-                "validation_config=ValidationConfig(fn=…)"
+                "validation_config=ValidationConfig(fn=…)."
             )
         return wanted
 
@@ -214,8 +215,8 @@ class Session:
     def _name_of_uploaded(self, stored: Any) -> str:
         if not isinstance(stored, Checkpoint):
             raise TypeError(
-                "checkpoint_upload_fn must return a `ray.train.Checkpoint`, the one that it has stored, not "
-                f"{type(stored).__name__}"
+                "checkpoint_upload_fn must return a `ray.train.Checkpoint`, the one that it has stored, got "
+                f"{arguments.shown(stored)}."
             )
         return self._name_of(stored, "checkpoint_upload_fn has returned")
 
@@ -282,7 +283,7 @@ def current(call: str) -> Session:
         SessionMisuseError: There is none: this is not a training function. It is a RuntimeError.
     """
     if _current is None or _creator != os.getpid():
-        raise SessionMisuseError(f"{call} works only inside of a training function that a trainer runs")
+        raise SessionMisuseError(f"{call} works only inside of a training function that a trainer runs.")
     return _current
 
 

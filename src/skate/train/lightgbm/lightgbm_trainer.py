@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import lightgbm
 
+from skate.train._config.arguments import checked_backend
 from skate.train._config.datasets import DataConfig
 from skate.train._config.shared import RunConfig, ScalingConfig
 from skate.train._config.validation import ValidationConfig
@@ -80,6 +81,7 @@ class LightGBMTrainer(BoostingTrainer):
     """
 
     _default_loop = _Loop
+    _train = staticmethod(lightgbm.train)
 
     def __init__(
         self,
@@ -102,7 +104,7 @@ class LightGBMTrainer(BoostingTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=lightgbm_config or LightGBMConfig(),
+            backend_config=checked_backend("lightgbm_config", lightgbm_config, LightGBMConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
+from skate.train._config.arguments import checked_backend
 from skate.train._config.datasets import DataConfig
 from skate.train._config.shared import RunConfig, ScalingConfig
 from skate.train._config.validation import ValidationConfig
@@ -58,7 +59,7 @@ class TensorflowTrainer(DataParallelTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=tensorflow_config or TensorflowConfig(),
+            backend_config=checked_backend("tensorflow_config", tensorflow_config, TensorflowConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import difflib
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.air import _arguments as arguments
 from skate.train._failures.errors import TrainingFailedError
 from skate.train._frameworks import addresses
 from skate.train._workers.company import Company
@@ -44,6 +47,10 @@ _SOMETIMES = (
 )
 
 
+# Torch's own; a program may add others, which are like none of these.
+_BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl")
+
+
 @dataclass
 class TorchConfig(BackendConfig):
     """How workers become a process group.
@@ -61,8 +68,14 @@ class TorchConfig(BackendConfig):
     timeout_s: int = 1800
 
     def __post_init__(self) -> None:
-        if self.init_method not in ("env", "tcp"):
-            raise ValueError(f"init_method is {self.init_method!r}: it must be 'env' or 'tcp'")
+        arguments.text("backend", self.backend, "the name of a backend, such as 'gloo'", optional=True)
+        for part in re.split("[,:]", self.backend or ""):
+            if part not in _BACKENDS and (close := difflib.get_close_matches(part, _BACKENDS, n=1)):
+                raise ValueError(
+                    f"`backend` is {self.backend!r}: torch has no {part!r}. Did you mean {close[0]!r}?"
+                )
+        arguments.choice("init_method", self.init_method, ("env", "tcp"))
+        arguments.real("timeout_s", self.timeout_s, above_zero=True, unit="seconds")
 
     @property
     def backend_cls(self) -> type[Backend]:

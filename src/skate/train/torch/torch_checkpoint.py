@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from skate.air import _arguments as arguments
 from skate.train._frameworks.checkpoint import FrameworkCheckpoint
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class TorchCheckpoint(FrameworkCheckpoint):
             state_dict: The weights, as `model.state_dict()` returns them.
             preprocessor: Of the model's data, to be kept with it.
         """
+        must = "a dictionary of weights, as model.state_dict() returns it"
+        arguments.instance("state_dict", state_dict, Mapping, must)
         return cls._of(state_dict, preprocessor)
 
     @classmethod
@@ -53,6 +57,7 @@ class TorchCheckpoint(FrameworkCheckpoint):
             model: The model; of one that `prepare_model` has wrapped, what is inside.
             preprocessor: Of the model's data, to be kept with it.
         """
+        arguments.instance("model", model, torch.nn.Module, "a torch.nn.Module")
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             model = model.module
         return cls._of(model, preprocessor)
@@ -76,6 +81,7 @@ class TorchCheckpoint(FrameworkCheckpoint):
             RuntimeError: The checkpoint holds no such file.
             ValueError: It holds weights, and no model was given.
         """
+        arguments.instance("model", model, torch.nn.Module, "a torch.nn.Module", optional=True)
         with self.as_directory() as folder:
             file = Path(folder, self.MODEL_FILENAME)
             if not file.exists():
@@ -88,7 +94,7 @@ class TorchCheckpoint(FrameworkCheckpoint):
             return content
         if model is None:
             raise ValueError(
-                f"{self.path} holds weights and no model: call get_model(model) with a model that takes them"
+                f"{self.path} holds weights and no model: call get_model(model) with a model that takes them."
             )
         if not any(name.startswith(_WRAPPER) for name in model.state_dict()):
             content = {name.removeprefix(_WRAPPER): value for name, value in content.items()}

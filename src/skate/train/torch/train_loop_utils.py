@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler, SequentialSampler
 
+from skate.air import _arguments as arguments
 from skate.train._workers import sessions
 from skate.train.torch._devices import get_device, get_devices
 
@@ -59,9 +60,12 @@ def prepare_model(
     Raises:
         ValueError: The strategy is not known.
     """
-    if parallel_strategy not in ("ddp", "fsdp", None):
-        raise ValueError(f"parallel_strategy is {parallel_strategy!r}: it must be 'ddp', 'fsdp' or None")
     sessions.current("prepare_model()")
+    arguments.choice("parallel_strategy", parallel_strategy, ("ddp", "fsdp", None))
+    arguments.instance("model", model, torch.nn.Module, "a torch.nn.Module")
+    if not isinstance(move_to_device, bool | torch.device | None):
+        arguments.refuse("move_to_device", "True, False or a torch.device", move_to_device)
+    options = arguments.mapping("parallel_strategy_kwargs", parallel_strategy_kwargs)
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     if move_to_device:
         model = model.to(device)
@@ -71,7 +75,6 @@ def prepare_model(
         model.register_forward_hook(hooks.after, always_call=True)
     if parallel_strategy is None or _world_size() == 1:
         return model
-    options = dict(parallel_strategy_kwargs or {})
     if parallel_strategy == "fsdp":
         from torch.distributed.fsdp import fully_shard
 
@@ -98,6 +101,13 @@ def prepare_data_loader(
         auto_transfer: Copy the next batch to the GPU while the model works on this one.
     """
     session = sessions.current("prepare_data_loader()")
+    arguments.instance("data_loader", data_loader, DataLoader, "a torch.utils.data.DataLoader")
+    for name, value in (
+        ("add_dist_sampler", add_dist_sampler),
+        ("move_to_device", move_to_device),
+        ("auto_transfer", auto_transfer),
+    ):
+        arguments.flag(name, value)
     if add_dist_sampler and session.place.world_size > 1 and _can_be_split(data_loader):
         data_loader = _split(data_loader, session.place)
     if not move_to_device:
@@ -109,6 +119,7 @@ def prepare_data_loader(
 
 def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Return an optimizer that scales gradients, if `accelerate(amp=True)` was called and there is a GPU."""
+    arguments.instance("optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
     if _precision() is None or get_device().type != "cuda":
         return optimizer
     return _ScaledOptimizer(optimizer, _scaler())
@@ -125,9 +136,10 @@ def accelerate(amp: bool = False) -> None:
     """
     global _chosen
     session = sessions.current("accelerate()")
+    arguments.flag("amp", amp)
     if _chosen is not None and _chosen[0] is session:
         raise RuntimeError(
-            "accelerate() can be called once in a training function, before anything is prepared"
+            "accelerate() can be called once in a training function, before anything is prepared."
         )
     kind = get_device().type
     dtype = torch.float16 if kind == "cuda" else torch.bfloat16
@@ -136,6 +148,7 @@ def accelerate(amp: bool = False) -> None:
 
 def backward(tensor: torch.Tensor) -> None:
     """Compute gradients of a loss, scaled if `accelerate(amp=True)` was called."""
+    arguments.instance("tensor", tensor, torch.Tensor, "a torch.Tensor")
     if _precision() is not None and get_device().type == "cuda":
         _scaler().scale(tensor).backward()
     else:
@@ -150,6 +163,7 @@ def enable_reproducibility(seed: int = 0) -> None:
     """
     import numpy as np
 
+    arguments.whole("seed", seed, high=2**32 - 1)
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

@@ -35,7 +35,7 @@ class XGBoostConfig(BackendConfig):
     def __post_init__(self) -> None:
         if self.xgboost_communicator != "rabit":
             raise NotImplementedError(
-                f"xgboost_communicator is {self.xgboost_communicator!r}: 'rabit' is the only one there is"
+                f"`xgboost_communicator` must be 'rabit', the only one there is, got {self.xgboost_communicator!r}."
             )
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import xgboost
 
+from skate.train._config.arguments import checked_backend
 from skate.train._config.datasets import DataConfig
 from skate.train._config.shared import RunConfig, ScalingConfig
 from skate.train._config.validation import ValidationConfig
@@ -70,6 +71,7 @@ class XGBoostTrainer(BoostingTrainer):
     """
 
     _default_loop = _Loop
+    _train = staticmethod(xgboost.train)
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class XGBoostTrainer(BoostingTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=xgboost_config or XGBoostConfig(),
+            backend_config=checked_backend("xgboost_config", xgboost_config, XGBoostConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

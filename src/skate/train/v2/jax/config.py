@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.air import _arguments as arguments
 from skate.air import _optional
 from skate.train._frameworks import addresses
 from skate.train.backend import Backend, BackendConfig
@@ -37,8 +38,10 @@ class JaxConfig(BackendConfig):
     use_gpu: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("use_tpu", "use_gpu"):
+            arguments.flag(name, getattr(self, name))
         if self.use_tpu and self.use_gpu:
-            raise ValueError("use_tpu and use_gpu are both set: workers compute on one kind of device")
+            raise ValueError("`use_tpu` and `use_gpu` are both set: workers compute on one kind of device.")
 
     @property
     def platform(self) -> str:

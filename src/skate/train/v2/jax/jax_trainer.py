@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
+from skate.train._config.arguments import check_trainer, checked_backend
 from skate.train._config.datasets import DataConfig
 from skate.train._config.shared import RunConfig, ScalingConfig
 from skate.train._config.validation import ValidationConfig
@@ -50,12 +51,14 @@ class JaxTrainer(DataParallelTrainer):
         validation_config: ValidationConfig | None = None,
     ) -> None:
         _optional.require("jax", "JaxTrainer")
+        check_trainer(scaling_config, run_config, dataset_config, None, validation_config)
         scaling_config = scaling_config or ScalingConfig()
+        if jax_config is None:
+            jax_config = JaxConfig(use_tpu=scaling_config.use_tpu, use_gpu=scaling_config.use_gpu)
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=jax_config
-            or JaxConfig(use_tpu=scaling_config.use_tpu, use_gpu=scaling_config.use_gpu),
+            backend_config=checked_backend("jax_config", jax_config, JaxConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

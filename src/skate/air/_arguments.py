@@ -1,0 +1,216 @@
+"""Checks of arguments, in one wording: what the parameter must be, and the value that was given.
+
+Each check returns the value, and raises TypeError for a wrong type and ValueError for a value out of range.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+import operator
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
+
+T = TypeVar("T")
+
+_LONGEST = 120  # characters of a value in an error
+
+
+def shown(value: Any) -> str:
+    """Return a value as errors show it: its representation, cut if it is long, and its type.
+
+    >>> shown("many"), shown(None), shown(int)
+    ("'many' (str)", 'None', 'the class int')
+    """
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    text = repr(value)
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    return f"{text} ({type(value).__name__})"
+
+
+def refuse(name: str, must: str, value: Any, error: type[Exception] = TypeError) -> NoReturn:
+    """Raise the error of a wrong argument.
+
+    Args:
+        name: The parameter, as the user writes it.
+        must: What it must be: "a positive integer".
+        value: What was given.
+        error: The class of the error.
+    """
+    raise error(f"`{name}` must be {must}, got {shown(value)}.")
+
+
+def instance(
+    name: str,
+    value: T,
+    kinds: type | tuple[type, ...],
+    must: str,
+    *,
+    optional: bool = False,
+    error: type[Exception] = TypeError,
+) -> T:
+    """Check the type of an argument; with `optional`, None is fine too."""
+    if not isinstance(value, kinds) and not (optional and value is None):
+        refuse(name, f"{must} or None" if optional else must, value, error)
+    return value
+
+
+def whole(
+    name: str,
+    value: Any,
+    *,
+    low: int = 0,
+    high: int | None = None,
+    must: str = "",
+    error: type[Exception] = TypeError,
+) -> int:
+    """Check an integer and its range.
+
+    Args:
+        name: The parameter.
+        value: What was given; NumPy's integers are fine, truth values are not.
+        low: The least value.
+        high: The greatest value.
+        must: What it must be, if the range alone does not say it.
+        error: The class of the error for a wrong type.
+
+    >>> whole("num_replicas", 0, low=1)
+    Traceback (most recent call last):
+    ...
+    ValueError: `num_replicas` must be a positive integer, got 0 (int).
+    """
+    must = must or _range(low, high)
+    if isinstance(value, bool):
+        refuse(name, must, value, error)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        refuse(name, must, value, error)
+    if number < low or (high is not None and number > high):
+        refuse(name, must, value, ValueError)
+    return number
+
+
+def _range(low: int, high: int | None) -> str:
+    if high is not None:
+        return f"an integer from {low} to {high}"
+    return {0: "a non-negative integer", 1: "a positive integer"}.get(low, f"an integer of at least {low}")
+
+
+def real(name: str, value: Any, *, above_zero: bool = False, unit: str = "", optional: bool = False) -> Any:
+    """Check a number that is not negative, or with `above_zero` a positive one; with `optional`, None is fine too."""
+    must = f"a {'positive' if above_zero else 'non-negative'} number{unit and f' of {unit}'}{' or None' * optional}"
+    if optional and value is None:
+        return value
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        refuse(name, must, value)
+    number = float(value)
+    if math.isnan(number) or number < 0 or (above_zero and number == 0):
+        refuse(name, must, value, ValueError)
+    return value
+
+
+def choice(name: str, value: T, choices: Collection[Any], error: type[Exception] = ValueError) -> T:
+    """Check that an argument is one of a few values."""
+    if not any(value is each or (type(value) is type(each) and value == each) for each in choices):
+        refuse(name, one_of(choices), value, error)
+    return value
+
+
+def one_of(choices: Iterable[Any]) -> str:
+    """Return choices as a list in words.
+
+    >>> one_of(["ddp", "fsdp", None])
+    "'ddp', 'fsdp' or None"
+    """
+    *first, last = map(repr, choices)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def flag(name: str, value: T) -> T:
+    """Check a truth value: any that is no text, since "no" would count as true."""
+    if value is not None and not isinstance(value, numbers.Number) and type(value).__name__ != "bool":
+        refuse(name, "True or False", value)
+    return value
+
+
+def text(name: str, value: Any, must: str = "a string", *, optional: bool = False) -> Any:
+    """Check a text that is not empty; with `optional`, None is fine too."""
+    instance(name, value, str, must, optional=optional)
+    if value == "":
+        refuse(name, f"{must} that is not empty", value, ValueError)
+    return value
+
+
+def mapping(
+    name: str, value: Any, must: str = "a dictionary", *, error: type[Exception] = TypeError
+) -> dict[Any, Any]:
+    """Check a dictionary, and return a copy; an empty one in place of None."""
+    if value is not None and not isinstance(value, Mapping):
+        refuse(name, must, value, error)
+    return dict(value or {})
+
+
+def function(name: str, value: T, must: str = "a function", *, optional: bool = False) -> T:
+    """Check that an argument can be called; with `optional`, None is fine too."""
+    if not callable(value) and not (optional and value is None):
+        refuse(name, f"{must} or None" if optional else must, value)
+    return value
+
+
+def path(name: str, value: Any) -> str:
+    """Check a path, and return it as a string."""
+    if not isinstance(value, str | os.PathLike) or not isinstance(found := os.fspath(value), str):
+        refuse(name, "a path (a string or an os.PathLike object)", value)
+    return found
+
+
+def as_json(name: str, value: Any) -> None:
+    """Raise ValueError unless a value can be written as JSON."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"`{name}` must be JSON-serializable, got {shown(value)}: {error}. Use dictionaries, lists, strings, "
+            "numbers, booleans and None."
+        ) from None
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error for a name that does not exist: the closest one that does, or all."""
+    import difflib  # only the unlucky pay for it
+
+    names = sorted(known)
+    matches = difflib.get_close_matches(str(name), names, n=1)
+    return f"Did you mean {matches[0]!r}?" if matches else f"Known are: {', '.join(names)}."
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Let errors of a check that knows the value, and not the parameter, begin with the parameter."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"`{name}`: {error}") from None
+
+
+def arity(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    """Return the parameters of a function that have no default: those by position, and those by keyword only."""
+    import inspect
+
+    parameters = [
+        each
+        for each in inspect.signature(function).parameters.values()
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    return (
+        [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY],
+        [each.name for each in parameters if each.kind is each.KEYWORD_ONLY],
+    )

@@ -1,0 +1,137 @@
+"""The arguments of trainers: a mistake in them raises where a trainer is made, and not when it trains."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from skate.air import _arguments as arguments
+from skate.train._config.datasets import DataConfig
+from skate.train._config.shared import RunConfig, ScalingConfig
+from skate.train._config.validation import ValidationConfig
+from skate.train._storage.checkpoint import Checkpoint
+
+
+def check_trainer(
+    scaling_config: Any,
+    run_config: Any,
+    dataset_config: Any,
+    resume_from_checkpoint: Any,
+    validation_config: Any,
+) -> None:
+    """Raise ValueError where a trainer was given a value of another type than a setting has, as Ray does."""
+    for name, value, kind in (
+        ("scaling_config", scaling_config, ScalingConfig),
+        ("run_config", run_config, RunConfig),
+        ("dataset_config", dataset_config, DataConfig),
+        ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
+        ("validation_config", validation_config, ValidationConfig),
+    ):
+        must = f"a skate.train.{kind.__name__}"
+        arguments.instance(name, value, kind, must, optional=True, error=ValueError)
+
+
+def checked_backend(name: str, value: Any, kind: type[Any]) -> Any:
+    """Return the settings of a backend, which are the default ones if a trainer was given None.
+
+    Args:
+        name: How the trainer calls the parameter.
+        value: What it was given.
+        kind: The class of the settings.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if value is None:
+        return kind()
+    return arguments.instance(name, value, kind, f"an instance of {kind.__name__}", optional=True)
+
+
+def checked_datasets(datasets: Any, config: DataConfig) -> dict[str, Any]:
+    """Return the datasets of a trainer by name.
+
+    A class derived from `DataConfig` that shares datasets in its own way may take any objects.
+
+    Raises:
+        ValueError: They are no dictionary, or one of them is neither a dataset nor a function that returns one.
+    """
+    must = "a dictionary with strings as keys, and datasets or functions that return them as values"
+    found = arguments.mapping("datasets", datasets, must, error=ValueError)
+    for name, dataset in found.items():
+        if not isinstance(name, str):
+            arguments.refuse("datasets", must, datasets, ValueError)
+        if not callable(dataset):
+            _check_dataset(name, dataset, config)
+    config.check(found)
+    return found
+
+
+def opened_datasets(datasets: Mapping[str, Any], config: DataConfig) -> dict[str, Any]:
+    """Return datasets, and in place of functions the datasets that they return.
+
+    Raises:
+        ValueError: A function returned something else.
+    """
+    found = {name: dataset() if callable(dataset) else dataset for name, dataset in datasets.items()}
+    for name, dataset in found.items():
+        _check_dataset(name, dataset, config)
+    return found
+
+
+def _check_dataset(name: str, dataset: Any, config: DataConfig) -> None:
+    if type(config).configure is DataConfig.configure and not hasattr(dataset, "streaming_split"):
+        raise ValueError(
+            f"`datasets[{name!r}]` must be a skate.data.Dataset, or a function that returns one, got "
+            f"{arguments.shown(dataset)}."
+        )
+
+
+def checked_metadata(metadata: Any) -> dict[str, Any]:
+    """Return what is noted on each checkpoint, which is kept as JSON."""
+    found = arguments.mapping("metadata", metadata)
+    arguments.as_json("metadata", found)
+    return found
+
+
+def bound_function(function: Any, config: Any) -> Callable[[], Any]:
+    """Return the training function as one that takes nothing.
+
+    Raises:
+        TypeError: It is no function, or a coroutine function, or the config is no dictionary.
+        ValueError: It takes more than one argument.
+    """
+    name = "train_loop_per_worker"
+    arguments.function(name, function, "a function that takes no argument, or one dictionary")
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(
+            f"`{name}` must be a plain function, got a coroutine function, {_name_of(function)}: call "
+            "asyncio.run(…) in a plain one."
+        )
+    given = arguments.mapping("train_loop_config", config)
+    parameters = inspect.signature(function).parameters.values()
+    by_position, by_keyword = arguments.arity(function)
+    needed = [*by_position, *by_keyword]
+    if len(needed) > 1 or by_keyword:
+        raise ValueError(
+            f"`{name}` must take no argument, or one dictionary, which is `train_loop_config`, and "
+            f"{_name_of(function)} needs {', '.join(needed)}."
+        )
+    if all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in parameters):
+        return function  # type: ignore[no-any-return]  # callable() does not narrow Any
+    return WithConfig(function, given)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", function))
+
+
+class WithConfig:
+    """A training function with its config."""
+
+    def __init__(self, function: Callable[..., Any], config: Mapping[str, Any]) -> None:
+        self._function = function
+        self._config = dict(config)
+
+    def __call__(self) -> Any:
+        return self._function(self._config)
