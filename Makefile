@@ -72,7 +72,7 @@ run: setup ## the tour: tasks, actors and objects, what each cost, and out/timel
 # parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
 # has ended. No test is tried twice.
 PARTS := test-engines test-programs test-data test-serve
-PROGRAMS := tests/chaos tests/compat tests/train $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
+PROGRAMS := tests/chaos tests/compat tests/misuse tests/train $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
 APART := tests/data tests/serve $(PROGRAMS) tests/test_architecture.py
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
