@@ -8,9 +8,17 @@
 from skate.data import _extra as _extra
 from skate.data._compute import ActorPoolStrategy, TaskPoolStrategy
 from skate.data._exec_options import ExecutionOptions, ExecutionResources
+from skate.data._io.clickhouse import SinkMode
 from skate.data._mixing import MixStoppingCondition
 from skate.data._seeds import RandomSeedConfig
-from skate.data.context import DataContext
+from skate.data.catalog import (
+    Catalog,
+    CatalogAccessMode,
+    DatabricksUnityCatalog,
+    ReaderFormat,
+    ResolvedSource,
+)
+from skate.data.context import DataContext, DatasetContext
 from skate.data.dataset import Dataset, Schema
 from skate.data.datasource import (
     BlockBasedFileDatasink,
@@ -49,21 +57,28 @@ from skate.data.read_api import (
     read_avro,
     read_bigquery,
     read_binary_files,
+    read_clickhouse,
     read_csv,
+    read_databricks_tables,
     read_datasource,
     read_delta,
+    read_delta_sharing_tables,
+    read_hudi,
     read_iceberg,
     read_images,
     read_json,
+    read_kafka,
     read_lance,
     read_mcap,
     read_mongo,
     read_numpy,
     read_orc,
     read_parquet,
+    read_snowflake,
     read_sql,
     read_text,
     read_tfrecords,
+    read_unity_catalog,
     read_videos,
     read_webdataset,
     read_zarr,
@@ -75,8 +90,11 @@ __all__ = [
     "ArrowTensorType",
     "ArrowVariableShapedTensorType",
     "BlockBasedFileDatasink",
+    "Catalog",
+    "CatalogAccessMode",
     "DataContext",
     "DataIterator",
+    "DatabricksUnityCatalog",
     "Dataset",
     "DatasetContext",
     "DatasetIterator",
@@ -90,9 +108,12 @@ __all__ = [
     "Preprocessor",
     "RandomSeedConfig",
     "ReadTask",
+    "ReaderFormat",
+    "ResolvedSource",
     "RowBasedFileDatasink",
     "SaveMode",
     "Schema",
+    "SinkMode",
     "TaskPoolStrategy",
     "from_arrow",
     "from_arrow_refs",
@@ -118,28 +139,32 @@ __all__ = [
     "read_avro",
     "read_bigquery",
     "read_binary_files",
+    "read_clickhouse",
     "read_csv",
+    "read_databricks_tables",
     "read_datasource",
     "read_delta",
+    "read_delta_sharing_tables",
+    "read_hudi",
     "read_iceberg",
     "read_images",
     "read_json",
+    "read_kafka",
     "read_lance",
     "read_mcap",
     "read_mongo",
     "read_numpy",
     "read_orc",
     "read_parquet",
+    "read_snowflake",
     "read_sql",
     "read_text",
     "read_tfrecords",
+    "read_unity_catalog",
     "read_videos",
     "read_webdataset",
     "read_zarr",
 ]
-
-# Older names.
-DatasetContext = DataContext
 
 # The type of a node's id, as `locality_hints` has it; it is `str` and has no page of its own.
 NodeIdStr = str

@@ -6,18 +6,19 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from skate.data._catalogs import in_iceberg, resolved
 from skate.data._read_options import (
     FileOptions,
     TaskOptions,
     dataset_of,
     deprecated,
     file_arguments,
-    parted,
 )
 from skate.data.dataset import Dataset
 
 if TYPE_CHECKING:
     from skate.data._io.mcap import TimeRange
+    from skate.data.catalog import Catalog
 
 __all__ = [
     "from_huggingface",
@@ -25,14 +26,12 @@ __all__ = [
     "read_arrow",
     "read_audio",
     "read_avro",
-    "read_bigquery",
     "read_delta",
+    "read_hudi",
     "read_iceberg",
     "read_lance",
     "read_mcap",
-    "read_mongo",
     "read_orc",
-    "read_sql",
     "read_tfrecords",
     "read_videos",
     "read_webdataset",
@@ -237,37 +236,6 @@ def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Da
     return dataset_of(TFRecordDatasource(paths, tf_schema=tf_schema, **file_arguments(options)), options)
 
 
-def read_sql(
-    sql: str,
-    connection_factory: Callable[[], Any],
-    *,
-    sql_params: Any = None,
-    shard_keys: list[str] | None = None,
-    shard_hash_fn: str = "MD5",
-    **options: Unpack[TaskOptions],
-) -> Dataset:
-    """Return a dataset of what a query gives.
-
-    Args:
-        sql: The query.
-        connection_factory: Returns a connection of a DB-API module, in each task.
-        sql_params: What placeholders in the query stand for.
-        shard_keys: Columns by whose hash the rows are parted, to be read by several tasks.
-        shard_hash_fn: The hash function of the database.
-        **options: Those of `TaskOptions`.
-
-    >>> import sqlite3
-    >>> read_sql("SELECT 1 AS one", lambda: sqlite3.connect(":memory:")).take_all()
-    [{'one': 1}]
-    """
-    from skate.data._io.sql import SQLDatasource
-
-    source = SQLDatasource(
-        sql, connection_factory, sql_params=sql_params, shard_keys=shard_keys, shard_hash_fn=shard_hash_fn
-    )
-    return dataset_of(source, options)
-
-
 def read_lance(
     uri: str,
     *,
@@ -287,18 +255,58 @@ def read_lance(
     return dataset_of(source, options)
 
 
+def read_hudi(
+    table_uri: str,
+    *,
+    query_type: str = "snapshot",
+    filters: list[tuple[str, str, str]] | None = None,
+    hudi_options: dict[str, str] | None = None,
+    storage_options: dict[str, str] | None = None,
+    **options: Unpack[TaskOptions],
+) -> Dataset:
+    """Return a dataset of a Hudi table, or of its changes between two times; needs hudi.
+
+    Args:
+        table_uri: Where the table is.
+        query_type: `"snapshot"`, or `"incremental"` for rows changed after
+            `hoodie.read.file_group.start_timestamp` and up to `hoodie.read.file_group.end_timestamp`.
+        filters: Conditions on columns, each a name, an operator and a value: `("city", "=", "Bern")`.
+        hudi_options: Settings of Hudi.
+        storage_options: For the store, as `hudi` wants them.
+        **options: Those of `TaskOptions`.
+    """
+    from skate.data._io.hudi import HudiDatasource
+
+    source = HudiDatasource(table_uri, query_type, filters, hudi_options, storage_options)
+    return dataset_of(source, options)
+
+
 def read_delta(
     path: str,
     version: int | None = None,
     *,
+    catalog: Catalog | None = None,
     storage_options: dict[str, Any] | None = None,
     columns: list[str] | None = None,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """Return a dataset of a Delta table, the newest version or a given one; needs deltalake."""
+    """Return a dataset of a Delta table, the newest version or a given one; needs deltalake.
+
+    Args:
+        path: Where the table is, or its name in the catalog.
+        version: Which version; the newest, as it is now, if not given.
+        catalog: Finds the table by its name.
+        storage_options: For the store, as `deltalake` wants them.
+        columns: Read only these.
+        **options: Those of `FileOptions`.
+    """
     from skate.data._io.delta import delta_source
 
     arguments = file_arguments(options)
+    if catalog is not None:
+        found = resolved(catalog, path, "delta")
+        path, storage_options = found.path, {**(found.storage_options or {}), **(storage_options or {})}
+        arguments.setdefault("filesystem", found.filesystem)
     source = delta_source(path, version, storage_options=storage_options, columns=columns, **arguments)
     return dataset_of(source, options)
 
@@ -311,6 +319,7 @@ def read_iceberg(
     snapshot_id: int | None = None,
     scan_kwargs: dict[str, Any] | None = None,
     catalog_kwargs: dict[str, Any] | None = None,
+    catalog: Catalog | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
     """Return a dataset of an Iceberg table; needs pyiceberg.
@@ -324,10 +333,13 @@ def read_iceberg(
         snapshot_id: Which snapshot; the newest, as it is now, if not given.
         scan_kwargs: More options for `Table.scan` of `pyiceberg`.
         catalog_kwargs: For `pyiceberg.catalog.load_catalog`; `name` is the catalog's.
+        catalog: Finds the table by its name, in place of `catalog_kwargs`.
         **options: Those of `TaskOptions`.
     """
     from skate.data._io.iceberg import IcebergDatasource
 
+    if catalog is not None:
+        table_identifier, catalog_kwargs = in_iceberg(catalog, table_identifier, catalog_kwargs)
     if row_filter is not None:
         deprecated("`row_filter=` on `read_iceberg`", "call `filter(expr=...)` on the dataset")
     if tuple(selected_fields) != ("*",):
@@ -336,33 +348,6 @@ def read_iceberg(
         table_identifier, row_filter, selected_fields, snapshot_id, scan_kwargs, catalog_kwargs
     )
     return dataset_of(source, options)
-
-
-def read_mongo(
-    uri: str,
-    database: str,
-    collection: str,
-    *,
-    pipeline: list[dict[str, Any]] | None = None,
-    schema: Any = None,
-    **options: Any,
-) -> Dataset:
-    """Return a dataset of a MongoDB collection, or of what a pipeline makes of it; needs pymongo."""
-    from skate.data._io.mongo import MongoDatasource
-
-    given, own = parted(options)
-    return dataset_of(
-        MongoDatasource(uri, database, collection, pipeline=pipeline, schema=schema, **own), given
-    )
-
-
-def read_bigquery(
-    project_id: str, dataset: str | None = None, query: str | None = None, **options: Unpack[TaskOptions]
-) -> Dataset:
-    """Return a dataset of a BigQuery table, or of what a query gives; needs google-cloud-bigquery."""
-    from skate.data._io.bigquery import BigQueryDatasource
-
-    return dataset_of(BigQueryDatasource(project_id, dataset, query), options)
 
 
 def from_huggingface(

@@ -13,7 +13,7 @@ from skate.data._exec_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
 from skate.util.annotations import RayDeprecationWarning
 
-__all__ = ["DataContext", "ShuffleStrategy"]
+__all__ = ["DataContext", "DatasetContext", "ShuffleStrategy"]
 
 MIB = 1024 * 1024
 
@@ -264,3 +264,7 @@ class _Current:
 _current: DataContext | None = None
 _lock = threading.Lock()
 _of_thread = threading.local()
+
+
+# An older name.
+DatasetContext = DataContext

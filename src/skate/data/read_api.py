@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 import skate
-from skate.data import _foreign, _read_formats
+from skate.data import _foreign, _read_formats, _read_services
 from skate.data._block import batches
+from skate.data._catalogs import resolved
 from skate.data._foreign import *  # noqa: F403 - what it lists in its `__all__`
 from skate.data._io import memory, unknown_options
 from skate.data._read_formats import *  # noqa: F403 - what it lists in its `__all__`
@@ -22,8 +23,12 @@ from skate.data._read_options import (
     file_arguments,
     parted,
 )
+from skate.data._read_services import *  # noqa: F403 - what it lists in its `__all__`
 from skate.data.dataset import Dataset, MaterializedDataset, materialized
 from skate.data.datasource.legacy import LegacyDatasource
+
+if TYPE_CHECKING:
+    from skate.data.catalog import Catalog
 
 __all__ = [
     "from_arrow",
@@ -47,6 +52,7 @@ __all__ = [
 ]
 __all__ += _foreign.__all__
 __all__ += _read_formats.__all__
+__all__ += _read_services.__all__
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -154,6 +160,7 @@ def read_parquet(
     paths: Paths,
     *,
     columns: list[str] | None = None,
+    catalog: Catalog | None = None,
     tensor_column_schema: dict[str, Any] | None = None,
     include_row_hash: bool = False,
     skip_paths: Paths | None = None,
@@ -168,6 +175,7 @@ def read_parquet(
     Args:
         paths: Files, folders, globs, or URIs.
         columns: Read only these. Ray deprecates it for `select_columns`.
+        catalog: Finds the files of a table by its name, which is then the path.
         tensor_column_schema: For columns of bytes that are tensors: their type and shape.
         include_row_hash: Add a column that tells rows apart.
         skip_paths: Files to leave out; they need not be there.
@@ -181,6 +189,10 @@ def read_parquet(
     if dataset_kwargs is not None:
         deprecated("`dataset_kwargs` on `read_parquet`", "give pyarrow's options to `read_parquet` itself")
     given, own = parted(options)
+    if catalog is not None:
+        found = resolved(catalog, paths, "parquet")
+        paths = found.path
+        given.setdefault("filesystem", found.filesystem)
     own_keys = ("schema", "filter", "batch_size", "use_threads", "_block_udf")
     direct = {key: own.pop(key) for key in own_keys if key in own}
     source = ParquetDatasource(

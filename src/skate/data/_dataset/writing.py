@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
+from skate.data._catalogs import resolved
 from skate.data._dataset.writing_tables import WritingTables
 from skate.data._write_options import FileOptions, file_arguments, parted, task_arguments
 from skate.data.datasource import FilenameProvider, SaveMode
+
+if TYPE_CHECKING:
+    from skate.data.catalog import Catalog
 
 
 class Writing(WritingTables):
@@ -19,6 +23,7 @@ class Writing(WritingTables):
         *,
         partition_cols: list[str] | None = None,
         filesystem: Any = None,
+        catalog: Catalog | None = None,
         try_create_dir: bool = True,
         arrow_open_stream_args: dict[str, Any] | None = None,
         filename_provider: FilenameProvider | None = None,
@@ -39,6 +44,7 @@ class Writing(WritingTables):
             path: The folder: a path, or a URI such as `s3://bucket/folder`.
             partition_cols: Put rows into folders named by the values of these columns.
             filesystem: Where to write, if the path does not say.
+            catalog: Finds the folder of a table by its name, which is then the path.
             try_create_dir: Make the folder if it is not there.
             arrow_open_stream_args: For opening files.
             filename_provider: Names the files.
@@ -59,6 +65,9 @@ class Writing(WritingTables):
         """
         from skate.data._io.parquet_sink import ParquetDatasink
 
+        if catalog is not None:
+            found = resolved(catalog, path, "parquet", "write")
+            path, filesystem = found.path, filesystem or found.filesystem
         files: FileOptions = {
             "filesystem": filesystem,
             "try_create_dir": try_create_dir,

@@ -6,15 +6,20 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skate.data._catalogs import in_iceberg, resolved
 from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
 from skate.data._exec.writing import result_of
+from skate.data._io.clickhouse import ClickHouseTableSettings, SinkMode
 from skate.data._plan import nodes
 from skate.data.checkpoint.interfaces import InvalidCheckpointingOperators
 from skate.data.datasource import Datasink, SaveMode
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from skate.data._checkpointing.write import CheckpointedWrite
+    from skate.data.catalog import Catalog
 
 
 class WritingTables(Plan):
@@ -131,6 +136,7 @@ class WritingTables(Plan):
         self,
         path: str,
         *,
+        catalog: Catalog | None = None,
         ray_remote_args: dict[str, Any] | None = None,
         concurrency: int | None = None,
         resume: bool = False,
@@ -139,7 +145,8 @@ class WritingTables(Plan):
         """Write to a Delta table.
 
         Args:
-            path: Its path or URI.
+            path: Its path or URI, or its name in the catalog.
+            catalog: Finds the table by its name.
             ray_remote_args: Options of the tasks.
             concurrency: How many tasks at a time.
             resume: A table that is committed as a whole cannot: a `ResumeError`.
@@ -147,6 +154,11 @@ class WritingTables(Plan):
         """
         from skate.data._io.delta import DeltaDatasink
 
+        if catalog is not None:
+            found = resolved(catalog, path, "delta", "write")
+            given = {key: value for key, value in options.items() if value is not None}
+            path, options = found.path, {"filesystem": found.filesystem, **given}
+            options["storage_options"] = {**(found.storage_options or {}), **given.get("storage_options", {})}
         sink = DeltaDatasink(path, **options)
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
 
@@ -154,6 +166,7 @@ class WritingTables(Plan):
         self,
         table_identifier: str,
         catalog_kwargs: dict[str, Any] | None = None,
+        catalog: Catalog | None = None,
         snapshot_properties: dict[str, str] | None = None,
         mode: SaveMode = SaveMode.APPEND,
         overwrite_filter: Any = None,
@@ -168,6 +181,7 @@ class WritingTables(Plan):
         Args:
             table_identifier: Its name in the catalog; the table has to exist.
             catalog_kwargs: For `pyiceberg.catalog.load_catalog`.
+            catalog: Finds the table by its name, in place of `catalog_kwargs`.
             snapshot_properties: To note with the snapshot.
             mode: Append; overwrite rows; or upsert: replace rows with the same key, and add the others.
             overwrite_filter: Which rows to replace: an expression such as `col("day") >= "2024-10-28"`; all if not
@@ -181,6 +195,8 @@ class WritingTables(Plan):
         """
         from skate.data._io.iceberg_sink import IcebergDatasink
 
+        if catalog is not None:
+            table_identifier, catalog_kwargs = in_iceberg(catalog, table_identifier, catalog_kwargs, "write")
         sink = IcebergDatasink(
             table_identifier,
             catalog_kwargs,
@@ -240,4 +256,99 @@ class WritingTables(Plan):
         from skate.data._io.bigquery import BigQueryDatasink
 
         sink = BigQueryDatasink(project_id, dataset, max_retry_cnt, overwrite_table)
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
+
+    def write_snowflake(
+        self,
+        table: str,
+        connection_parameters: dict[str, Any],
+        *,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Insert rows into a Snowflake table, whose columns are those of the dataset; needs snowflake-connector-python.
+
+        Args:
+            table: Its name; the table has to exist.
+            connection_parameters: Arguments of `snowflake.connector.connect`: `user`, `account` and so on.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A database cannot: a `ResumeError`.
+        """
+        from skate.data._io.snowflake import connection_factory
+
+        connect = connection_factory(connection_parameters, "write_snowflake")
+        values = ", ".join(["%s"] * len(self.columns() or ()))  # type: ignore[attr-defined]
+        statement = f"INSERT INTO {table} VALUES ({values})"
+        self.write_sql(statement, connect, ray_remote_args, concurrency, resume)
+
+    def write_clickhouse(
+        self,
+        table: str,
+        dsn: str,
+        *,
+        mode: SinkMode = SinkMode.CREATE,
+        schema: pa.Schema | None = None,
+        client_settings: dict[str, Any] | None = None,
+        client_kwargs: dict[str, Any] | None = None,
+        table_settings: ClickHouseTableSettings | None = None,
+        max_insert_block_rows: int | None = None,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Insert rows into a ClickHouse table; needs clickhouse-connect.
+
+        Args:
+            table: Its name, as `database.table`.
+            dsn: The address of the server: `clickhouse+http://user:password@host:8123/database`.
+            mode: Make a new table, add to one, or make one again.
+            schema: Of the table, if it is made; that of the dataset if not given. Rows are cast to it.
+            client_settings: Settings of the session.
+            client_kwargs: More arguments of `clickhouse_connect.get_client`.
+            table_settings: How the table is made: engine, order and so on.
+            max_insert_block_rows: Rows to insert at a time; all of a block if not given.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A database cannot: a `ResumeError`.
+        """
+        from skate.data._io.clickhouse import ClickHouseDatasink
+
+        sink = ClickHouseDatasink(
+            table, dsn, mode, schema, client_settings, client_kwargs, table_settings, max_insert_block_rows
+        )
+        self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
+
+    def write_kafka(
+        self,
+        topic: str,
+        bootstrap_servers: str,
+        key_field: str | None = None,
+        key_serializer: str = "string",
+        value_serializer: str = "json",
+        producer_config: dict[str, Any] | None = None,
+        *,
+        ray_remote_args: dict[str, Any] | None = None,
+        concurrency: int | None = None,
+        resume: bool = False,
+    ) -> None:
+        """Send a message to a Kafka topic for each row; needs confluent-kafka.
+
+        Args:
+            topic: Where to.
+            bootstrap_servers: Brokers, as `host:port`.
+            key_field: The column that is the key of a message.
+            key_serializer: How the key becomes bytes: "json", "string" or "bytes".
+            value_serializer: How the row becomes bytes.
+            producer_config: Settings of librdkafka.
+            ray_remote_args: Options of the tasks.
+            concurrency: How many tasks at a time.
+            resume: A topic cannot: a `ResumeError`.
+        """
+        from skate.data._io.kafka import KafkaDatasink
+
+        sink = KafkaDatasink(
+            topic, bootstrap_servers, key_field, key_serializer, value_serializer, producer_config
+        )
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)

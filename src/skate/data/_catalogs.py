@@ -1,0 +1,40 @@
+"""Tables that readers and writers find through a catalog."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def resolved(catalog: Any, table: Any, reader: str, mode: str = "read") -> Any:
+    """Return where a catalog has a table.
+
+    Args:
+        catalog: A `Catalog`.
+        table: The name of the table.
+        reader: The `ReaderFormat` of the reader or writer.
+        mode: The `CatalogAccessMode`.
+
+    Raises:
+        TypeError: Something else than a name, or than a catalog, is given.
+    """
+    from skate.data.catalog import Catalog, CatalogAccessMode, ReaderFormat
+
+    if not isinstance(catalog, Catalog):
+        raise TypeError(f"catalog is {catalog!r}: pass a skate.data.Catalog")
+    if not isinstance(table, str):
+        raise TypeError(f"with a catalog, the path is the name of one table, not {table!r}")
+    return catalog.resolve(table, reader=ReaderFormat(reader), mode=CatalogAccessMode(mode))
+
+
+def in_iceberg(
+    catalog: Any, table: str, catalog_kwargs: dict[str, Any] | None, mode: str = "read"
+) -> tuple[str, dict[str, Any] | None]:
+    """Return the identifier and the catalog arguments with which pyiceberg finds a table of a catalog.
+
+    Raises:
+        ValueError: Arguments of another catalog are given too.
+    """
+    if catalog_kwargs is not None:
+        raise ValueError("pass catalog or catalog_kwargs, not both")
+    found = resolved(catalog, table, "iceberg", mode)
+    return found.table_identifier or table, found.catalog_kwargs
