@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
 import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import skate
+from skate._base import variables
 from skate._base.lazy_names import lazy_names
 
 __all__ = ["ClientBuilder", "ClientContext", "client"]
@@ -25,8 +25,6 @@ else:
             "ray_driver_init": "skate._api.session.init",
         },
     )
-
-_ADDRESS_VARIABLES = ("SKATE_ADDRESS", "RAY_ADDRESS")
 
 
 class ClientContext:
@@ -94,8 +92,9 @@ class ClientBuilder:
             ImportError: The address is of a Ray cluster, and the `ray` engine is not installed.
         """
         _warn(self._replacement(), stacklevel=3)
+        namespace = self._namespace or variables.text("NAMESPACE")
         return ClientContext(
-            skate.init(self._init_address(), namespace=self._namespace, runtime_env=self._runtime_env)
+            skate.init(self._init_address(), namespace=namespace, runtime_env=self._runtime_env)
         )
 
     def _init_address(self) -> str | None:
@@ -130,7 +129,7 @@ def client(address: str | None = None, _deprecation_warn_enabled: bool = True) -
         RuntimeError: The module in the address does not exist or has no `ClientBuilder`.
     """
     if address is None:
-        address = next(filter(None, map(os.environ.get, _ADDRESS_VARIABLES)), None)
+        address = variables.text("ADDRESS")
     if address in (None, "local"):
         return _LocalClientBuilder(address)
     module, inner = _split_address(address)

@@ -358,6 +358,19 @@ def describe(pid: int) -> str:
     return f"{pid} [{state}, parent {parent_of(pid)}, in {where or '?'}] {command_of(pid)[:120]}"
 
 
+def users_of(folder: Path) -> list[int]:
+    """Return the processes that have files of a folder open."""
+    found = []
+    for pid in all_pids():
+        try:
+            targets = [os.readlink(entry) for entry in os.scandir(f"/proc/{pid}/fd")]
+        except OSError:  # gone, or another user's
+            continue
+        if any(Path(target).is_relative_to(folder) for target in targets):
+            found.append(pid)
+    return found
+
+
 def stack_of(pid: int) -> str:
     """Return the Python stacks of a process."""
     spy = shutil.which("py-spy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import select
 import shutil
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests import containers
-from tests.chaos.arena import Arena, Driver, command_of, eventually, parent_of
+from tests.chaos.arena import Arena, Driver, command_of, describe, eventually, parent_of, users_of
 
+SEED = int(os.environ.get("CHAOS_SEED", "0"))
 ROUNDS = 6
 CONTAINERS = 2
 EVERYTHING = ("driver", "node", "template", "worker")
@@ -36,9 +38,17 @@ class Site:
         within = containers.command(private=self._private, own_pids=self._own_pids)
         return self._arena.start("keeping.py", env=self._variables, within=within)
 
-    def left(self) -> list[str]:
-        """Return the names of all folders of sessions in the shared folder."""
-        return [path.name for path in self.shared.glob("skate-*/*")]
+    def left(self) -> list[Path]:
+        """Return all folders of sessions in the shared folder."""
+        return list(self.shared.glob("skate-*/*"))
+
+    def describe_left(self) -> str:
+        """Return a line for each folder of a session, and one for each process that has it open."""
+        lines = []
+        for folder in self.left():
+            lines.append(f"{folder}: {sorted(path.name for path in folder.glob('*'))[:10]}")
+            lines += [f"    {describe(pid)}" for pid in users_of(folder)]
+        return "\n".join(lines)
 
 
 @pytest.fixture(params=["SKATE_SHMDIR", "SKATE_TMPDIR"])
@@ -88,7 +98,7 @@ def end_somehow(driver: Driver, rng: random.Random) -> None:
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("own_pids", [True, False])
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(SEED, SEED + 2))
 def test_what_dies_in_a_container_does_not_disturb_the_others(
     arena: Arena, folder: Path, shared: str, seed: int, *, own_pids: bool
 ) -> None:
@@ -111,7 +121,7 @@ def test_what_dies_in_a_container_does_not_disturb_the_others(
         driver.wait_for("whole")
     eventually(
         lambda: len(site.left()) == len(running),
-        lambda: f"{len(running)} programs run, and there are {site.left()}",
+        lambda: f"{len(running)} programs run (seed {seed}), and there are\n{site.describe_left()}",
     )
     for driver in running:
         driver.ask()
@@ -119,4 +129,4 @@ def test_what_dies_in_a_container_does_not_disturb_the_others(
         driver.let_end()
         assert driver.wait() == 0, driver.output()
         driver.wait_all_gone()
-    assert site.left() == []
+    assert site.left() == [], site.describe_left()

@@ -260,7 +260,7 @@ def test_without_a_limit_a_process_that_does_not_answer_has_failed(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "_SILENCE", 0.3)
-    monkeypatch.setattr(supervision, "_PATIENCE", 4.0)
+    monkeypatch.setenv("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", "4")
 
     def function() -> None:
         if train.get_context().get_world_rank() == 1:

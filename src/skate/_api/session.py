@@ -9,6 +9,7 @@ from typing import Any
 
 import skate._engine as engines
 from skate._api import init_arguments, starting
+from skate._base import variables
 from skate._version import __version__, ray_version
 
 # Private keywords of Ray's `init` that have no meaning on one machine; accepted, so that programs run.
@@ -145,13 +146,20 @@ def init(
         metadata["logging_config"] = logging_config.to_dict()
     if _ray_is_skate():
         metadata["as_ray"] = True  # workers make it so, too
+    if name != "ray":  # there, Ray itself reads these variables
+        from skate._api import submission
+
+        changed, metadata = submission.add_job_config(runtime_env, metadata)
+        if not kwargs.get("_skip_env_hook"):
+            changed = submission.apply_hook(changed)
+        runtime_env = changed  # type: ignore[assignment]  # a dict or a RuntimeEnv
     if configure_logging:
         from skate._api.logs import configure
 
         # Ray encodes the records of its drivers itself.
         configure(logging_level, logging_format, None if name == "ray" else logging_config)
     if log_to_driver is None:
-        log_to_driver = os.environ.get("SKATE_LOG_TO_DRIVER", os.environ.get("RAY_LOG_TO_DRIVER", "1")) != "0"
+        log_to_driver = variables.flag("LOG_TO_DRIVER", True)
     _send_main_along()
     store = None if object_store_memory is None else int(object_store_memory)
     machine = starting.Machine(num_cpus, num_gpus, resources, labels, store)

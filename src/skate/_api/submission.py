@@ -1,12 +1,23 @@
-"""What a driver inherits when it was submitted as a job: an environment and metadata, in a variable."""
+"""What a driver inherits from the program that started it: an environment and metadata, in variables.
+
+Skate's job submission sets a variable of its own. Ray's job submission sets RAY_JOB_CONFIG_JSON_ENV_VAR, which other
+launchers use too, and RAY_RUNTIME_ENV_HOOK names a function that may change the environment of every driver.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
+from skate._base import variables
+
 VARIABLE = "SKATE_SUBMITTED_JOB"
+_JOB_CONFIG = "JOB_CONFIG_JSON_ENV_VAR"
+_HOOK = "RUNTIME_ENV_HOOK"
+_OVERRIDE = "OVERRIDE_JOB_RUNTIME_ENV"
 
 
 def describe(runtime_env: dict[str, Any], metadata: dict[str, str]) -> str:
@@ -23,3 +34,55 @@ def inherit(runtime_env: dict[str, Any], metadata: dict[str, Any]) -> tuple[dict
 
     submitted = json.loads(text)
     return dict(merge(submitted["runtime_env"], runtime_env)), {**submitted["metadata"], **metadata}
+
+
+def add_job_config(
+    runtime_env: Mapping[str, Any] | None, metadata: dict[str, Any]
+) -> tuple[Mapping[str, Any] | None, dict[str, Any]]:
+    """Return a driver's environment and metadata, with those of RAY_JOB_CONFIG_JSON_ENV_VAR.
+
+    Raises:
+        ValueError: The variable holds no job config, or it and the driver set the same field of the environment.
+    """
+    found = variables.find(_JOB_CONFIG)
+    if found is None:
+        return runtime_env, metadata
+    variable, text = found
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{variable} must hold a job config as JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{variable} must hold a job config as a JSON object, got {text!r}")
+    from skate._base.runtime_envs.inheritance import as_runtime_env, merge
+
+    outer, inner = as_runtime_env(config.get("runtime_env") or {}), as_runtime_env(runtime_env or {})
+    same = sorted((outer.keys() & inner.keys()) - {"env_vars"})
+    same += sorted((outer.get("env_vars") or {}).keys() & (inner.get("env_vars") or {}).keys())
+    if same and not variables.flag(_OVERRIDE, False):
+        raise ValueError(
+            f"{variable} and init(runtime_env=...) both set {', '.join(same)}. Leave it out of one of them, or set "
+            "RAY_OVERRIDE_JOB_RUNTIME_ENV=1 to use that of init."
+        )
+    return merge(outer, inner), {**metadata, **(config.get("metadata") or {})}
+
+
+def apply_hook(runtime_env: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a driver's environment as the function that RAY_RUNTIME_ENV_HOOK names returns it.
+
+    Raises:
+        ValueError: There is no such function.
+    """
+    found = variables.find(_HOOK)
+    if found is None:
+        return runtime_env
+    variable, path = found
+    module, _, name = path.rpartition(".")
+    try:
+        hook = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{variable} is {path!r}, which is no function that can be imported: {error}"
+        ) from error
+    changed: Mapping[str, Any] | None = hook(None if runtime_env is None else dict(runtime_env))
+    return changed

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from skate._base import variables
 from skate._base.log_format import FORMATTERS, STANDARD_ATTRIBUTES
 
 
@@ -64,11 +64,8 @@ class LoggingConfig:
     @classmethod
     def from_environment(cls) -> Self | None:
         """Return the config that SKATE_LOGGING_CONFIG_ENCODING asks for, or None."""
-        for variable in ("SKATE_LOGGING_CONFIG_ENCODING", "RAY_LOGGING_CONFIG_ENCODING"):
-            encoding = os.environ.get(variable)
-            if encoding:
-                return cls(encoding=encoding)
-        return None
+        encoding = variables.text("LOGGING_CONFIG_ENCODING")
+        return cls(encoding=encoding) if encoding else None
 
     def apply(self) -> None:
         """Log so in this process: all that reaches the root logger, and what Skate itself says."""

@@ -6,12 +6,12 @@ checks itself, never changes, and is equal only to itself, so that a caller may 
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn, Self, dataclass_transform
 
+from skate._base import variables
 from skate._base.option_rules import (
     ACTOR_RULES,
     METHOD_RULES,
@@ -406,15 +406,7 @@ class MethodOptions(_Options):
 
 def default_max_retries() -> int:
     """Return how often a task is retried that does not say: SKATE_TASK_MAX_RETRIES or 3."""
-    for variable in ("SKATE_TASK_MAX_RETRIES", "RAY_TASK_MAX_RETRIES"):
-        text = os.environ.get(variable)
-        if text is None:
-            continue
-        try:
-            return int(text)
-        except ValueError:
-            raise ValueError(f"{variable} must be an integer, got {text!r}") from None
-    return DEFAULT_TASK_MAX_RETRIES
+    return variables.integer("TASK_MAX_RETRIES", DEFAULT_TASK_MAX_RETRIES)
 
 
 def check_num_returns(num_returns: int | str | None, *, is_generator: bool, stacklevel: int = 3) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from skate._base import variables
+
 ENGINES = ("inline", "local", "ray")
 FOUND_BY_NODE = "auto"
 
@@ -21,7 +23,7 @@ def choose(engine: str | None, address: str | None) -> tuple[str, str | None]:
         close = difflib.get_close_matches(str(name), ENGINES, 1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"There is no engine {name!r}; the engines are {', '.join(ENGINES)}.{hint}")
-    address = address or os.environ.get("SKATE_ADDRESS") or os.environ.get("RAY_ADDRESS") or None
+    address = address or variables.text("ADDRESS")
     if address == "local":
         return name or "local", None
     if address and (address.startswith("ray://") or _is_host_and_port(address)):

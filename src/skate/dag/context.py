@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
+
+from skate._base import variables
 
 _lock = threading.Lock()
 _current: DAGContext | None = None
@@ -60,13 +61,4 @@ class DAGContext:
 def _setting(name: str, given: float | None, default: float) -> float:
     if given is not None:
         return given
-    for prefix in ("SKATE", "RAY"):
-        variable = f"{prefix}_CGRAPH_{name}"
-        text = os.environ.get(variable)
-        if text is None:
-            continue
-        try:
-            return float(text)
-        except ValueError:
-            raise ValueError(f"{variable} must be a number, got {text!r}") from None
-    return default
+    return variables.number(f"CGRAPH_{name}", default)

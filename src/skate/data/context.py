@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from skate._api import variables
 from skate.data._exec_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
 from skate.util.annotations import RayDeprecationWarning
@@ -130,6 +131,14 @@ _DEPRECATED = {
 }
 
 
+def _shows_progress() -> bool:
+    return not variables.flag("DATA_DISABLE_PROGRESS_BARS", False)
+
+
+def _min_parallelism() -> int | None:
+    return variables.integer("DATA_DEFAULT_MIN_PARALLELISM", 0, at_least=0) or None
+
+
 @dataclass
 class DataContext:
     """Settings that a dataset takes along when it is made.
@@ -153,7 +162,7 @@ class DataContext:
         raise_original_map_exception: Raise what user code raised, and not an error that says where it happened.
         enable_arrow_backed_pandas_conversion: Let `Dataset.to_pandas` give columns the types of Arrow, with nulls of
             their own; otherwise those of NumPy. Rows that a program gave as a DataFrame keep its types.
-        enable_progress_bars: Show progress on a terminal.
+        enable_progress_bars: Show progress on a terminal, unless RAY_DATA_DISABLE_PROGRESS_BARS is 1.
         checkpoint_config: By which column, and where, writes note the rows that they have written: a
             `CheckpointConfig`, or a dict of its arguments.
     """
@@ -166,14 +175,14 @@ class DataContext:
     relational_plan_bytes: int = 512 * MIB
     partition_bytes: int = 512 * MIB
     read_op_min_num_blocks: int | None = None
-    min_parallelism: int | None = None
+    min_parallelism: int | None = field(default_factory=_min_parallelism)
     max_tasks_in_flight_per_actor: int | None = None
     max_errored_blocks: int = 0
     max_map_retries: int = 0
     raise_original_map_exception: bool = False
     log_internal_stack_trace: bool = False
     enable_arrow_backed_pandas_conversion: bool = True
-    enable_progress_bars: bool = True
+    enable_progress_bars: bool = field(default_factory=_shows_progress)
     enable_operator_progress_bars: bool = True
     enable_fallback_to_arrow_object_ext_type: bool | None = None
     retried_io_errors: list[str] = field(default_factory=lambda: list(TRANSIENT_IO_ERRORS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import secrets
 import string
@@ -12,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import skate
-from skate._api import nodes
+from skate._api import nodes, variables
 from skate._api.starting import packed_environment
 from skate._api.submission import describe
 from skate._version import ray_version
@@ -58,7 +57,7 @@ class JobSubmissionClient:
         **kwargs: Any,
     ) -> None:
         self._metadata = dict(metadata or {})
-        given = address or os.environ.get("SKATE_ADDRESS") or os.environ.get("RAY_ADDRESS") or "auto"
+        given = address or variables.text("ADDRESS") or "auto"
         given = nodes.plain_address(given)
         if skate.is_initialized() and given in ("auto", "local"):
             self._session = skate.get_runtime_context().get_session_dir()

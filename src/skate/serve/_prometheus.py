@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import time
 import urllib.error
@@ -14,6 +13,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from skate._api import variables
 
 ADDRESS_VARIABLE = "PROMETHEUS_HOST"
 HEADERS_VARIABLE = "PROMETHEUS_HEADERS"
@@ -85,11 +86,11 @@ class PrometheusQueryMixin:
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        address = prometheus_address or _variable(ADDRESS_VARIABLE)
+        address = prometheus_address or variables.text(ADDRESS_VARIABLE)
         self._answers = _Answers(
             None if not address else _query_url(address),
             tuple(prometheus_queries or ()),
-            _headers(_variable(HEADERS_VARIABLE)),
+            _headers(variables.text(HEADERS_VARIABLE)),
             fetch_interval_s,
         )
         self._cache_ttl_s = cache_ttl_s
@@ -208,10 +209,6 @@ def _only_value(result: PrometheusQueryResult) -> float | None:
         case PrometheusScalar(value=value) | PrometheusVector(samples=(PrometheusSample(value=value),)):
             return value
     return None
-
-
-def _variable(name: str) -> str | None:
-    return os.environ.get(f"SKATE_{name}") or os.environ.get(f"RAY_{name}")
 
 
 def _query_url(address: str) -> str:

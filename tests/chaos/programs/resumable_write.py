@@ -1,6 +1,6 @@
 """Write with `resume=True` while workers are killed at random moments, and after a while the program itself.
 
-    python resumable_write.py FOLDER KIND SEED
+Its arguments are a folder, "tasks" or "actors", and a seed.
 
 Each kill of a worker is a letter in `FOLDER/kills`. There are never more kills than committed units, and rows wait for
 their share of the kills: so these are spread over the whole write, and the write goes on. Once there are KILLS of them,
@@ -12,11 +12,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
+
+from reporting import ARGUMENTS
 
 import skate
 import skate.data
@@ -79,7 +80,7 @@ def kill_workers(rng: random.Random) -> None:
 
 
 def main() -> None:
-    folder, kind, seed = sys.argv[1:]
+    folder, kind, seed = ARGUMENTS
     os.environ["CHAOS_FOLDER"] = folder
     skate.init(num_cpus=4)  # two for actors
     skate.data.DataContext.get_current().small_plan_bytes = 0

@@ -44,6 +44,45 @@ def test_counting_can_be_switched_off(capsys: Capture, monkeypatch: pytest.Monke
     assert out == "(f pid=1) same\n(f pid=2) same\n"
 
 
+def test_lines_that_match_an_expression_are_shown_each_time_or_never(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_DEDUP_LOGS_ALLOW_REGEX", "^ERROR")
+    monkeypatch.setenv("RAY_DEDUP_LOGS_SKIP_REGEX", "noise")
+    out, _ = printed(capsys, *[m.Output("f", pid, ["ERROR noise", "noise", "rest"]) for pid in (1, 2)])
+    assert out == (
+        "(f pid=1) ERROR noise\n(f pid=1) rest\n(f pid=2) ERROR noise\n"
+        "(f pid=2) rest [repeated 1x across workers]\n"
+    )
+
+
+def test_the_time_in_which_lines_count_as_the_same_has_a_variable(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_DEDUP_LOGS_AGG_WINDOW_S", "0")
+    out, _ = printed(capsys, *[m.Output("f", pid, ["same"]) for pid in (1, 2)])
+    assert out == "(f pid=1) same\n(f pid=2) same\n"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("1", True), ("0", False)])
+def test_prefixes_have_a_colour_on_a_terminal_unless_a_variable_says_not(
+    variable: str, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_COLOR_PREFIX", variable)
+    terminal = _Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    printer = OutputPrinter()
+    printer.show(m.Output("f", 1, ["hello"]))
+    printer.close()
+    assert ("\033[" in terminal.getvalue()) is coloured
+    assert terminal.getvalue().endswith(" hello\n")
+
+
 def test_lines_that_the_terminal_cannot_encode_are_shown_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))

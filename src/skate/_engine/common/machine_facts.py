@@ -6,6 +6,7 @@ import math
 import os
 from typing import NamedTuple
 
+from skate._base import variables
 from skate._base.accelerators import DEVICE_VARIABLES
 from skate._base.memory import total as memory
 from skate._base.processors import cpus
@@ -26,8 +27,11 @@ def store_budget(shm: str, asked: int | None) -> StoreBudget:
     """Return how much of a folder for shared memory objects may take: `asked`, or a share of memory, if it has that.
 
     Objects for which there is no room are kept on disk.
+
+    Raises:
+        ValueError: A variable that sets the share, or its upper limit, is wrong.
     """
-    wanted = asked or int(memory() * OBJECT_STORE_SHARE)
+    wanted = asked or _default_store_size()
     free = free_space(shm)
     if wanted <= free * SHARED_MEMORY_SHARE:
         return StoreBudget(wanted)
@@ -39,6 +43,14 @@ def store_budget(shm: str, asked: int | None) -> StoreBudget:
         f"The object store has {room / 1e6:,.1f} MB instead of {wanted / 1e6:,.1f} MB, because {shm} has only "
         f"{free / 1e6:,.1f} MB free. Objects that do not fit are kept on disk, which is slower. {MORE_SHARED_MEMORY}",
     )
+
+
+def _default_store_size() -> int:
+    share = variables.number(
+        "DEFAULT_OBJECT_STORE_MEMORY_PROPORTION", OBJECT_STORE_SHARE, at_least=0.001, at_most=1
+    )
+    size = int(memory() * share)
+    return min(size, variables.integer("DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES", size, at_least=1))
 
 
 MORE_SHARED_MEMORY = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import stat
 
+from skate._base import variables
+
 SHM = "/dev/shm"
 SPARE_NAMES = 9  # tried in turn where another user has taken the usual name
 
@@ -19,7 +21,8 @@ def root() -> str:
     Raises:
         UnusableFolderError: The folder cannot be created, or other users have taken all its names.
     """
-    named = os.environ.get("SKATE_TMPDIR")
+    found = variables.find("TMPDIR")
+    variable, named = found or ("SKATE_TMPDIR", "")
     base = named or os.environ.get("TMPDIR") or "/tmp"
     if not named and not _is_usable(base):
         import tempfile  # knows the other temporary folders of a system, but takes a while to load
@@ -30,7 +33,7 @@ def root() -> str:
             raise UnusableFolderError(
                 f"{error.strerror or error}. Set SKATE_TMPDIR to a folder that you can write to."
             ) from error
-    return _private_folder(base, "SKATE_TMPDIR")
+    return _private_folder(base, variable)
 
 
 def shm_root() -> str:

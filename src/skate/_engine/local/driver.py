@@ -30,10 +30,12 @@ class LocalDriver(LocalEngine):
 
     is_worker = False
 
-    def __init__(self, client: Client, node: NodeProcess | None, info: dict[str, Any]) -> None:
+    def __init__(
+        self, client: Client, node: NodeProcess | None, info: dict[str, Any], printer: OutputPrinter
+    ) -> None:
         super().__init__(client)
         self._node = node
-        self._printer = OutputPrinter()
+        self._printer = printer
         self.info = info
         self.environment = info["runtime_env"]
         self.default_lifetime = info["metadata"].get("default_actor_lifetime", "")
@@ -112,7 +114,7 @@ def attach(
     node: NodeProcess, namespace: str | None, runtime_env: dict[str, Any], extra: dict[str, Any]
 ) -> LocalDriver:
     """Attach to a node that this process has started."""
-    return _attach(node.sock, node, namespace, runtime_env, extra)
+    return _attach(node.sock, node, namespace, runtime_env, extra, OutputPrinter())
 
 
 def connect(
@@ -127,6 +129,7 @@ def connect(
 ) -> LocalDriver:
     """Attach to a node that runs already: as a job, as one that is not listed, or as an observer who is no job."""
     fill_standard_streams()
+    printer = OutputPrinter()  # before there is a connection to close: a variable may be wrong
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connect_socket(sock, sessions.at(address).socket)
@@ -145,7 +148,7 @@ def connect(
         # The node was started elsewhere: its workers shall see the variables that the driver sees.
         "environ": dict(os.environ),
     }
-    return _attach(sock, None, namespace, runtime_env, extra)
+    return _attach(sock, None, namespace, runtime_env, extra, printer)
 
 
 def _attach(
@@ -154,6 +157,7 @@ def _attach(
     namespace: str | None,
     runtime_env: dict[str, Any],
     extra: dict[str, Any],
+    printer: OutputPrinter,
 ) -> LocalDriver:
     open_files.raise_limit()
     # Without a name, a driver's named actors are its own: nobody else can guess the namespace.
@@ -162,7 +166,7 @@ def _attach(
     connection.post(m.Hello("driver", os.getpid(), job=pack(info)))
     welcome = _welcome(connection, node)
     shm = node.session.shm if node is not None else sessions.at(welcome.session).shm
-    return LocalDriver(Client(connection, welcome, shm), node, info)
+    return LocalDriver(Client(connection, welcome, shm), node, info, printer)
 
 
 def _welcome(connection: Connection, node: NodeProcess | None) -> m.Welcome:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from skate._base import variables
 from skate._engine.common.machine_facts import resources, store_budget
 from skate._engine.common.process_limits import retry_with_deadline
 from skate._engine.local import session as sessions
@@ -18,7 +19,7 @@ from skate._engine.local.descendants import PATIENCE, SESSION, end_members
 
 GOODBYE_SECONDS = 10.0
 
-# Ray's names and defaults; given in `_system_config`, or as environment variables that begin with RAY_.
+# Ray's names and defaults; given in `_system_config`, or in environment variables (RAY_memory_usage_threshold).
 MONITOR_DEFAULTS = {
     "memory_usage_threshold": 0.95,  # of all memory
     "memory_monitor_refresh_ms": 250,  # 0 turns the monitor off
@@ -135,11 +136,13 @@ def monitor_settings(given: Mapping[str, Any] | None) -> dict[str, float]:
     """
     found = {}
     for name, default in MONITOR_DEFAULTS.items():
-        value = (given or {}).get(name, os.environ.get(f"RAY_{name}", default))
+        if name not in (given or {}):
+            found[name] = variables.number(name, default)
+            continue
         try:
-            found[name] = float(value)
+            found[name] = float((given or {})[name])
         except (TypeError, ValueError):
-            raise ValueError(f"{name} must be a number, not {value!r}") from None
+            raise ValueError(f"{name} must be a number, not {(given or {})[name]!r}") from None
     if not 0.0 <= found["memory_usage_threshold"] <= 1.0:
         raise ValueError(
             f"memory_usage_threshold is a share of memory from 0 to 1, not {found['memory_usage_threshold']:g}"

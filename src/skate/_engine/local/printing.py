@@ -7,16 +7,19 @@ in their place. Workers never wait for the terminal, and their log files have ev
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from skate._base import variables
 from skate._engine.local import messages as m
+
+if TYPE_CHECKING:
+    import re
 
 WINDOW = 5.0  # seconds in which the same line from several workers is shown once
 MAX_ENTRIES = 10_000  # distinct lines that are remembered to recognise repetitions
@@ -37,14 +40,29 @@ class _Repeated:
 
 
 class Deduplicator:
-    """Selects the lines to show: those that several workers print within `WINDOW` seconds are shown once.
+    """Selects the lines to show: those that several workers print within some seconds are shown once.
 
     At most `limit` lines are remembered, and each is looked at once when it is forgotten, so that the cost of a line
     does not depend on how many came before it.
+
+    Args:
+        limit: How many lines are remembered.
+        window: Seconds for which a line is remembered.
+        always: Matches lines that are shown each time.
+        never: Matches other lines that are not shown at all.
     """
 
-    def __init__(self, *, limit: int = MAX_ENTRIES) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int = MAX_ENTRIES,
+        window: float = WINDOW,
+        always: re.Pattern[str] | None = None,
+        never: re.Pattern[str] | None = None,
+    ) -> None:
         self._limit = limit
+        self.window = window
+        self._always, self._never = always, never
         self._seen: OrderedDict[str, _Repeated] = OrderedDict()  # the oldest first
         self._pending = 0  # repetitions that no summary has shown yet
 
@@ -61,6 +79,11 @@ class Deduplicator:
         summaries = self.expired(now)
         shown = []
         for line in output.lines:
+            if self._always is not None and self._always.search(line):
+                shown.append(line)
+                continue
+            if self._never is not None and self._never.search(line):
+                continue
             seen = self._seen.get(line)
             if seen is not None and seen.pid != output.pid:
                 seen.others += 1
@@ -80,7 +103,7 @@ class Deduplicator:
         summaries: list[m.Output] = []
         while self._seen:
             oldest = next(iter(self._seen.values()))
-            if now - oldest.since < WINDOW:
+            if now - oldest.since < self.window:
                 break  # the others are younger
             summaries += self._forget()
         return summaries
@@ -105,8 +128,8 @@ class OutputPrinter:
     """Prints lines of workers in a thread of its own."""
 
     def __init__(self, *, limit: int = MAX_QUEUED) -> None:
-        deduplicate = os.environ.get("SKATE_DEDUP_LOGS", os.environ.get("RAY_DEDUP_LOGS", "1")) != "0"
-        self._deduplicator = Deduplicator() if deduplicate else None
+        self._deduplicator = _deduplicator()
+        self._coloured = variables.flag("COLOR_PREFIX", True)
         self._limit = limit
         self._queue: deque[tuple[m.Output, int]] = deque()
         self._queued = 0  # characters in the queue
@@ -157,15 +180,15 @@ class OutputPrinter:
             if output is None:
                 break
             if deduplicator is None:
-                _write([output])
+                self._write([output])
             elif output.lines:
-                _write(deduplicator.select(output, time.monotonic()))
+                self._write(deduplicator.select(output, time.monotonic()))
             else:
-                _write(deduplicator.expired(time.monotonic()))
+                self._write(deduplicator.expired(time.monotonic()))
         if deduplicator is not None:
-            _write(deduplicator.rest())
+            self._write(deduplicator.rest())
         if self._dropped:
-            _write([self._notice()])
+            self._write([self._notice()])
 
     def _next(self) -> m.Output | None:
         """Return the next output; an empty one when a summary may be due; None at the end."""
@@ -173,28 +196,39 @@ class OutputPrinter:
             while not self._queue:
                 if self._closing:
                     return None
-                summaries = self._deduplicator is not None and self._deduplicator.has_repetitions
-                if not self._changed.wait(WINDOW if summaries else None):
+                counting = self._deduplicator
+                due = counting.window if counting is not None and counting.has_repetitions else None
+                if not self._changed.wait(due):
                     return m.Output("", 0, [])
             output, size = self._queue.popleft()
             self._queued -= size
             return output
 
+    def _write(self, outputs: Iterable[m.Output]) -> None:
+        for output in outputs:
+            stream = sys.stderr if output.error else sys.stdout
+            if stream is None or not output.lines:  # a program without a terminal may have no streams
+                continue
+            try:
+                _print(stream, output, coloured=self._coloured and stream.isatty())
+            except (OSError, ValueError):
+                return  # nobody reads the driver's output any more, as in `program | head`
 
-def _write(outputs: Iterable[m.Output]) -> None:
-    for output in outputs:
-        stream = sys.stderr if output.error else sys.stdout
-        if stream is None or not output.lines:  # a program without a terminal may have no streams
-            continue
-        try:
-            _print(stream, output)
-        except (OSError, ValueError):
-            return  # nobody reads the driver's output any more, as in `program | head`
+
+def _deduplicator() -> Deduplicator | None:
+    """Return the deduplicator that the environment asks for, None if it wants all lines."""
+    if not variables.flag("DEDUP_LOGS", True):
+        return None
+    return Deduplicator(
+        window=variables.number("DEDUP_LOGS_AGG_WINDOW_S", WINDOW, at_least=0),
+        always=variables.pattern("DEDUP_LOGS_ALLOW_REGEX"),
+        never=variables.pattern("DEDUP_LOGS_SKIP_REGEX"),
+    )
 
 
-def _print(stream: TextIO, output: m.Output) -> None:
+def _print(stream: TextIO, output: m.Output, *, coloured: bool) -> None:
     prefix = f"({output.name} pid={output.pid})" if output.pid else f"({output.name})"
-    if stream.isatty():
+    if coloured:
         prefix = f"{_COLOURS[output.pid % len(_COLOURS)]}{prefix}\033[0m"
     text = "".join([f"{prefix} {line}\n" for line in output.lines])
     try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from skate._api import variables
+
 
 class DEFAULT(Enum):
     """Stands for an option that was not given, where None is a value of its own."""
@@ -14,10 +16,12 @@ class DEFAULT(Enum):
 
 APP_NAME = "default"
 
-HTTP_HOST = "127.0.0.1"  # who wants to be reached from outside says so
+HTTP_HOST = (
+    variables.text("SERVE_DEFAULT_HTTP_HOST") or "127.0.0.1"
+)  # who wants to be reached from outside says so
 HTTP_PORT = 8000
 GRPC_PORT = 9000
-KEEP_ALIVE_TIMEOUT_S = 90
+KEEP_ALIVE_TIMEOUT_S = variables.integer("SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S", 90, at_least=1)
 
 NUM_REPLICAS = 1
 MAX_ONGOING_REQUESTS = 5

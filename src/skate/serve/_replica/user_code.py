@@ -6,11 +6,11 @@ import asyncio
 import contextvars
 import inspect
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from skate._api import variables
 from skate.serve.exceptions import RayServeException
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _END = object()
 
 
 def _runs_sync_in_threads() -> bool:
-    return os.environ.get("SKATE_SERVE_RUN_SYNC_IN_THREADPOOL", "1") != "0"
+    return variables.flag("SERVE_RUN_SYNC_IN_THREADPOOL", True)
 
 
 class UserCode:

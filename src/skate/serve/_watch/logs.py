@@ -16,11 +16,12 @@ from collections.abc import Callable
 from logging.handlers import MemoryHandler, RotatingFileHandler
 from typing import Any
 
+from skate._api import variables
 from skate.serve._ids import ReplicaID
 from skate.serve._watch.prints import PrintsToLog
 from skate.serve.context import _get_request
 
-__all__ = ["Clock", "Component", "ServeLogs", "logs_folder", "setting"]
+__all__ = ["Clock", "Component", "ServeLogs", "logs_folder"]
 
 LOGGERS = ("skate.serve", "ray.serve")
 ACCESS = "serve_access_log"  # the attribute of records that are lines of the access log
@@ -104,7 +105,7 @@ class ServeLogs:
         self.file = _File(os.path.join(folder, f"{self.component.file_stem}.log"))
         kept = _Kept(self.file, self)
         stream = _Stream(self)
-        is_replica, shown = self.component.kind == "replica", setting("SERVE_LOG_TO_STDERR")
+        is_replica, shown = self.component.kind == "replica", variables.text("SERVE_LOG_TO_STDERR")
         self.shows_access = is_replica and shown == "1"  # a terminal full of requests hides everything else
         if not is_replica or shown == "0":
             stream.setLevel(logging.WARNING)  # what Serve itself does is of interest where something is wrong
@@ -154,11 +155,6 @@ class ServeLogs:
         self.handlers, self.file = [], None
 
 
-def setting(name: str) -> str | None:
-    """Return a variable of the environment by Skate's name, or by Ray's."""
-    return os.environ.get(f"SKATE_{name}") or os.environ.get(f"RAY_{name}")
-
-
 def _nothing() -> None:
     """Do nothing."""
 
@@ -167,8 +163,8 @@ class _File(RotatingFileHandler):
     """The log file, which is put aside when it is full."""
 
     def __init__(self, path: str) -> None:
-        largest = int(setting("ROTATION_MAX_BYTES") or _LARGEST_FILE)
-        kept = int(setting("ROTATION_BACKUP_COUNT") or _OLD_FILES)
+        largest = variables.integer("ROTATION_MAX_BYTES", _LARGEST_FILE, at_least=0)
+        kept = variables.integer("ROTATION_BACKUP_COUNT", _OLD_FILES, at_least=0)
         super().__init__(path, maxBytes=largest, backupCount=kept, encoding="utf-8")
 
     def write(self, text: str) -> None:

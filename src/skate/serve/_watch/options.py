@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from skate._api import variables
+
 __all__ = ["WatchOptions", "set_options", "watch_options"]
 
 _EXPORTER = "SERVE_TRACING_EXPORTER_IMPORT_PATH"
@@ -53,11 +55,7 @@ def _fields(given: Any) -> Any:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any] | None:
-    found = {
-        name: value
-        for name in (_EXPORTER, _RATIO)
-        if (value := environ.get(f"SKATE_{name}") or environ.get(f"RAY_{name}"))
-    }
+    found = {name: value for name in (_EXPORTER, _RATIO) if (value := variables.text(name, environ))}
     if _EXPORTER not in found:
         return None
     ratio = {"sampling_ratio": float(found[_RATIO])} if _RATIO in found else {}

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from skate._api import variables
 from skate.serve._ids import ReplicaID
 from skate.serve._process import is_shared
 from skate.serve._watch.access import AccessLog
-from skate.serve._watch.logs import Component, ServeLogs, setting
+from skate.serve._watch.logs import Component, ServeLogs
 from skate.serve._watch.options import WatchOptions
 from skate.serve._watch.pulse import Pulse
 from skate.serve._watch.tally import Spread, Tallies, counter, gauge, histogram
@@ -71,7 +72,7 @@ class ReplicaWatch:
         self._logs: ServeLogs | None = None
         self._access: AccessLog | None = None
         self.tracer: Tracer | None = None
-        self._shows_clients = setting("SERVE_LOG_CLIENT_ADDRESS") == "1"
+        self._shows_clients = variables.flag("SERVE_LOG_CLIENT_ADDRESS", False)
         if is_shared():
             return  # the logger is the program's own, and so are its traces
         component = Component("replica", id)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import skate
+from skate._api import variables
 from skate.exceptions import RayActorError
 from skate.train._failures import causes
 from skate.train._failures.causes import Failure
@@ -25,7 +26,7 @@ from skate.train._workers.group import WorkerGroup
 
 log = logging.getLogger(__name__)
 
-_PATIENCE = 60.0  # seconds for the resources of a group to become free
+START_TIMEOUT_S = 60.0  # for the resources of a group to become free; a variable may set another one
 _DATA = ["skate.data._preloaded"]  # what workers need who read datasets
 
 
@@ -112,7 +113,7 @@ class Controller:
                 size,
                 context.run_config.worker_runtime_env,
                 [*context.backend_config.preload, *(_DATA if context.datasets else ())],
-                _PATIENCE,
+                variables.number("TRAIN_WORKER_GROUP_START_TIMEOUT_S", START_TIMEOUT_S, at_least=0),
             )
         except RayActorError as error:
             raise ControllerError(error) from error

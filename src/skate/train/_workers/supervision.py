@@ -8,6 +8,7 @@ from collections.abc import Sequence, Set
 from typing import Any
 
 import skate
+from skate._api import variables
 from skate.exceptions import RayError
 from skate.train._failures.causes import Failure
 from skate.train._failures.errors import HungWorkerError
@@ -18,7 +19,8 @@ from skate.train._workers.watch import Watch
 log = logging.getLogger(__name__)
 
 _SILENCE = 60.0  # seconds without a word, after which a worker is asked whether it is there
-_PATIENCE = 600.0  # seconds in which it has to answer: a long call in native code may hold Python's lock
+# In which it has to answer: a long call in native code may hold Python's lock. A variable may set another one.
+HEALTH_CHECK_TIMEOUT_S = 600.0
 _RECHECK = 10.0  # the same, once a worker has returned
 _BLOCKED = 60.0  # seconds in one call after which those who wait for a worker that has returned wait in vain
 _IDLE = 0.1  # the share of a processor below which a thread does not compute
@@ -43,7 +45,9 @@ class Supervisor:
             time.monotonic(),
             limit=limit,
             silence=_SILENCE,
-            patience=_PATIENCE,
+            patience=variables.number(
+                "TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", HEALTH_CHECK_TIMEOUT_S, at_least=0
+            ),
             recheck=_RECHECK,
         )
         self._living = set(range(len(group)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import skate
+from skate._api import variables
 from skate.util.multiprocessing._dispatch import Dispatcher, PoolTerminatedError
 from skate.util.multiprocessing._job import Pace
 from skate.util.multiprocessing._results import (
@@ -307,7 +307,7 @@ class Pool:
 def _ensure_session(processes: int | None, address: str | None) -> int:
     """Start a session if there is none, and return how many processes the pool gets."""
     if not skate.is_initialized():
-        where = address or os.environ.get("SKATE_ADDRESS") or os.environ.get("RAY_ADDRESS")
+        where = address or variables.text("ADDRESS")
         if where in (None, "local"):
             skate.init(address=where, num_cpus=processes)
         else:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import skate._engine as engines
+from skate._base import variables
 from skate.util.state.exception import InvalidQueryError
 
 
@@ -34,7 +34,7 @@ def attached(address: str | None = None) -> Iterator[Any]:
         return
     from skate._engine.local import driver, long_lived
 
-    named = address or os.environ.get("SKATE_ADDRESS") or os.environ.get("RAY_ADDRESS") or "auto"
+    named = address or variables.text("ADDRESS") or "auto"
     engine = driver.connect(
         long_lived.find(named, observer=True),
         namespace=None,

@@ -7,7 +7,7 @@ import pytest
 from skate._engine.local import messages as m
 from skate._engine.local.state.records import IDLE, LEASED, LEAVING
 from skate._engine.local.state.scheduler import DEPTH, IDLE_SECONDS, PATIENCE
-from skate._engine.local.state.starts import FAILURES
+from skate._engine.local.state.starts import FAILURES, KILLED
 from skate.exceptions import RaySystemError, RuntimeEnvSetupError, WorkerCrashedError
 from tests.engine.local.state.world import Process, Worker, World, result
 
@@ -166,6 +166,23 @@ def test_tasks_fail_when_workers_keep_failing_to_start(world: World) -> None:
     assert "Failed to startup worker" in str(error)
     assert "No module named 'x'" in str(error)
     assert world.commanded(m.StartWorker) == []
+
+
+def test_a_task_that_is_retried_without_end_outlasts_kills_of_starting_workers(world: World) -> None:
+    driver = world.driver()
+    endless, limited = driver.submit(max_retries=-1), driver.submit(max_retries=3)
+    for _ in range(2 * FAILURES):
+        world.fail_to_start(KILLED)
+    assert isinstance(driver.error_of(result(limited)), RaySystemError)
+    assert world.start_worker().tasks == [endless]
+
+
+def test_an_actor_that_restarts_without_end_outlasts_kills_of_starting_workers(world: World) -> None:
+    driver = world.driver()
+    actor = driver.create(max_restarts=-1)
+    for _ in range(2 * FAILURES):
+        world.fail_to_start(KILLED)
+    assert world.start_worker().become() == actor
 
 
 def test_failures_to_start_count_only_in_a_row(world: World) -> None:

@@ -108,10 +108,10 @@ class World:
         driver.release(result(task))
         return worker
 
-    def fail_to_start(self) -> None:
+    def fail_to_start(self, code: int = 1) -> None:
         """Let every worker that is being started die."""
         for command in self.commanded(m.StartWorker):
-            self.tell(0, m.WorkerGone(command.number, 1, ["No module named 'x'"]))
+            self.tell(0, m.WorkerGone(command.number, code, ["No module named 'x'"]))
 
     def killed(self) -> list[int]:
         """Return the workers that the machine wants dead."""

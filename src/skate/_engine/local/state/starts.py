@@ -1,7 +1,8 @@
 """Starting workers: how many at once, and the errors of tasks and actors whose workers cannot start.
 
 A worker can fail to start in two ways. It dies while it starts, which is likely to happen again: a few times in a row
-fail what waits for it. Or the system refuses another process: then starts are attempted again, ever less often, and
+fail what waits for it. Where something kills it from outside, tasks and actors that may be retried without end wait for
+the next worker instead. Or the system refuses another process: then starts are attempted again, ever less often, and
 what has waited for a while fails, unless workers of the same kind are there that will come to it.
 """
 
@@ -18,6 +19,7 @@ from skate._engine.local.state.records import IDLE, LEASED, Actor, Key, Peer, Sc
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
+KILLED = -9  # the exit code after SIGKILL
 FAILURES = 3  # workers of one kind that may die in a row while starting
 
 
@@ -100,7 +102,12 @@ class Starts:
         else:
             error = failures.no_worker(code, lines)
         actors = self._machine.actors
-        self.fail_queued(peer.key, error, lambda actor: actors.did_not_start(actor, peer, code, lines))
+        self.fail_queued(
+            peer.key,
+            error,
+            lambda actor: actors.did_not_start(actor, peer, code, lines),
+            lambda task: code != KILLED or not _is_retried_without_end(task),
+        )
 
     def refused(self, peer: Peer, why: str) -> None:
         """The system did not let a worker start: attempt it later, and give up on tasks that have waited long."""
@@ -173,3 +180,9 @@ class Starts:
         for refusal in self._refusals.values():
             if refusal.next is not None:
                 yield max(0.0, refusal.next - self._machine.now)
+
+
+def _is_retried_without_end(task: Task) -> bool:
+    if task.actor is not None:
+        return bool(task.actor.options.max_restarts < 0)
+    return task.retries_left < 0

@@ -1,0 +1,5 @@
+"""Environment variables that programs set, for the libraries: see `skate._base.variables`."""
+
+from skate._base.variables import flag, integer, number, text
+
+__all__ = ["flag", "integer", "number", "text"]

@@ -1,0 +1,109 @@
+"""Environment variables that programs set: by Skate's name, which counts first, or by Ray's.
+
+`SKATE_DEDUP_LOGS` and `RAY_DEDUP_LOGS` have the same meaning; the functions here take the name without the prefix. A
+variable that is set to an empty text counts as not set. A value of the wrong kind raises ValueError with the name of
+the variable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import re
+
+PREFIXES = ("SKATE_", "RAY_")
+_YES = ("1", "true", "yes", "on")
+_NO = ("0", "false", "no", "off")
+
+
+def find(name: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str] | None:
+    """Return the full name of the variable that is set, and its text; None if neither is."""
+    for prefix in PREFIXES:
+        text = environ.get(prefix + name)
+        if text:
+            return prefix + name, text
+    return None
+
+
+def text(name: str, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the text of a variable, None if it is not set."""
+    found = find(name, environ)
+    return None if found is None else found[1]
+
+
+def flag(name: str, default: bool) -> bool:
+    """Return whether a variable is on.
+
+    Raises:
+        ValueError: The variable is neither on nor off.
+    """
+    found = find(name)
+    if found is None:
+        return default
+    variable, word = found
+    if word.lower() not in _YES + _NO:
+        raise ValueError(f"{variable} is {word!r}: set it to 1 or 0.")
+    return word.lower() in _YES
+
+
+def number(
+    name: str, default: float, *, at_least: float = float("-inf"), at_most: float = float("inf")
+) -> float:
+    """Return the number that a variable holds.
+
+    Raises:
+        ValueError: The variable is no number, or out of range.
+    """
+    found = find(name)
+    if found is None:
+        return default
+    variable, word = found
+    try:
+        value = float(word)
+    except ValueError:
+        raise ValueError(f"{variable} must be a number, got {word!r}") from None
+    if not at_least <= value <= at_most:
+        limits = [f"at least {at_least:g}"] * (at_least > float("-inf"))
+        limits += [f"at most {at_most:g}"] * (at_most < float("inf"))
+        raise ValueError(f"{variable} must be {' and '.join(limits) or 'a number'}, got {word!r}")
+    return value
+
+
+def integer(name: str, default: int, *, at_least: float = float("-inf")) -> int:
+    """Return the integer that a variable holds.
+
+    Raises:
+        ValueError: The variable is no integer, or too small.
+    """
+    found = find(name)
+    if found is None:
+        return default
+    variable, word = found
+    try:
+        value = int(word)
+    except ValueError:
+        raise ValueError(f"{variable} must be an integer, got {word!r}") from None
+    if value < at_least:
+        raise ValueError(f"{variable} must be at least {at_least:g}, got {word!r}")
+    return value
+
+
+def pattern(name: str) -> re.Pattern[str] | None:
+    """Return the regular expression that a variable holds, None if it is not set.
+
+    Raises:
+        ValueError: The variable is no regular expression.
+    """
+    found = find(name)
+    if found is None:
+        return None
+    import re  # most programs set none
+
+    variable, word = found
+    try:
+        return re.compile(word)
+    except re.error as error:
+        raise ValueError(f"{variable} is {word!r}, which is no regular expression: {error}") from None
