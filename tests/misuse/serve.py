@@ -161,11 +161,11 @@ def deployments() -> Iterator[Mistake]:
         },
     }.items():
         yield Mistake("deployment", name, functools.partial(decorate, **options), (next(iter(options)),))
-    yield Mistake("deployment", "of a number", lambda: serve.deployment(3), ("3",))  # type: ignore[arg-type]
+    yield Mistake("deployment", "of a number", lambda: serve.deployment(3), ("3",))
     yield Mistake(
         "deployment", "of a number, with options", lambda: serve.deployment(num_replicas=2)(3), ("3",)
     )
-    yield Mistake("Deployment.options", "func_or_class=3", lambda: Echo.options(3), ("func_or_class",))  # type: ignore[arg-type]
+    yield Mistake("Deployment.options", "func_or_class=3", lambda: Echo.options(3), ("func_or_class",))
     yield Mistake("Echo", "a call", lambda: Echo("prefix"), ("bind",))
     yield Mistake("Echo", "remote", lambda: Echo.remote("word"), ("remote", "bind"))
     yield Mistake("Echo.set_logging_config", "3", lambda: Echo.set_logging_config(3), ("logging_config",))
@@ -321,12 +321,12 @@ def decorators() -> Iterator[Mistake]:
         },
         options="batch_size",
     )
-    yield Mistake("batch", "of a number", lambda: serve.batch(3), ("3",))  # type: ignore[call-overload]
-    yield Mistake("batch", "of a plain function", lambda: serve.batch(load_now), ("async",))  # type: ignore[call-overload]
+    yield Mistake("batch", "of a number", lambda: serve.batch(3), ("3",))
+    yield Mistake("batch", "of a plain function", lambda: serve.batch(load_now), ("async",))
     yield Mistake(
         "batch",
         "of a plain function, with options",
-        lambda: serve.batch(max_batch_size=3)(load_now),  # type: ignore[type-var]
+        lambda: serve.batch(max_batch_size=3)(load_now),
         ("async",),
     )
     for name in ("set_max_batch_size", "set_batch_wait_timeout_s"):
@@ -343,12 +343,12 @@ def decorators() -> Iterator[Mistake]:
         wrong={"max_num_models_per_replica": ["many", 0, None]},
         options="max_models",
     )
-    yield Mistake("multiplexed", "of a number", lambda: serve.multiplexed(3), ("3",))  # type: ignore[call-overload]
-    yield Mistake("multiplexed", "of a plain function", lambda: serve.multiplexed(load_now), ("async",))  # type: ignore[type-var]
+    yield Mistake("multiplexed", "of a number", lambda: serve.multiplexed(3), ("3",))
+    yield Mistake("multiplexed", "of a plain function", lambda: serve.multiplexed(load_now), ("async",))
     yield Mistake("multiplexed", "of a function of three", lambda: serve.multiplexed(load_two), ("model_id",))
     yield Mistake(
         "get_multiplexed_model_id", "wrong=1", lambda: serve.get_multiplexed_model_id(1), ("argument",)
-    )  # type: ignore[call-arg]
+    )
 
     def called() -> None: ...
 
@@ -371,7 +371,7 @@ def decorators() -> Iterator[Mistake]:
         )
     yield Mistake(
         "ingress", "above @serve.deployment", lambda: serve.ingress(lambda: None)(Echo), ("ingress",)
-    )  # type: ignore[arg-type]
+    )
     for name in ("get_replica_context", "get_deployment_actor_context"):
         yield Mistake(name, "outside of a deployment", getattr(serve, name), (name,))
     yield Mistake(
@@ -391,7 +391,7 @@ def applications() -> Iterator[Mistake]:
         ("None", None),
         ("an import path", "module:app"),
     ):
-        yield Mistake("run", name, functools.partial(serve.run, target), ("bind",))  # type: ignore[arg-type]
+        yield Mistake("run", name, functools.partial(serve.run, target), ("bind",))
     yield from mistakes(
         "run",
         {"name": "str", "route_prefix": "str | None"},
@@ -420,10 +420,10 @@ def applications() -> Iterator[Mistake]:
         ("/app",),
     )
     yield from mistakes("run_many", {}, started(serve.run_many), wrong={"targets": [3, [], [3]]})
-    yield Mistake("run_many", "an application", started_call(lambda: serve.run_many(app)), ("targets",))  # type: ignore[arg-type]
+    yield Mistake("run_many", "an application", started_call(lambda: serve.run_many(app)), ("targets",))
     yield Mistake(
         "run_many", "a list of applications", started_call(lambda: serve.run_many([app])), ("targets",)
-    )  # type: ignore[list-item]
+    )
     yield from mistakes(
         "start",
         {},
@@ -452,7 +452,7 @@ def applications() -> Iterator[Mistake]:
         lambda: {"deployment_name": "Echo", "app_name": "app"},
         wrong={"deployment_name": ["echo", None], "app_name": ["absent", None]},
     )
-    yield Mistake("status", "an argument", lambda: serve.status("app"), ("argument",))  # type: ignore[call-arg]
+    yield Mistake("status", "an argument", lambda: serve.status("app"), ("argument",))
 
 
 def started_call(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -559,12 +559,12 @@ def files() -> Iterator[Mistake]:
         yield Mistake("skate serve deploy", f"a file with {name}", functools.partial(deploy, content), named)
     yield Mistake(
         "ServeDeploySchema", "applications=3", lambda: ServeDeploySchema(applications=3), ("applications",)
-    )  # type: ignore[arg-type]
+    )
     yield Mistake(
         "ServeApplicationSchema",
         "import_path=3",
         lambda: ServeApplicationSchema(import_path=3),
-        ("import_path",),  # type: ignore[arg-type]
+        ("import_path",),
     )
 
 
