@@ -182,7 +182,7 @@ def test_what_a_trainer_needs_is_checked_when_it_is_made() -> None:
         XGBoostTrainer(learn, label_column="target", datasets={"train": rows})
     with pytest.raises(NotImplementedError, match="federated"):
         XGBoostConfig(xgboost_communicator="federated")
-    with pytest.raises(ValueError, match="frequency is -1"):
+    with pytest.raises(ValueError, match="`frequency` must be a number of rounds, or 0 for never, got -1"):
         RayTrainReportCallback(frequency=-1)
 
 
