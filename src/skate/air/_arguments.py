@@ -178,8 +178,8 @@ def as_json(name: str, value: Any) -> None:
         json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(
-            f"`{name}` must be JSON-serializable, got {shown(value)}: {error}. Use dictionaries, lists, strings, "
-            "numbers, booleans and None."
+            f"{name} is not JSON-serializable: {error}. Use dictionaries, lists, strings, numbers, booleans and None, "
+            f"got {shown(value)}."
         ) from None
 
 

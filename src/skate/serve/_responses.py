@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from skate import ObjectRef
 from skate._api.payloads import pack, pack_call, unpack
+from skate.air import _arguments as arguments
 from skate.serve._ids import DeploymentID
 from skate.serve._router.calls import Outgoing, ValueCall
 from skate.serve._router.outcome import Outcome
@@ -98,7 +99,13 @@ class _Response:
                 waits = True
             elif isinstance(each, ObjectRef):
                 heavy = True
-        packed = None if waits or heavy else pack_call(args, kwargs)
+        try:
+            packed = None if waits or heavy else pack_call(args, kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"Could not serialize the arguments of a call of {self._id}: {error}. Make such objects inside of the "
+                "deployment."
+            ) from error
         runtime = self._runtime
 
         def send(packed: bytes | None, given: _Given | None) -> None:
@@ -178,6 +185,8 @@ class DeploymentResponse(_Response, Generic[T]):
             raise RuntimeError(
                 "Sync methods should not be called from within an `asyncio` event loop. Use `await response` instead."
             )
+        if timeout_s is not None:
+            arguments.real("timeout_s", timeout_s, unit="seconds", optional=True)
         try:
             self._outcome.wait(timeout_s)
         except TimeoutError:

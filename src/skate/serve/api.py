@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate.air import _arguments as arguments
 from skate.serve._build import build, check_code
 from skate.serve._build.ingress import make_ingress
+from skate.serve._config import numbers
 from skate.serve._config.defaults import DEFAULT
 from skate.serve._config.deployment import DeploymentOptions
+from skate.serve._config.wording import check_route_prefix
 from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, forget
 from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID
 from skate.serve._router.runtime import prepare
@@ -129,11 +132,12 @@ def deployment(
     def decorate(target: Callable[..., Any]) -> Deployment[Any]:
         if not callable(target):
             raise TypeError(f"@serve.deployment must be used on a class or a function, not on {target!r}.")
-        called = name if isinstance(name, str) else getattr(target, "__name__", type(target).__name__)
+        called: Any = getattr(target, "__name__", type(target).__name__) if name is _UNSET else name
+        arguments.instance("name", called, str, "a string, the name of the deployment")
         check_code(target, called)
         return Deployment(target, DeploymentOptions(name=called).merged(options, "@serve.deployment"))
 
-    return decorate(_func_or_class) if callable(_func_or_class) else decorate
+    return decorate if _func_or_class is None else decorate(_func_or_class)
 
 
 def ingress(app: Any = None) -> Callable[..., type]:
@@ -312,11 +316,20 @@ def _deploy(
     controller_options: Any = None,
     local: bool = False,
 ) -> list[DeploymentHandle[Any]]:
-    if not targets:
-        raise ValueError("No applications provided.")
+    if isinstance(targets, Sequence) and not targets:
+        raise ValueError(f"No applications provided: `targets` is {targets!r}.")
+    arguments.instance("targets", targets, (list, tuple), "a list of serve.RunTarget")
     for each in targets:
+        if not isinstance(each, RunTarget):
+            arguments.refuse("targets", "a list of serve.RunTarget", targets)
         if not isinstance(each.target, Application):
             raise TypeError(_not_an_application(each.target))
+        _check_application_name(each.name)
+        check_route_prefix(each.route_prefix)
+        if each.logging_config is not None:
+            from skate.serve.schema import LoggingConfig
+
+            numbers.model("logging_config", LoggingConfig, each.logging_config)
     specs = [
         build(
             each.target,
@@ -334,6 +347,12 @@ def _deploy(
         prepare(DeploymentID(spec.ingress, spec.name))
     client.deploy(specs, wait=wait)
     return [DeploymentHandle(spec.ingress, spec.name) for spec in specs]
+
+
+def _check_application_name(name: Any) -> None:
+    arguments.instance("name", name, str, "a string, the name of the application")
+    if not name:
+        raise RayServeException("Application name must be a non-empty string: `name` is ''.")
 
 
 def _not_an_application(target: Any) -> str:
@@ -356,7 +375,9 @@ def delete(name: str, _blocking: bool = True) -> None:
     Args:
         name: Which one; one that does not exist is ignored.
     """
-    _need().delete([name], wait=_blocking)
+    client = _need()
+    _check_application_name(name)
+    client.delete([name], wait=_blocking)
 
 
 def status() -> ServeStatus:
@@ -398,9 +419,13 @@ def get_app_handle(name: str) -> DeploymentHandle[Any]:
     Raises:
         RayServeException: If there is no such application.
     """
-    found = _need().ingress_of(name)
+    client = _need()
+    _check_application_name(name)
+    found = client.ingress_of(name)
     if found is None:
-        raise RayServeException(f"Application '{name}' does not exist.")
+        raise RayServeException(
+            f"Application '{name}' does not exist.{_hint(name, client.status().applications)}"
+        )
     _note_held(DeploymentID(found, name))
     return DeploymentHandle(found, name)
 
@@ -421,17 +446,27 @@ def get_deployment_handle(
         RayServeException: If there is no such deployment.
     """
     client = _need()
+    arguments.text("deployment_name", deployment_name, "the name of a deployment")
+    arguments.text("app_name", app_name, "the name of an application", optional=True)
     if app_name is None:
         here = _get_replica()
         if here is None:
             raise RayServeException(
-                "Please specify an application name when getting a deployment handle outside of a Serve application."
+                "Please specify an application name when getting a deployment handle outside of a Serve application: "
+                "`app_name` is None."
             )
         app_name = here.app_name
-    if _check_exists and deployment_name not in (client.deployments_of(app_name) or ()):
-        raise RayServeException(f"Deployment(name='{deployment_name}', app='{app_name}') does not exist.")
+    if _check_exists and deployment_name not in (known := client.deployments_of(app_name) or ()):
+        raise RayServeException(
+            f"Deployment(name='{deployment_name}', app='{app_name}') does not exist."
+            + (_hint(deployment_name, known) if known else _hint(app_name, client.status().applications))
+        )
     _note_held(DeploymentID(deployment_name, app_name))
     return DeploymentHandle(deployment_name, app_name)
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    return f" {arguments.closest(name, known)}" if known else ""
 
 
 def _need() -> Client:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
+from skate.air import _arguments as arguments
 from skate.serve._build.building import reduce_application
 from skate.serve._config.deployment import OPTION_NAMES, DeploymentOptions
 
@@ -34,7 +36,12 @@ class Deployment(Generic[T]):
         """Return an application of this deployment, with arguments for its constructor.
 
         An argument that is an application itself becomes a `DeploymentHandle` inside of the deployment.
+
+        Raises:
+            TypeError: The constructor does not take these arguments.
         """
+        if inspect.isclass(self._func_or_class):
+            _check_arguments(self._func_or_class, args, kwargs)
         return Application(self, args, kwargs)
 
     def options(
@@ -44,6 +51,7 @@ class Deployment(Generic[T]):
         base = self._options
         if _internal and "version" in options:
             base = replace(base, version=options.pop("version"))
+        arguments.function("func_or_class", func_or_class, "a class or a function", optional=True)
         merged = base.merged(options, "Deployment.options()")
         return Deployment(func_or_class or self._func_or_class, merged)
 
@@ -60,7 +68,10 @@ class Deployment(Generic[T]):
 
     def __getattr__(self, name: str) -> Any:
         # For type checkers, too: the options are properties, which are made of their names below.
-        raise AttributeError(f"'Deployment' object has no attribute '{name}'")
+        raise AttributeError(
+            f"A Deployment has no attribute '{name}': its methods are `bind` and `options`. Call the methods of what "
+            "was deployed with the handle that serve.run returns."
+        )
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -76,6 +87,19 @@ class Deployment(Generic[T]):
         return f"Deployment(name={self.name})"
 
     __repr__ = __str__
+
+
+def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(cls)
+    except (TypeError, ValueError):
+        return  # of a class that is not written in Python
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(
+            f"{cls.__name__}.bind(): {error}. The constructor is {cls.__name__}{signature}."
+        ) from None
 
 
 def _option(name: str) -> property:

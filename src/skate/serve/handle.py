@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from skate.air import _arguments as arguments
 from skate.serve._config.defaults import DEFAULT
 from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID, ReplicaID, new_request_id
 from skate.serve._responses import (
@@ -30,6 +31,9 @@ __all__ = [
 T = TypeVar("T")
 
 
+_SERIALIZATIONS = ("cloudpickle", "pickle", "msgpack", "orjson", "noop")  # Ray's
+
+
 class _Options(msgspec.Struct, frozen=True):
     """What `handle.options()` sets."""
 
@@ -37,6 +41,17 @@ class _Options(msgspec.Struct, frozen=True):
     multiplexed_model_id: str = ""
     session_id: str = ""
     stream: bool = False
+
+
+def _check_option(name: str, value: Any) -> None:
+    if name == "stream":
+        arguments.flag(name, value)
+    elif name.endswith("_serialization"):
+        arguments.choice(name, value, _SERIALIZATIONS)
+    elif name == "method_name":
+        arguments.text(name, value, "the name of a method")
+    else:
+        arguments.instance(name, value, str, "a string")
 
 
 class DeploymentHandle(Generic[T]):
@@ -113,6 +128,13 @@ class DeploymentHandle(Generic[T]):
             "session_id": session_id,
             "stream": stream,
         }
+        for name, each in {
+            **given,
+            "request_serialization": request_serialization,
+            "response_serialization": response_serialization,
+        }.items():
+            if each is not DEFAULT.VALUE:
+                _check_option(name, each)
         changed = {name: value for name, value in given.items() if value is not DEFAULT.VALUE}
         options = msgspec.structs.replace(self._handle_options, **changed)
         return DeploymentHandle(self.deployment_name, self.app_name, _options=options)
@@ -171,6 +193,9 @@ class DeploymentHandle(Generic[T]):
             ValueError: If the selection is of another deployment.
             RuntimeError: If a request has been sent for it already.
         """
+        arguments.instance(
+            "selection", selection, ReplicaSelection, "what choose_replica() gave, a ReplicaSelection"
+        )
         reservation = selection._reservation
         if reservation is None or selection._deployment_id != self.deployment_id:
             raise ValueError(
@@ -202,6 +227,7 @@ class DeploymentHandle(Generic[T]):
             *args: What to call it with.
             **kwargs: What to call it with, by name.
         """
+        arguments.text("method_name", method_name, "the name of a method")
         context = _context_of(self.deployment_id, self._handle_options)
         return DeploymentBroadcastResponse(
             current_runtime(), self.deployment_id, context, method_name, (args, kwargs)
@@ -212,6 +238,12 @@ class DeploymentHandle(Generic[T]):
 
     async def shutdown_async(self) -> None:
         """Do the same as `shutdown`."""
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Raise: a handle is called with `remote`."""
+        method = self._handle_options.method_name
+        call = "handle.remote(...)" if method == "__call__" else f"handle.{method}.remote(...)"
+        raise TypeError(f"A DeploymentHandle is not called directly: write {call}.")
 
     def __getattr__(self, name: str) -> DeploymentHandle[Any]:
         if name.startswith("__") and name.endswith("__"):

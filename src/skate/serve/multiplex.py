@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, overload
 
+from skate.air import _arguments as arguments
 from skate.serve._batching.requests import batch_requests
 from skate.serve._multiplex.cache import ModelCache
 from skate.serve._multiplex.measures import ModelMeasures
@@ -66,7 +67,7 @@ def multiplexed(func: Callable[..., Any] | None = None, max_num_models_per_repli
         _check_loader(func)
     limit = max_num_models_per_replica
     if not isinstance(limit, int) or isinstance(limit, bool):
-        raise TypeError(f"max_num_models_per_replica must be an integer, got {limit!r}.")
+        raise TypeError(f"max_num_models_per_replica must be an integer, got {arguments.shown(limit)}.")
     if limit < 1 and limit != NO_LIMIT:
         raise ValueError(f"max_num_models_per_replica must be positive, or -1 for no limit, got {limit}.")
 

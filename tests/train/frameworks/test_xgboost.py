@@ -174,7 +174,7 @@ def test_a_label_that_is_no_column_is_named_with_those_that_are(fit: Callable[..
 
 def test_what_a_trainer_needs_is_checked_when_it_is_made() -> None:
     rows = skate.data.range(3)
-    with pytest.raises(ValueError, match="a dataset named 'train' in `datasets`: it was given 'valid'"):
+    with pytest.raises(ValueError, match="a dataset named 'train' in `datasets`, got 'valid'"):
         XGBoostTrainer(label_column="target", params=PARAMS, datasets={"valid": rows})
     with pytest.raises(ValueError, match="or a label_column"):
         XGBoostTrainer(datasets={"train": rows})
@@ -182,7 +182,7 @@ def test_what_a_trainer_needs_is_checked_when_it_is_made() -> None:
         XGBoostTrainer(learn, label_column="target", datasets={"train": rows})
     with pytest.raises(NotImplementedError, match="federated"):
         XGBoostConfig(xgboost_communicator="federated")
-    with pytest.raises(ValueError, match="frequency is -1"):
+    with pytest.raises(ValueError, match="`frequency` must be a number of rounds, or 0 for never, got -1"):
         RayTrainReportCallback(frequency=-1)
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from skate.air import _arguments as arguments
+
 BatchSize = Callable[[list[Any]], float]
 
 
@@ -35,11 +37,13 @@ class BatchSettings:
             object.__setattr__(self, name, _whole_number(name, getattr(self, name)))
         wait = self.batch_wait_timeout_s
         if not isinstance(wait, int | float):
-            raise TypeError(f"batch_wait_timeout_s must be a float >= 0, got {wait!r}")
+            raise TypeError(f"batch_wait_timeout_s must be a float >= 0, got {arguments.shown(wait)}.")
         if not wait >= 0:
-            raise ValueError(f"batch_wait_timeout_s must be a float >= 0, got {wait}")
+            raise ValueError(f"batch_wait_timeout_s must be a float >= 0, got {wait}.")
         if self.batch_size_fn is not None and not callable(self.batch_size_fn):
-            raise TypeError(f"batch_size_fn must be a callable or None, got {type(self.batch_size_fn)}")
+            raise TypeError(
+                f"batch_size_fn must be a callable or None, got {arguments.shown(self.batch_size_fn)}."
+            )
 
 
 def _whole_number(name: str, value: object) -> int:
@@ -48,7 +52,7 @@ def _whole_number(name: str, value: object) -> int:
     try:
         number = operator.index(whole)  # type: ignore[arg-type] # what is no integer is what this finds out
     except TypeError:
-        raise TypeError(f"{name} must be an integer >= 1, got {value!r}") from None
+        raise TypeError(f"{name} must be an integer >= 1, got {arguments.shown(value)}.") from None
     if number < 1:
-        raise ValueError(f"{name} must be an integer >= 1, got {value}")
+        raise ValueError(f"{name} must be an integer >= 1, got {value}.")
     return number

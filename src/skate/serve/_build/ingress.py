@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skate import cloudpickle
+from skate.air import _arguments as arguments
 from skate.serve._build.foreign import settle_routes, teach_pickle
 from skate.serve.exceptions import BackPressureError, retry_after
 
@@ -44,6 +45,9 @@ def make_ingress(cls: type | None, app: Any) -> type:
         raise ValueError(
             f"@serve.ingress: {cls.__name__} must not define __call__: the application answers requests."
         )
+    if app is not None and not callable(app):
+        must = "an ASGI application, a router of FastAPI, or a function without parameters that makes an application"
+        raise TypeError(f"@serve.ingress: `app` must be {must}, got {arguments.shown(app)}.")
     if app is not None and not inspect.isroutine(app):
         app = _around_router(app)
         _give_self(cls, app)

@@ -88,7 +88,7 @@ class AutoscalingConfig(ServeModel):
     ...     AutoscalingConfig(min_replicas=4, max_replicas=3)
     ... except ValueError as error:
     ...     print(error.errors()[0]["msg"].partition("!")[0])
-    Value error, max_replicas (3) must be greater than or equal to min_replicas (4)
+    max_replicas (3) must be greater than or equal to min_replicas (4)
     """
 
     min_replicas: NonNegativeInt = Field(

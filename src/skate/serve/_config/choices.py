@@ -26,7 +26,7 @@ class ProxyLocation(StrEnum):
         if location is None or isinstance(location, ProxyLocation):
             return location
         if not isinstance(location, str):
-            raise TypeError(f"Must be a `ProxyLocation` or str, got: {type(location)}.")
+            raise TypeError(f"Must be a `ProxyLocation` or str, got: {type(location)} ({location!r}).")
         if location == "NoServer":
             return cls.Disabled
         try:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from skate.air import _arguments as arguments
 from skate.serve._config import defaults, numbers, removed, wording
 from skate.serve._config.placement import check_per_node, check_placement, checked_actor_options
 from skate.serve.exceptions import DeploymentConfigError
@@ -52,6 +53,12 @@ _TELLS_ROUTERS = frozenset(
     {"max_ongoing_requests", "max_queued_requests", "backpressure_config", "request_router_config"}
 )
 _REPLICA_BOUNDS = {"min_replicas", "max_replicas", "initial_replicas"}
+_MODELS = {  # the classes of options that are models
+    "backpressure_config": "BackpressureConfig",
+    "autoscaling_config": "AutoscalingConfig",
+    "request_router_config": "RequestRouterConfig",
+    "gang_scheduling_config": "GangSchedulingConfig",
+}
 _HERE = "DeploymentOptions"  # where only Serve itself writes options
 _REPORTING = ("metrics_interval_s", "look_back_period_s")  # of autoscaling: what replicas must know
 
@@ -219,7 +226,9 @@ def _as_fields(config: Any) -> dict[str, Any]:
     return (
         {name: getattr(config, name) for name in config.model_fields_set}
         if _is_model(config)
-        else dict(config)
+        else arguments.mapping(
+            "autoscaling_config", config, "an AutoscalingConfig, a dictionary of its fields or None"
+        )
     )
 
 
@@ -228,8 +237,7 @@ def _is_model(value: Any) -> bool:
 
 
 def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
-    if not isinstance(options.name, str):
-        raise TypeError(f"The name of a deployment must be a string, got {options.name!r}.")
+    arguments.instance("name", options.name, str, "a string, the name of the deployment")
     if not options.name or "#" in options.name:
         raise ValueError(
             f"Deployment names must not be empty and must not contain the '#' character. Current name: {options.name}."
@@ -239,14 +247,14 @@ def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
     replicas = options.num_replicas
     waiting = options.max_queued_requests
     if waiting != -1 and (isinstance(waiting, bool) or not isinstance(waiting, int) or waiting < 1):
-        raise ValueError(f"max_queued_requests must be -1 (no limit) or a positive integer, got {waiting!r}.")
+        numbers.refuse("max_queued_requests", "a positive integer or -1, for no limit", waiting)
     part = numbers.real("rolling_update_percentage", options.rolling_update_percentage)
     if not 0 < part <= 1:
-        raise ValueError(
-            f"rolling_update_percentage must be above 0 and at most 1 (all at once), got {part}."
-        )
+        numbers.refuse("rolling_update_percentage", "a number above 0 and at most 1 (all at once)", part)
     return {
-        "num_replicas": None if replicas is None else numbers.whole("num_replicas", replicas, low=1),
+        "num_replicas": None
+        if replicas is None
+        else numbers.whole("num_replicas", replicas, low=1, must="a positive integer or 'auto'"),
         "user_config": copy.deepcopy(options.user_config),
         "max_ongoing_requests": numbers.whole("max_ongoing_requests", options.max_ongoing_requests, low=1),
         "rolling_update_percentage": part,
@@ -267,27 +275,28 @@ def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
 
 
 def _checked_parts(options: DeploymentOptions) -> dict[str, Any]:
-    actors = options.deployment_actors
+    actors: Any = options.deployment_actors
+    if actors is not None and not isinstance(actors, list | tuple):
+        numbers.refuse("deployment_actors", "a list of DeploymentActorConfig", actors)
     return {
         "ray_actor_options": checked_actor_options(options.ray_actor_options),
-        "backpressure_config": _model("BackpressureConfig", options.backpressure_config),
-        "autoscaling_config": _model("AutoscalingConfig", options.autoscaling_config),
-        "request_router_config": _model("RequestRouterConfig", options.request_router_config),
-        "gang_scheduling_config": _model("GangSchedulingConfig", options.gang_scheduling_config),
+        **{option: _model(kind, getattr(options, option), option) for option, kind in _MODELS.items()},
         "logging_config": _logging(options.logging_config),
         "deployment_actors": None
         if actors is None
-        else tuple(_model("DeploymentActorConfig", a) for a in actors),
+        else tuple(
+            _model("DeploymentActorConfig", each, f"deployment_actors[{at}]")
+            for at, each in enumerate(actors)
+        ),
     }
 
 
-def _model(name: str, value: Any) -> Any:
+def _model(kind: str, value: Any, name: str) -> Any:
     if value is None:
         return None
     from skate.serve import config
 
-    kind = getattr(config, name)
-    return value if isinstance(value, kind) else kind.model_validate(value)
+    return numbers.model(name, getattr(config, kind), value)
 
 
 def _logging(value: Any) -> dict[str, Any] | None:
@@ -295,8 +304,8 @@ def _logging(value: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.schema import LoggingConfig
 
-    config = value if isinstance(value, LoggingConfig) else LoggingConfig.model_validate(value)
-    return config.model_dump()
+    fields: dict[str, Any] = numbers.model("logging_config", LoggingConfig, value).model_dump()
+    return fields
 
 
 def _check_together(options: DeploymentOptions) -> None:

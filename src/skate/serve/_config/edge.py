@@ -6,8 +6,18 @@ import warnings
 from collections.abc import Callable
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
+from skate.air import _arguments as arguments
 from skate.serve._config import defaults, references
 from skate.serve._config.choices import ProxyLocation
 from skate.serve._config.model import ServeModel
@@ -82,10 +92,10 @@ class HTTPOptions(EdgeLimits):
     num_cpus: int = Field(default=0, description="Removed: must be 0.")
     root_url: str = Field(default="", description="What the outside calls the root of all applications.")
     root_path: str = Field(default="", description="The path under which a proxy in front mounts Serve.")
-    request_timeout_s: float | None = Field(
+    request_timeout_s: NonNegativeFloat | None = Field(
         default=None, description="When a request is given up, in seconds."
     )
-    keep_alive_timeout_s: int = Field(
+    keep_alive_timeout_s: NonNegativeInt = Field(
         default=defaults.KEEP_ALIVE_TIMEOUT_S,
         description="How long an idle connection stays open, in seconds.",
     )
@@ -112,14 +122,16 @@ class HTTPOptions(EdgeLimits):
     @field_validator("location", mode="before")
     @classmethod
     def _older_word(cls, value: Any) -> ProxyLocation | None:
-        if value is not None:
+        with arguments.naming("location"):
+            found = ProxyLocation._normalize(value)
+        if found is not None:
             warnings.warn(
                 "`location` in HTTPOptions is deprecated. Use the `proxy_location` argument of `serve.start`, or the "
                 "top-level `proxy_location` field of a configuration file.",
                 DeprecationWarning,
                 stacklevel=2,
             )
-        return ProxyLocation._normalize(value)
+        return found
 
     @model_validator(mode="after")
     def _no_host_is_no_proxy(self) -> HTTPOptions:

@@ -17,9 +17,11 @@ from pydantic import (
 
 import skate
 from skate.actor import ActorClass
+from skate.air import _arguments as arguments
 from skate.serve._config import defaults, references, wording
 from skate.serve._config.choices import GangPlacementStrategy, GangRuntimeFailurePolicy
 from skate.serve._config.model import ServeModel
+from skate.serve._config.placement import any_replica
 
 _DEFAULT_ROUTERS = (
     defaults.REQUEST_ROUTER,
@@ -154,7 +156,12 @@ class DeploymentActorConfig(ServeModel):
         """Keep a class by its code; a path is imported where the actor starts."""
         super().model_post_init(context)
         given = self.actor_class
-        if not isinstance(given, str):
+        with arguments.naming("actor_options"):
+            any_replica().options(**self.actor_options)
+        if isinstance(given, str):
+            with arguments.naming("actor_class"):
+                references.split(given)
+        else:
             self.actor_class = references.path_of(given)
             self._packed = references.pack(given)
 

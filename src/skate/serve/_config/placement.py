@@ -8,6 +8,7 @@ from typing import Any
 
 import skate
 from skate.actor import ActorClass
+from skate.air import _arguments as arguments
 from skate.serve._config import defaults
 from skate.serve._config.wording import closest
 from skate.util.placement_group import validate_placement_group
@@ -43,8 +44,8 @@ _SERVES_OWN = {
 
 
 @functools.cache
-def _any_replica() -> ActorClass[Any]:
-    """Return an actor class that stands for all replicas where their options are checked."""
+def any_replica() -> ActorClass[Any]:
+    """Return an actor class that stands for any, where options of actors are checked."""
 
     class Replica:
         pass
@@ -64,7 +65,7 @@ def checked_actor_options(options: Any) -> dict[str, Any]:
     if hasattr(options, "model_dump"):
         options = options.model_dump(exclude_unset=True)
     if not isinstance(options, Mapping):
-        raise TypeError(f"ray_actor_options must be a dictionary, got {type(options).__name__}: {options!r}.")
+        arguments.refuse("ray_actor_options", "a dictionary", options)
     for name in options:
         if name not in ACTOR_OPTIONS:
             reason = f"{_SERVES_OWN[name]}." if name in _SERVES_OWN else closest(str(name), ACTOR_OPTIONS)
@@ -74,7 +75,8 @@ def checked_actor_options(options: Any) -> dict[str, Any]:
             )
     checked = {name: value for name, value in options.items() if value is not None}
     checked.setdefault("num_cpus", defaults.REPLICA_NUM_CPUS)
-    _any_replica().options(**checked)  # the API knows what each of them may be
+    with arguments.naming("ray_actor_options"):
+        any_replica().options(**checked)  # the API knows what each of them may be
     return checked
 
 
@@ -97,9 +99,21 @@ def check_placement(
                 "provided."
             )
         return None
+    must = "a list of dictionaries of resources, such as [{'CPU': 1}]"
+    arguments.instance("placement_group_bundles", bundles, (list, tuple), must)
+    for bundle in bundles:
+        arguments.instance("placement_group_bundles", bundle, Mapping, must)
+    arguments.instance("placement_group_strategy", strategy, str, "a string", optional=True)
+    selectors_must = "a list of dictionaries of labels"
+    arguments.instance(
+        "placement_group_bundle_label_selector", selectors, (list, tuple), selectors_must, optional=True
+    )
     if selectors is not None and len(selectors) == 1:
         selectors = [dict(selectors[0]) for _ in bundles]
-    validate_placement_group(list(map(dict, bundles)), strategy or "PACK", bundle_label_selector=selectors)
+    with arguments.naming("placement_group_bundles"):
+        validate_placement_group(
+            list(map(dict, bundles)), strategy or "PACK", bundle_label_selector=selectors
+        )
     _check_first_bundle(actor_options, bundles[0])
     return selectors
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from typing import Any
 
+from skate.air import _arguments as arguments
+from skate.air._arguments import closest
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error for a word that does not exist: the closest one that does, or all."""
-    import difflib  # only the unlucky pay for it
-
-    names = sorted(known)
-    matches = difflib.get_close_matches(str(name), names, n=1)
-    return f"Did you mean {matches[0]!r}?" if matches else f"Known are: {', '.join(names)}."
+__all__ = ["check_gang_multiple", "check_json", "check_route_prefix", "closest"]
 
 
 def check_json(name: str, value: Any) -> None:
     """Raise ValueError unless `value` can be written as JSON; bytes pass as they are."""
     if isinstance(value, bytes):
         return
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} is not JSON-serializable: {error}. Use dictionaries, lists, strings, numbers, booleans and None."
-        ) from None
+    arguments.as_json(name, value)
 
 
 def check_gang_multiple(name: str, replicas: int | None, gang_size: int) -> None:
@@ -35,4 +24,24 @@ def check_gang_multiple(name: str, replicas: int | None, gang_size: int) -> None
             f"{name} ({replicas}) must be a multiple of gang_size ({gang_size}): replicas start and stop in "
             f"whole gangs. Use {replicas - replicas % gang_size + gang_size}, or another "
             "gang_scheduling_config.gang_size."
+        )
+
+
+def check_route_prefix(value: Any) -> None:
+    """Raise unless requests for an application may start with `value`; None stands for no HTTP."""
+    arguments.instance("route_prefix", value, str, "a string that starts with '/'", optional=True)
+    if value is None:
+        return
+    if not value.startswith("/"):
+        raise ValueError(
+            f'Got "{value}" for route_prefix. Route prefix must start with "/": write "/{value}".'
+        )
+    if value != "/" and value.endswith("/"):
+        raise ValueError(
+            f'Got "{value}" for route_prefix. Route prefix cannot end with "/": write "{value[:-1]}".'
+        )
+    if "{" in value or "}" in value:
+        raise ValueError(
+            f'Got "{value}" for route_prefix. Route prefix may not contain wildcards: routes with parameters belong to '
+            "the application that @serve.ingress takes."
         )

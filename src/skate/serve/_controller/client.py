@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.air import _arguments as arguments
 from skate.exceptions import ActorDiedError, RayActorError
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._config import defaults
+from skate.serve._config import defaults, numbers, removed
 from skate.serve._controller.actor import Controller
 from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
 from skate.serve._process import actor_class, make_ready, surroundings, surroundings_of_proxy
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "forget"]
 
+_STARTING = ("proxy_location", "http_options", "grpc_options", "logging_config", "tracing_config")
 _THREADS = 256  # calls of the controller that wait at the same time
 
 
@@ -192,6 +194,7 @@ def connect_or_begin(
 ) -> Client:
     """Return the client of Serve; if it did not run, its proxy is still starting: see `Client.wait_for_proxy`."""
     environment = _controller_environment(controller_options)
+    http, grpc = _http_options(proxy_location, http_options, kwargs), _grpc_options(grpc_options)
     watch = WatchOptions.of(logging_config, tracing_config)
     if watch.tracing is not None:
         from skate.serve._watch.tracing import follow
@@ -203,7 +206,6 @@ def connect_or_begin(
     if client is None:
         surrounded = surroundings(environment)
         make_ready(surrounded, surroundings_of_proxy())
-        http = _http_options(proxy_location, http_options, kwargs)
         made = actor_class(Controller, "ServeController").options(
             name=CONTROLLER_NAME,
             namespace=NAMESPACE,
@@ -215,7 +217,7 @@ def connect_or_begin(
             max_restarts=-1,
             max_task_retries=-1,  # what it is asked while it is restarted is answered afterwards
         )
-        controller = made.remote(http, _grpc_options(grpc_options), watch)
+        controller = made.remote(http, grpc, watch)
         client = Client(controller, controller.start_proxy.remote())
     return client
 
@@ -236,9 +238,13 @@ def _http_options(location: Any, options: Any, kwargs: dict[str, Any]) -> dict[s
         }
     from skate.serve.config import HTTPOptions, ProxyLocation
 
-    given = {} if options is None else options if isinstance(options, dict) else options.model_dump()
-    checked = HTTPOptions.model_validate({**given, **kwargs})
-    where = ProxyLocation(location) if location is not None else checked.location
+    given = numbers.model("http_options", HTTPOptions, options)
+    removed.refuse_unknown(kwargs, {*HTTPOptions.model_fields, *_STARTING}, "serve.start()")
+    if given is None or kwargs:
+        given = HTTPOptions.model_validate({**({} if given is None else given.model_dump()), **kwargs})
+    checked: HTTPOptions = given
+    with arguments.naming("proxy_location"):
+        where = ProxyLocation._normalize(location) if location is not None else checked.location
     if where is ProxyLocation.Disabled:
         return None
     found = checked.model_dump(exclude={"location", "middlewares"})
@@ -251,7 +257,10 @@ def _controller_environment(options: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.config import ControllerOptions
 
-    return ControllerOptions.model_validate(options).runtime_env
+    environment: dict[str, Any] | None = numbers.model(
+        "controller_options", ControllerOptions, options
+    ).runtime_env
+    return environment
 
 
 def _grpc_options(options: Any) -> dict[str, Any] | None:
@@ -260,6 +269,5 @@ def _grpc_options(options: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.config import gRPCOptions
 
-    given = options if isinstance(options, dict) else options.model_dump()
-    checked = gRPCOptions.model_validate(given)
+    checked = numbers.model("grpc_options", gRPCOptions, options)
     return checked.model_dump() if checked.grpc_servicer_functions else None

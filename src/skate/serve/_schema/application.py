@@ -13,6 +13,7 @@ from skate.serve._config.autoscaling import AutoscalingPolicy, fields_of
 from skate.serve._config.choices import ProxyLocation
 from skate.serve._config.edge import ControllerOptions, Port
 from skate.serve._config.model import ServeModel
+from skate.serve._config.wording import check_route_prefix
 from skate.serve._schema.deployment import DeploymentSchema
 from skate.serve._schema.options import HTTPOptionsSchema, LoggingConfig, TracingConfig, gRPCOptionsSchema
 
@@ -53,7 +54,8 @@ class ServeApplicationSchema(ServeModel):
     @field_validator("route_prefix")
     @classmethod
     def _is_a_route(cls, value: str | None) -> str | None:
-        return checked_route_prefix(value)
+        check_route_prefix(value)
+        return value
 
     @field_validator("import_path")
     @classmethod
@@ -145,21 +147,6 @@ class ServeDeploySchema(ServeModel):
     def get_empty_schema_dict() -> dict[str, Any]:
         """Return what a file without applications says."""
         return {"applications": []}
-
-
-def checked_route_prefix(value: str | None) -> str | None:
-    """Return where an application's requests start, or raise ValueError for what is no such place."""
-    if value is None:
-        return None
-    if not value.startswith("/"):
-        raise ValueError(f'Got "{value}" for route_prefix. Route prefix must start with "/".')
-    if value != "/" and value.endswith("/"):
-        raise ValueError(
-            f'Got "{value}" for route_prefix. Route prefix cannot end with "/": write "{value[:-1]}".'
-        )
-    if "{" in value or "}" in value:
-        raise ValueError(f'Got "{value}" for route_prefix. Route prefix may not contain wildcards.')
-    return value
 
 
 def _repeated(words: Iterable[str]) -> str:

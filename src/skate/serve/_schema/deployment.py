@@ -11,9 +11,11 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     StrictInt,
+    field_validator,
     model_validator,
 )
 
+from skate.air import _arguments as arguments
 from skate.serve._config import defaults
 from skate.serve._config.autoscaling import AutoscalingConfig, auto_fields
 from skate.serve._config.deployment import OPTION_NAMES, DeploymentOptions
@@ -108,6 +110,13 @@ class DeploymentSchema(ServeModel):
     max_surge_percent: Annotated[int, Field(ge=0, le=100)] = _option(
         "Replicas that an update adds, in percent."
     )
+
+    @field_validator("num_replicas", mode="before")
+    @classmethod
+    def _number_or_auto(cls, value: Any) -> Any:
+        if isinstance(value, int) and value < 1:
+            arguments.refuse("num_replicas", "a positive integer or 'auto'", value, ValueError)
+        return value
 
     @model_validator(mode="after")
     def _replicas(self) -> DeploymentSchema:

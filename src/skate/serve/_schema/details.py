@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
 
 from skate.serve._config.choices import ProxyLocation
-from skate.serve._schema.application import ServeApplicationSchema, TargetCapacity, checked_route_prefix
+from skate.serve._config.wording import check_route_prefix
+from skate.serve._schema.application import ServeApplicationSchema, TargetCapacity
 from skate.serve._schema.deployment import DeploymentSchema
 from skate.serve._schema.health import ControllerHealthMetrics
 from skate.serve._schema.options import HTTPOptionsSchema, gRPCOptionsSchema
@@ -145,7 +146,8 @@ class ApplicationDetails(BaseModel):
     @field_validator("route_prefix")
     @classmethod
     def _is_a_route(cls, value: str | None) -> str | None:
-        return checked_route_prefix(value)
+        check_route_prefix(value)
+        return value
 
 
 class Target(BaseModel):

@@ -6,7 +6,7 @@ import logging
 from enum import StrEnum
 from zlib import crc32
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, field_validator
 
 from skate.serve._config import defaults
 from skate.serve._config.edge import EdgeLimits, GrpcFields, Port
@@ -26,10 +26,10 @@ class HTTPOptionsSchema(EdgeLimits):
     )
     port: Port = Field(default=defaults.HTTP_PORT, description="Port to listen on.")
     root_path: str = Field(default="", description="The path under which a proxy in front mounts Serve.")
-    request_timeout_s: float | None = Field(
+    request_timeout_s: NonNegativeFloat | None = Field(
         default=None, description="When a request is given up, in seconds."
     )
-    keep_alive_timeout_s: int = Field(
+    keep_alive_timeout_s: NonNegativeInt = Field(
         default=defaults.KEEP_ALIVE_TIMEOUT_S,
         description="How long an idle connection stays open, in seconds.",
     )
