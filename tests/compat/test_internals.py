@@ -19,7 +19,11 @@ TOUCHED = {
     "ray.WORKER_MODE": "Daft",
     "ray._common.test_utils.wait_for_condition": "Ray's guides",
     "ray._private.test_utils.wait_for_condition": "older programs",
+    "ray.data._internal.compute.TaskPoolStrategy": "pypaimon",
     "ray.data._internal.delegating_block_builder.DelegatingBlockBuilder": "Ray's guides",
+    "ray.data._internal.execution.interfaces.TaskContext": "every sink outside Ray",
+    "ray.data._internal.util._check_import": "lance-ray",
+    "ray.data._internal.util.call_with_retry": "lance-ray",
     "ray.serve._private.common.DeploymentID": "Ray's guides",
     "ray.train._internal.session.get_session": "older programs",
     "ray.state.state": "older programs",
@@ -193,7 +197,47 @@ assert builder.build(additional_blocks=[pyarrow.table({"x": [6]})]).to_pydict() 
 assert DelegatingBlockBuilder().build().num_rows == 0
 """
 
+RETRYING = """
+from ray.data._internal.util import _check_import, call_with_retry
+
+class Reader:
+    answers = [OSError("IO: busy"), OSError("IO: late"), "block", ValueError("no such column")]
+
+    def read(self, *path, **options):
+        self.asked = (path, options)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+reader = Reader()
+read = reader.read
+assert call_with_retry(read, "read", [r"OSError: IO: \\w+"], 3, 0.01, "a", part=1) == "block"
+assert reader.asked == (("a",), {"part": 1})
+reader.answers[:0] = [OSError("IO(busy")]
+for error, options in (
+    (OSError, {"match": ["IO(busy"], "max_attempts": 1}),
+    (ValueError, {"match": ["IO(busy"]}),
+):
+    try:
+        call_with_retry(read, "read", **options)
+    except error:
+        pass
+    else:
+        raise AssertionError(error)
+assert reader.answers == []
+
+_check_import(reader, module="json", package="json")
+try:
+    _check_import(reader, module="no_such_module", package="no-such-package")
+except ImportError as error:
+    assert str(error) == "Reader needs no-such-package: pip install no-such-package", error
+else:
+    raise AssertionError
+"""
+
 PROGRAMS = {
+    "retrying": RETRYING,
     "waiting": WAITING,
     "blocks": BUILDING_BLOCKS,
     "process": KINDS_OF_PROCESS,
