@@ -26,6 +26,7 @@ TOUCHED = {
     "ray.data._internal.util.call_with_retry": "lance-ray",
     "ray.serve._private.common.DeploymentID": "Ray's guides",
     "ray.train._internal.session.get_session": "older programs",
+    "ray.internal.free": "AutoGluon",
     "ray.state.state": "older programs",
     "ray.worker.global_worker": "older programs",
     "ray.experimental.state.api.list_tasks": "older programs",
@@ -236,7 +237,16 @@ else:
     raise AssertionError
 """
 
+NO_SUCH_NAME = """
+import ray
+import ray.util.client
+
+assert not hasattr(ray.internal, "no_such_name")
+assert not hasattr(ray.util.client, "no_such_name")
+"""
+
 PROGRAMS = {
+    "absence": NO_SUCH_NAME,
     "retrying": RETRYING,
     "waiting": WAITING,
     "blocks": BUILDING_BLOCKS,
