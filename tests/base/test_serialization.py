@@ -94,6 +94,24 @@ def test_a_parameter_stays_a_parameter() -> None:
     assert back.requires_grad
 
 
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.tensor(7.0).expand(1),
+        torch.arange(5.0)[4:].expand(1, 1),
+        torch.arange(3.0).expand(4, 3),
+        torch.arange(12.0).reshape(3, 4).t(),
+        torch.arange(12.0).reshape(3, 4)[1:, 2],
+        torch.tensor(7.0),
+    ],
+    ids=["one element expanded", "expanded slice", "expanded row", "transposed", "column", "no dimension"],
+)
+def test_a_tensor_comes_back_equal_whatever_its_strides(tensor: torch.Tensor) -> None:
+    back = loads(dumps(tensor))
+    assert back.shape == tensor.shape
+    assert torch.equal(back, tensor)
+
+
 def test_an_empty_tensor_comes_back_with_its_shape() -> None:
     assert loads(dumps(torch.empty(0, 5))).shape == (0, 5)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 JOBS = Path(__file__).parent / "jobs"
 PATIENCE = 110  # seconds: a job takes a few, most of them for imports
@@ -22,6 +25,13 @@ class Report:
     pids: list[int]
     driver: int
     api: str
+
+
+def skip_without(*packages: str) -> None:
+    """Skip the tests of a module where a package is not installed; import nothing, since packages import Ray."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed", allow_module_level=True)
 
 
 def run_on_skate(name: str, folder: Path) -> Report:

@@ -19,10 +19,15 @@ TOUCHED = {
     "ray.WORKER_MODE": "Daft",
     "ray._common.test_utils.wait_for_condition": "Ray's guides",
     "ray._private.test_utils.wait_for_condition": "older programs",
+    "ray.data._internal.compute.TaskPoolStrategy": "pypaimon",
     "ray.data._internal.delegating_block_builder.DelegatingBlockBuilder": "Ray's guides",
     "ray.data._internal.util.is_null": "Ray's guides",
+    "ray.data._internal.execution.interfaces.TaskContext": "every sink outside Ray",
+    "ray.data._internal.util._check_import": "lance-ray",
+    "ray.data._internal.util.call_with_retry": "lance-ray",
     "ray.serve._private.common.DeploymentID": "Ray's guides",
     "ray.train._internal.session.get_session": "older programs",
+    "ray.internal.free": "AutoGluon",
     "ray.state.state": "older programs",
     "ray.worker.global_worker": "older programs",
     "ray.experimental.state.api.list_tasks": "older programs",
@@ -224,8 +229,57 @@ assert rows.aggregate(Largest("x", ignore_nulls=True)) == {"largest": 8}
 assert is_null(rows.aggregate(Largest("x", ignore_nulls=False))["largest"])
 """
 
+RETRYING = """
+from ray.data._internal.util import _check_import, call_with_retry
+
+class Reader:
+    answers = [OSError("IO: busy"), OSError("IO: late"), "block", ValueError("no such column")]
+
+    def read(self, *path, **options):
+        self.asked = (path, options)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+reader = Reader()
+read = reader.read
+assert call_with_retry(read, "read", [r"OSError: IO: \\w+"], 3, 0.01, "a", part=1) == "block"
+assert reader.asked == (("a",), {"part": 1})
+reader.answers[:0] = [OSError("IO(busy")]
+for error, options in (
+    (OSError, {"match": ["IO(busy"], "max_attempts": 1}),
+    (ValueError, {"match": ["IO(busy"]}),
+):
+    try:
+        call_with_retry(read, "read", **options)
+    except error:
+        pass
+    else:
+        raise AssertionError(error)
+assert reader.answers == []
+
+_check_import(reader, module="json", package="json")
+try:
+    _check_import(reader, module="no_such_module", package="no-such-package")
+except ImportError as error:
+    assert str(error) == "Reader needs no-such-package: pip install no-such-package", error
+else:
+    raise AssertionError
+"""
+
+NO_SUCH_NAME = """
+import ray
+import ray.util.client
+
+assert not hasattr(ray.internal, "no_such_name")
+assert not hasattr(ray.util.client, "no_such_name")
+"""
+
 PROGRAMS = {
     "nulls": MISSING_VALUES,
+    "absence": NO_SUCH_NAME,
+    "retrying": RETRYING,
     "waiting": WAITING,
     "blocks": BUILDING_BLOCKS,
     "process": KINDS_OF_PROCESS,

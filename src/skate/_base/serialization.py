@@ -270,7 +270,9 @@ def _reduce_tensor(obj: Any) -> Any:
     if obj.grad_fn is not None or obj.is_conj() or obj.is_neg():
         return None  # torch raises its own, clear error for non-leaf tensors
     flat = obj.detach().contiguous()
-    data = pickle.PickleBuffer(flat.reshape(-1).view(torch.uint8).numpy() if flat.numel() else b"")
+    # torch calls a single element contiguous whatever its stride (0 after `expand`), and views bytes at stride 1 only.
+    line = flat.as_strided((flat.numel(),), (1,))
+    data = pickle.PickleBuffer(line.view(torch.uint8).numpy() if flat.numel() else b"")
     parameter = type(obj) is torch.nn.Parameter
     return _tensor, (data, str(obj.dtype), tuple(obj.shape), obj.requires_grad, parameter)
 

@@ -1,3 +1,5 @@
-"""Stands for `ray.internal`, which is empty in Ray too."""
+"""Stands for `ray.internal`, where older versions of Ray had `free`."""
 
-__all__: list[str] = []
+from skate._api.objects import free
+
+__all__ = ["free"]

@@ -49,8 +49,8 @@ def child_of(alias: str, name: str) -> ModuleType | None:
     try:
         module = importlib.import_module(target)
     except ModuleNotFoundError as error:
-        if error.name != target:
-            raise
+        if error.name is None or not f"{target}.".startswith(f"{error.name}."):
+            raise  # it is there, and needs something that is not
         return real.library(f"{alias}.{name}")
     adopt(module)
     return module

@@ -38,7 +38,10 @@ INTERNALS = frozenset(
 INTERNALS_OF_LIBRARIES = frozenset(
     (
         "ray.data._internal",
+        "ray.data._internal.compute",
         "ray.data._internal.delegating_block_builder",
+        "ray.data._internal.execution",
+        "ray.data._internal.execution.interfaces",
         "ray.data._internal.util",
         "ray.serve._private",
         "ray.serve._private.common",

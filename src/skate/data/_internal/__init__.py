@@ -1,1 +1,1 @@
-"""Private modules of Ray Data that its own guides import, under the same paths."""
+"""Private modules of Ray Data that its own guides and packages import, under the same paths."""

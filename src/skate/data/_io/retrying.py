@@ -18,22 +18,32 @@ _ATTEMPTS = 10
 _LONGEST_PAUSE = 32.0
 
 
-def call(action: Callable[[], Result], what: str) -> Result:
+def call(
+    action: Callable[[], Result],
+    what: str,
+    *,
+    is_transient: Callable[[Exception], bool] | None = None,
+    attempts: int = _ATTEMPTS,
+    longest_pause: float = _LONGEST_PAUSE,
+) -> Result:
     """Return what a call returns, and call again while it fails with an error that goes away by itself.
-
-    Such errors are those that `DataContext.retried_io_errors` names.
 
     Args:
         action: What to call; it must be harmless to call it twice.
         what: What it does, for the log.
+        is_transient: Returns whether an error goes away by itself; if not given, those do that
+            `DataContext.retried_io_errors` names.
+        attempts: The number of calls after which the error is raised.
+        longest_pause: The longest pause between two calls, in seconds.
     """
-    for attempt in range(1, _ATTEMPTS):
+    is_transient = is_transient or _goes_away
+    for attempt in range(1, attempts):
         try:
             return action()
         except Exception as error:
-            if not _goes_away(error):
+            if not is_transient(error):
                 raise
-            _pause(error, what, attempt)
+            _pause(error, what, attempt, attempts, longest_pause)
     return action()
 
 
@@ -50,7 +60,7 @@ def iterate(items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result
         except Exception as error:
             if attempt == _ATTEMPTS or not _goes_away(error):
                 raise
-            _pause(error, what, attempt)
+            _pause(error, what, attempt, _ATTEMPTS, _LONGEST_PAUSE)
 
 
 def _goes_away(error: Exception) -> bool:
@@ -59,8 +69,8 @@ def _goes_away(error: Exception) -> bool:
     return any(part in str(error) for part in known)
 
 
-def _pause(error: Exception, what: str, attempt: int) -> None:
+def _pause(error: Exception, what: str, attempt: int, attempts: int, longest: float) -> None:
     # Chance keeps tasks that failed together from coming back together.
-    pause = min(2 ** (attempt - 1) * 0.1, _LONGEST_PAUSE) * random.uniform(0.5, 1.5)
-    _logger.warning("%s failed: %s. Attempt %d of %d in %.1f s", what, error, attempt + 1, _ATTEMPTS, pause)
+    pause = min(2 ** (attempt - 1) * 0.1, longest) * random.uniform(0.5, 1.5)
+    _logger.warning("%s failed: %s. Attempt %d of %d in %.1f s", what, error, attempt + 1, attempts, pause)
     time.sleep(pause)

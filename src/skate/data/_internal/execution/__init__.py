@@ -1,0 +1,1 @@
+"""Stands for `ray.data._internal.execution`."""
