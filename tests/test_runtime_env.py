@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from skate._base.runtime_envs.fields import KNOWN
 from skate._base.runtime_envs.inheritance import as_runtime_env, for_task, merge
 from skate.runtime_env import RuntimeEnv, RuntimeEnvConfig
 
@@ -41,9 +42,14 @@ def test_an_unknown_field_names_the_closest_known_one(wrong: str, right: str) ->
         RuntimeEnv(**{wrong: "x"})
 
 
-def test_an_unknown_field_like_no_other_lists_all() -> None:
-    with pytest.raises(ValueError, match="Known fields: conda, config, container"):
-        RuntimeEnv(zzz=1)
+def test_an_unknown_field_like_no_other_is_kept_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        assert RuntimeEnv(LOG_EVERY_TASK="1").plugins() == [("LOG_EVERY_TASK", "1")]
+    (warning,) = caplog.messages
+    assert warning.startswith("runtime_env has no field 'LOG_EVERY_TASK', and Skate ignores it")
+    assert warning.endswith(
+        "Known fields: " + ", ".join(name for name in sorted(KNOWN) if name[0] != "_") + "."
+    )
 
 
 def test_a_field_of_ones_own_can_be_set_by_name() -> None:

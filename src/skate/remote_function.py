@@ -98,7 +98,7 @@ class RemoteFunction(Generic[P, R]):
 
         return FunctionNode(self, args, kwargs, self._options.given())
 
-    @property
+    @functools.cached_property  # programs set it, as they can in Ray
     def _function_name(self) -> str:
         return f"{self._function.__module__}.{self._function.__qualname__}"
 

@@ -15,6 +15,7 @@ TOUCHED = {
     "ray._private.state.cluster_resources": "pyDVL",
     "ray._private.worker.global_worker": "Daft",
     "ray._raylet.ObjectRef": "Hamilton",
+    "ray.internal.free": "AutoGluon",
     "ray.util.client.ray": "Daft",
     "ray.WORKER_MODE": "Daft",
     "ray._common.test_utils.wait_for_condition": "Ray's guides",
@@ -27,7 +28,6 @@ TOUCHED = {
     "ray.data._internal.util.call_with_retry": "lance-ray",
     "ray.serve._private.common.DeploymentID": "Ray's guides",
     "ray.train._internal.session.get_session": "older programs",
-    "ray.internal.free": "AutoGluon",
     "ray.state.state": "older programs",
     "ray.worker.global_worker": "older programs",
     "ray.experimental.state.api.list_tasks": "older programs",
@@ -199,6 +199,19 @@ assert builder.build(additional_blocks=[pyarrow.table({"x": [6]})]).to_pydict() 
 assert DelegatingBlockBuilder().build().num_rows == 0
 """
 
+NAMING_A_FUNCTION = """
+import ray
+
+@ray.remote
+def double(number):
+    return 2 * number
+
+assert double._function_name.endswith(".double")
+double._function_name = "step 1"  # smallpond names its tasks so
+assert double._function_name == "step 1"
+assert ray.get([double.remote(1), double.options(num_cpus=1).remote(2)]) == [2, 4]
+"""
+
 MISSING_VALUES = """
 import numpy
 import ray
@@ -277,6 +290,7 @@ assert not hasattr(ray.util.client, "no_such_name")
 """
 
 PROGRAMS = {
+    "function": NAMING_A_FUNCTION,
     "nulls": MISSING_VALUES,
     "absence": NO_SUCH_NAME,
     "retrying": RETRYING,

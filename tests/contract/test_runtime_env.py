@@ -92,6 +92,11 @@ def test_a_runtime_env_object_works_like_a_dict() -> None:
     assert skate.get(variable.options(runtime_env=environment).remote("TYPED")) == "yes"
 
 
+def test_a_field_that_resembles_no_known_one_is_ignored() -> None:
+    environment = {"LOG_EVERY_TASK": "1", "env_vars": {"COLOUR": "blue"}}
+    assert skate.get(variable.options(runtime_env=environment).remote("COLOUR")) == "blue"
+
+
 def test_a_child_task_inherits_the_variables_of_its_parent() -> None:
     @skate.remote
     def parent() -> str | None:

@@ -1,4 +1,6 @@
-"""Stands for `ray.internal`, where older versions of Ray had `free`."""
+"""Stands for `ray.internal`, where older versions of Ray have `free`."""
+
+from __future__ import annotations
 
 from skate._api.objects import free
 

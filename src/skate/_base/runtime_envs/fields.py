@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 # Fields the local engine provides.
 PROVIDED = frozenset(
     {
@@ -47,11 +49,46 @@ WHEEL_SUFFIX = ".whl"
 
 def closest(name: str, known: frozenset[str] | tuple[str, ...]) -> str:
     """Return a hint that names the known field most like ``name``, or all of them."""
+    match = _closest_match(name, known)
+    if match is not None:
+        return f"Did you mean {match!r}?"
+    return f"Known fields: {', '.join(_public(known))}."
+
+
+def _closest_match(name: str, known: frozenset[str] | tuple[str, ...]) -> str | None:
     import difflib
 
-    names = sorted(key for key in known if not key.startswith("_"))
-    matches = difflib.get_close_matches(name, names, n=1)
-    return f"Did you mean {matches[0]!r}?" if matches else f"Known fields: {', '.join(names)}."
+    return next(iter(difflib.get_close_matches(name, _public(known), n=1)), None)
+
+
+def _public(known: frozenset[str] | tuple[str, ...]) -> list[str]:
+    return sorted(key for key in known if not key.startswith("_"))
+
+
+def check_known(name: str) -> None:
+    """Refuse a misspelled field, and warn once of a field that resembles no known one.
+
+    Ray ignores a field that it has no plugin for, and programs rely on that.
+
+    Raises:
+        ValueError: The name is unknown, and resembles a known one.
+    """
+    if name in KNOWN:
+        return
+    if _closest_match(name, KNOWN) is not None:
+        raise ValueError(f"runtime_env has no field {name!r}. {closest(name, KNOWN)}")
+    _warn_of_unknown(name)
+
+
+@functools.cache  # once per name: an environment is checked for each task that has it
+def _warn_of_unknown(name: str) -> None:
+    import logging
+
+    logging.getLogger("skate").warning(
+        "runtime_env has no field %r, and Skate ignores it; on the `ray` engine, a plugin may use it. %s",
+        name,
+        closest(name, KNOWN),
+    )
 
 
 def uri_scheme(text: str) -> str | None:

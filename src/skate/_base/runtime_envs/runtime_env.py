@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from skate._base.runtime_envs.config import RuntimeEnvConfig
-from skate._base.runtime_envs.fields import CARRIED, INSTALLERS, KNOWN, RENAMED, closest, uri_scheme
+from skate._base.runtime_envs.fields import CARRIED, INSTALLERS, KNOWN, RENAMED, check_known, uri_scheme
 from skate._base.runtime_envs.validation import CHECKS
 
 
@@ -97,8 +97,7 @@ class RuntimeEnv(dict[str, Any]):
             self.update(fields)
             return
         for name in fields:
-            if name not in KNOWN:
-                raise ValueError(f"runtime_env has no field {name!r}. {closest(name, KNOWN)}")
+            check_known(name)
         for name, value in fields.items():
             self[name] = value
         self._check_combinations()

@@ -11,7 +11,7 @@ from typing import Any
 
 from skate._base.errors import RuntimeEnvSetupError
 from skate._base.runtime_envs.config import DEFAULT_SETUP_TIMEOUT_SECONDS
-from skate._base.runtime_envs.fields import KNOWN, RAY_ONLY
+from skate._base.runtime_envs.fields import RAY_ONLY
 from skate._engine.common.environments.cache import Cache
 from skate._engine.common.environments.commands import Deadline
 from skate._engine.common.environments.hooks import export_setup_hook
@@ -86,11 +86,6 @@ def _refuse_unavailable(env: Mapping[str, Any]) -> None:
             raise RuntimeEnvSetupError(
                 f"runtime_env['{shown}'] is not available on this engine: {RAY_ONLY[name]} needs a Ray "
                 "cluster. Use the `ray` engine, skate.init('ray://<head>:10001'), or leave the field out."
-            )
-        if name not in KNOWN:
-            raise RuntimeEnvSetupError(
-                f"runtime_env['{name}'] has no effect here: no engine but `ray`, with a plugin of that name, "
-                "knows it. Leave the field out."
             )
 
 
