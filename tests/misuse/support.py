@@ -39,7 +39,7 @@ WRONG: Final[dict[str, list[Any]]] = {
 RAW: Final = re.compile(
     r"object has no attribute|unsupported operand|not supported between instances|object is not (callable|iterable"
     r"|subscriptable|an iterator)|cannot be interpreted as an integer|NoneType|must be real number|internal error"
-    r"|invalid literal for int|could not convert string|indices must be|object does not support|argument of type"
+    r"|invalid literal for int|could not convert string|indices must be int|object does not support|argument of type"
 )
 
 _SCRUBBED: Final = (
@@ -112,9 +112,16 @@ def mistakes(
         for value in each:
             if parameter in valid and (not valid[parameter] or value in valid[parameter]):
                 continue
-            yield Mistake(name, f"{parameter}={value!r}", make(parameter, value), (parameter, repr(value)))
+            yield Mistake(name, f"{parameter}={value!r}", make(parameter, value), (parameter, *_words(value)))
     if options is not None:
         yield Mistake(name, f"{options}=1", make(options, 1), (options,))
+
+
+def _words(value: Any) -> Iterator[str]:
+    """Yield what names a wrong value in an error: the value, and each of its elements."""
+    yield repr(value)
+    if isinstance(value, (list, tuple, dict)):
+        yield from map(repr, value)
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
 from skate.data._read_options import (
     FileOptions,
     TaskOptions,
@@ -37,6 +38,7 @@ __all__ = [
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+@checked()
 def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of Arrow IPC files, streams, or Feather files of version 2.
 
@@ -49,6 +51,7 @@ def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return dataset_of(ArrowDatasource(paths, **file_arguments(options)), options)
 
 
+@checked()
 def read_orc(paths: Paths, *, columns: list[str] | None = None, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of ORC files.
 
@@ -62,6 +65,7 @@ def read_orc(paths: Paths, *, columns: list[str] | None = None, **options: Unpac
     return dataset_of(ORCDatasource(paths, columns=columns, **file_arguments(options)), options)
 
 
+@checked()
 def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of Avro files; needs fastavro.
 
@@ -74,6 +78,7 @@ def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return dataset_of(AvroDatasource(paths, **file_arguments(options)), options)
 
 
+@checked()
 def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of sound files, in columns `amplitude` and `sample_rate`; needs soundfile.
 
@@ -86,6 +91,7 @@ def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return dataset_of(AudioDatasource(paths, **file_arguments(options)), options)
 
 
+@checked("resize", fps=POSITIVE)
 def read_videos(
     paths: Paths,
     *,
@@ -111,6 +117,7 @@ def read_videos(
     return dataset_of(source, options)
 
 
+@checked()
 def read_webdataset(
     paths: Paths,
     *,
@@ -150,6 +157,7 @@ def read_webdataset(
     return dataset_of(source, options)
 
 
+@checked()
 def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Dataset:
     """Return a dataset of TFRecord files of `tf.train.Example` messages; needs protobuf and google-crc32c.
 
@@ -164,6 +172,7 @@ def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Da
     return dataset_of(TFRecordDatasource(paths, tf_schema=tf_schema, **file_arguments(options)), options)
 
 
+@checked()
 def read_sql(
     sql: str,
     connection_factory: Callable[[], Any],
@@ -195,6 +204,7 @@ def read_sql(
     return dataset_of(source, options)
 
 
+@checked("version")
 def read_lance(
     uri: str,
     *,
@@ -214,6 +224,7 @@ def read_lance(
     return dataset_of(source, options)
 
 
+@checked(version=NON_NEGATIVE)
 def read_delta(
     path: str,
     version: int | None = None,
@@ -230,6 +241,7 @@ def read_delta(
     return dataset_of(source, options)
 
 
+@checked()
 def read_iceberg(
     *,
     table_identifier: str,
@@ -265,6 +277,7 @@ def read_iceberg(
     return dataset_of(source, options)
 
 
+@checked()
 def read_mongo(
     uri: str,
     database: str,
@@ -283,6 +296,7 @@ def read_mongo(
     )
 
 
+@checked()
 def read_bigquery(
     project_id: str, dataset: str | None = None, query: str | None = None, **options: Unpack[TaskOptions]
 ) -> Dataset:
@@ -292,6 +306,7 @@ def read_bigquery(
     return dataset_of(BigQueryDatasource(project_id, dataset, query), options)
 
 
+@checked(override_num_blocks=POSITIVE)
 def from_huggingface(
     dataset: Any,
     parallelism: int = -1,
@@ -316,6 +331,7 @@ def from_huggingface(
     return dataset_of(HuggingFaceDatasource(dataset), options)
 
 
+@checked()
 def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
     """Return a dataset of one of torch's, in a column `item`: one with `__getitem__` is read by several tasks."""
     from skate.data._io.torch_datasets import TorchDatasource

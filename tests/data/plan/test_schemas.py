@@ -118,7 +118,7 @@ def test_tensors_are_shown_under_the_names_of_ray() -> None:
 
 def test_take_needs_a_number_of_rows() -> None:
     assert skate.data.range(3).take(0) == []
-    with pytest.raises(ValueError, match=r"not negative; it is -1"):
+    with pytest.raises(ValueError, match=r"a non-negative integer, got -1"):
         skate.data.range(3).take(-1)
 
 
