@@ -137,7 +137,6 @@ def readers() -> Iterator[Mistake]:
         "read_delta",
         data.read_delta,
         correct=lambda: {"path": NOWHERE},
-        wrong={"path": [NOWHERE]},
         finish=finished,
     )
     yield from mistakes(

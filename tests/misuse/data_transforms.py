@@ -145,7 +145,7 @@ def projections() -> Iterator[Mistake]:
     yield from of_dataset(
         "with_column",
         correct=lambda: {"column_name": "a", "expr": ex.col("id")},
-        wrong={"expr": [3, "id + 1", identity]},
+        wrong={"expr": [3, "id + 1", len]},
         options="num_cpu",
     )
     yield from of_dataset(

@@ -11,6 +11,8 @@ from tests.conftest import LeakWatch
 from tests.misuse import data
 from tests.misuse.support import Mistake, check, read_table
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # some arguments are deprecated too
+
 TABLE = read_table("data")
 MISTAKES = list(data.in_a_session())
 

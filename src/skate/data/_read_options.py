@@ -117,4 +117,4 @@ def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def deprecated(what: str, instead: str) -> None:
     """Tell the caller of a reader that Ray will not take an argument for long; Skate still does."""
-    warnings.warn(f"{what} is deprecated in Ray: {instead}", DeprecationWarning, stacklevel=3)
+    warnings.warn(f"{what} is deprecated in Ray: {instead}", DeprecationWarning, stacklevel=4)
