@@ -18,7 +18,7 @@ MISTAKES = list(data.in_a_session())
 
 
 @pytest.fixture(scope="module")
-def session(leak_watch: LeakWatch) -> Iterator[None]:
+def session(polars_is_running: None, leak_watch: LeakWatch) -> Iterator[None]:
     skate.init(num_cpus=2)
     leak_watch.session_is_shared = True
     yield
