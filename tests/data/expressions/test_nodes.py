@@ -156,7 +156,7 @@ def test_a_column_is_named_by_a_string(name: Any) -> None:
         col(name)
     with pytest.raises(TypeError, match="as a string"):
         col("a").alias(name)
-    with pytest.raises(TypeError, match="name of a column"):
+    with pytest.raises(TypeError, match="`uri_column_name` must be a string"):
         download(name)
 
 
