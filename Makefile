@@ -38,7 +38,7 @@ MORE_ON_RAY := $(MORE_DATA_ON_RAY:%=tests/data/test_%.py) $(MORE_TRAIN_ON_RAY:%=
 
 # Training with each strategy and framework, and libraries that were written for Ray, which takes the time of importing and
 # starting all of them.
-WRITTEN_FOR_RAY := cubed daft deephyper evotorch hamilton modin pymoo sktime
+WRITTEN_FOR_RAY := cotengra cubed daft datatrove deephyper evotorch hamilton lance_ray modin pymoo sktime
 FRAMEWORKS := tests/train/strategies tests/train/frameworks tests/chaos/test_training.py \
   $(WRITTEN_FOR_RAY:%=tests/compat/test_%.py)
 

@@ -242,7 +242,7 @@ def test_an_error_of_a_class_is_raised_as_well() -> None:
 
 
 def test_map_must_return_a_dict() -> None:
-    with pytest.raises(ValueError, match=r"(?s)map must return a dict.*int: 3"):
+    with pytest.raises(ValueError, match=r"(?s)map must return a dict.*3 \(int\)"):
         numbers().map(lambda row: 3).take_all()
 
 

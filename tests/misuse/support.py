@@ -37,7 +37,7 @@ WRONG: Final[dict[str, list[Any]]] = {
 
 # What Python says when a wrong value reaches code that does not expect it.
 RAW: Final = re.compile(
-    r"object has no attribute '\w+'$|unsupported operand|not supported between instances|indices must be"
+    r"object has no attribute '\w+'$|unsupported operand|not supported between instances|indices must be int"
     r"|object is not (callable|iterable|subscriptable|an iterator)|cannot be interpreted as an integer"
     r"|'NoneType' object|must be real number|internal error|invalid literal for int|could not convert string"
     r"|object does not support|argument of type"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate.data._arguments import POSITIVE, ArgumentTypeError, check_fields, message
 from skate.data._plan.nodes import Compute
 
 __all__ = ["ActorPoolStrategy", "ComputeStrategy", "TaskPoolStrategy"]
@@ -24,8 +25,7 @@ class TaskPoolStrategy(ComputeStrategy):
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 1:
-            raise ValueError(f"`size` must be >= 1, it is {self.size}")
+        check_fields(self, size=POSITIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +52,15 @@ class ActorPoolStrategy(ComputeStrategy):
     enable_true_multi_threading: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in ("size", "min_size", "max_size", "initial_size", "max_tasks_in_flight_per_actor"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"`{name}` must be >= 1, it is {value}")
+        check_fields(
+            self,
+            size=POSITIVE,
+            min_size=POSITIVE,
+            max_size=POSITIVE,
+            initial_size=POSITIVE,
+            max_tasks_in_flight_per_actor=POSITIVE,
+            max_concurrent_calls_per_actor=POSITIVE,
+        )
         if self.size is not None:
             if not self.min_size == self.max_size == self.initial_size is None:
                 raise ValueError("min_size, max_size and initial_size cannot be set together with `size`")
@@ -115,7 +120,7 @@ def compute_of(
     _check_options(given, is_class)
     if isinstance(compute, str):
         raise ValueError(
-            f"compute must be a strategy, not {compute!r}: TaskPoolStrategy(size=…) for a function, "
+            f"`compute` must be a strategy, not {compute!r}: TaskPoolStrategy(size=…) for a function, "
             "ActorPoolStrategy(size=…) for a class, or nothing, which chooses one of them"
         )
     if compute is None:
@@ -130,9 +135,8 @@ def compute_of(
         each = compute.max_tasks_in_flight_per_actor or 2
         return Compute(actors=bounds, tasks_each=each, options=given, options_now=options_now)
     if not isinstance(compute, TaskPoolStrategy):
-        raise TypeError(
-            f"compute must be TaskPoolStrategy or ActorPoolStrategy, not {type(compute).__name__}"
-        )
+        words = "a TaskPoolStrategy, an ActorPoolStrategy or None"
+        raise ArgumentTypeError(message("compute", words, compute))
     if is_class:
         raise ValueError(
             "a class needs actors: leave `compute` out, or give an ActorPoolStrategy, or the number of actors as "

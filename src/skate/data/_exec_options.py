@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
+from skate.data._arguments import NON_NEGATIVE, check_attribute
 from skate.util.annotations import RayDeprecationWarning
 
 
@@ -24,6 +25,10 @@ class ExecutionResources:
     gpu: float | None = None
     object_store_memory: float | None = None
     memory: float | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        check_attribute(self, name, value, NON_NEGATIVE)
+        super().__setattr__(name, value)
 
     def copy(
         self,
@@ -93,6 +98,8 @@ class ExecutionOptions:
             self.exclude_resources = ExecutionResources.zero()  # type: ignore[unreachable]  # callers may pass None
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if value is not None:  # the two that may not be None are replaced
+            check_attribute(self, name, value)
         if name in _DEPRECATED:
             if name == "exclude_resources" and value is None:
                 value = ExecutionResources.zero()

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from skate.air._optional import load
 from skate.data import _tensors
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, check_type, checked
 from skate.data._block import tensors
 from skate.data._block.kinds import is_list, is_text
 from skate.data._schema import Schema
@@ -29,6 +30,7 @@ class Feeding(abc.ABC):
     def _batches(self, **options: Any) -> Iterable[Any]:
         return self.iter_batches(**options)  # type: ignore[attr-defined,no-any-return]  # of `Iterating`
 
+    @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def iter_tf_batches(
         self,
         *,
@@ -54,6 +56,7 @@ class Feeding(abc.ABC):
             _collate_fn=make,
         )
 
+    @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def to_tf(
         self,
         feature_columns: Columns,
@@ -118,6 +121,7 @@ class Feeding(abc.ABC):
         options.experimental_distribute.auto_shard_policy = tensorflow.data.experimental.AutoShardPolicy.OFF
         return made.with_options(options)
 
+    @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def iter_jax_batches(
         self,
         *,
@@ -187,6 +191,7 @@ class Feeding(abc.ABC):
             _collate_fn=make,
         )
 
+    @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def to_torch(
         self,
         *,
@@ -220,11 +225,17 @@ class Feeding(abc.ABC):
         """
         torch = load("torch", "to_torch")
         features = feature_columns or None
+        if features is not None:
+            words = "a list of columns, a list of such lists or a dict of them"
+            check_type("feature_columns", features, (list, tuple, Mapping), words)
         dtypes = feature_column_dtypes
 
         def tensor(batch: Any, columns: Sequence[str], dtype: Any, unsqueeze: bool) -> Any:
             if not columns:
                 raise ValueError("to_torch needs columns for each tensor: one of the lists is empty")
+            missing = [name for name in columns if name not in batch]
+            if missing:
+                raise ValueError(f"to_torch needs the columns {missing}; the dataset has {list(batch)}")
             each = [_tensors.to_tensor(batch[name], dtype, name) for name in columns]
             each = [one.unsqueeze(1) if unsqueeze and one.ndim == 1 else one for one in each]
             return each[0] if len(each) == 1 else torch.cat(each, dim=1 if unsqueeze else 0)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from skate.air._optional import load
+from skate.data._arguments import POSITIVE, check_protocol, checked
 from skate.data._block import columns
 from skate.data.dataset import MaterializedDataset
 
@@ -21,6 +22,7 @@ def from_dask(df: Any) -> MaterializedDataset:
     from skate.data.read_api import from_pandas
 
     compute = load("dask", "from_dask").compute
+    check_protocol("df", df, "to_delayed", "a Dask DataFrame")
     return from_pandas(list(compute(*df.to_delayed())))
 
 
@@ -35,6 +37,7 @@ def from_modin(df: Any) -> MaterializedDataset:
     """Return a dataset of a Modin DataFrame."""
     from skate.data.read_api import from_pandas
 
+    check_protocol("df", df, "_to_pandas", "a Modin DataFrame")
     return from_pandas(df.modin.to_pandas() if hasattr(df, "modin") else df._to_pandas())
 
 
@@ -42,6 +45,7 @@ def from_daft(df: Any) -> MaterializedDataset:
     """Return a dataset of a Daft DataFrame."""
     from skate.data.read_api import from_arrow
 
+    check_protocol("df", df, "to_arrow", "a Daft DataFrame")
     return from_arrow(_with_tensors(df.to_arrow()))
 
 
@@ -65,19 +69,24 @@ def _with_tensors(table: pa.Table) -> pa.Table:
     return table
 
 
+@checked(parallelism=POSITIVE, override_num_blocks=POSITIVE)
 def from_spark(
     df: Any, *, parallelism: int | None = None, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
     """Return a dataset of a Spark DataFrame."""
     from skate.data.read_api import from_pandas
 
+    check_protocol("df", df, "toPandas", "a Spark DataFrame")
     return from_pandas(df.toPandas(), override_num_blocks or parallelism)
 
 
+@checked(override_num_blocks=POSITIVE)
 def from_polars(df: Any, *, override_num_blocks: int | None = None) -> MaterializedDataset:
     """Return a dataset of a Polars DataFrame or LazyFrame."""
     from skate.data.read_api import from_arrow
 
+    if not hasattr(df, "collect"):
+        check_protocol("df", df, "to_arrow", "a Polars DataFrame or LazyFrame")
     return from_arrow(
         (df.collect() if hasattr(df, "collect") else df).to_arrow(), override_num_blocks=override_num_blocks
     )
@@ -87,4 +96,5 @@ def from_tf(dataset: Any) -> MaterializedDataset:
     """Return a dataset of a `tf.data.Dataset`, which has to fit into memory."""
     from skate.data.read_api import from_items
 
+    check_protocol("dataset", dataset, "as_numpy_iterator", "a tf.data.Dataset")
     return from_items(list(dataset.as_numpy_iterator()))

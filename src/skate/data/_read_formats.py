@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
 from skate.data._catalogs import in_iceberg, resolved
 from skate.data._read_options import (
     FileOptions,
@@ -41,6 +42,7 @@ __all__ = [
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+@checked()
 def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of Arrow IPC files, streams, or Feather files of version 2.
 
@@ -53,6 +55,7 @@ def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return dataset_of(ArrowDatasource(paths, **file_arguments(options)), options)
 
 
+@checked()
 def read_orc(paths: Paths, *, columns: list[str] | None = None, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of ORC files.
 
@@ -66,6 +69,7 @@ def read_orc(paths: Paths, *, columns: list[str] | None = None, **options: Unpac
     return dataset_of(ORCDatasource(paths, columns=columns, **file_arguments(options)), options)
 
 
+@checked()
 def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of Avro files; needs fastavro.
 
@@ -78,6 +82,7 @@ def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return dataset_of(AvroDatasource(paths, **file_arguments(options)), options)
 
 
+@checked()
 def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of sound files, in columns `amplitude` and `sample_rate`; needs soundfile.
 
@@ -90,6 +95,7 @@ def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return dataset_of(AudioDatasource(paths, **file_arguments(options)), options)
 
 
+@checked("resize", fps=POSITIVE)
 def read_videos(
     paths: Paths,
     *,
@@ -115,6 +121,7 @@ def read_videos(
     return dataset_of(source, options)
 
 
+@checked()
 def read_mcap(
     paths: Paths,
     *,
@@ -141,6 +148,7 @@ def read_mcap(
     return dataset_of(source, options)
 
 
+@checked(overlap=NON_NEGATIVE)
 def read_zarr(
     path: str,
     *,
@@ -183,6 +191,7 @@ def read_zarr(
     return dataset_of(source, options)
 
 
+@checked()
 def read_webdataset(
     paths: Paths,
     *,
@@ -222,6 +231,7 @@ def read_webdataset(
     return dataset_of(source, options)
 
 
+@checked()
 def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Dataset:
     """Return a dataset of TFRecord files of `tf.train.Example` messages; needs protobuf and google-crc32c.
 
@@ -236,6 +246,7 @@ def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Da
     return dataset_of(TFRecordDatasource(paths, tf_schema=tf_schema, **file_arguments(options)), options)
 
 
+@checked("version")
 def read_lance(
     uri: str,
     *,
@@ -255,6 +266,7 @@ def read_lance(
     return dataset_of(source, options)
 
 
+@checked()
 def read_hudi(
     table_uri: str,
     *,
@@ -281,6 +293,7 @@ def read_hudi(
     return dataset_of(source, options)
 
 
+@checked(version=NON_NEGATIVE)
 def read_delta(
     path: str,
     version: int | None = None,
@@ -311,6 +324,7 @@ def read_delta(
     return dataset_of(source, options)
 
 
+@checked()
 def read_iceberg(
     *,
     table_identifier: str,
@@ -350,6 +364,7 @@ def read_iceberg(
     return dataset_of(source, options)
 
 
+@checked(override_num_blocks=POSITIVE)
 def from_huggingface(
     dataset: Any,
     parallelism: int = -1,
@@ -374,6 +389,7 @@ def from_huggingface(
     return dataset_of(HuggingFaceDatasource(dataset), options)
 
 
+@checked()
 def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
     """Return a dataset of one of torch's, in a column `item`: one with `__getitem__` is read by several tasks."""
     from skate.data._io.torch_datasets import TorchDatasource

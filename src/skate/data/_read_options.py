@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, TypedDict
 
+from skate.data._arguments import POSITIVE, check_options
 from skate.data._compute import ActorPoolStrategy, TaskPoolStrategy, compute_of
 from skate.data._io import unknown_options
 from skate.data._plan import nodes
@@ -70,6 +71,8 @@ _FILE_KEYS = frozenset(FileOptions.__annotations__) - frozenset(TaskOptions.__an
 def file_arguments(options: Any) -> dict[str, Any]:
     """Return what is said about files, as sources call it."""
     found = {key: value for key, value in options.items() if key in _FILE_KEYS}
+    unknown_options.refuse(options, FileOptions.__annotations__, "this reader")
+    check_options(found, FileOptions)
     if "arrow_open_stream_args" in found:
         found["open_stream_args"] = found.pop("arrow_open_stream_args")
     return found
@@ -78,13 +81,16 @@ def file_arguments(options: Any) -> dict[str, Any]:
 def dataset_of(source: Any, options: Any) -> Dataset:
     """Return the dataset that reads a source."""
     given = {key: value for key, value in options.items() if key in TaskOptions.__annotations__}
-    unknown_options.refuse(options, FileOptions.__annotations__, "this reader")
+    unknown_options.refuse(
+        options, FileOptions.__annotations__, "this reader"
+    )  # of sources that are no files
+    checked = {key: value for key, value in given.items() if key != "concurrency"}  # `compute_of` checks it
+    check_options(checked, TaskOptions, override_num_blocks=POSITIVE)
     parallelism = given.pop("parallelism", -1)
     blocks = given.pop("override_num_blocks", None)
     if blocks is None and parallelism not in (-1, None):
         blocks = parallelism
-    if blocks is not None and blocks < 1:
-        raise ValueError(f"override_num_blocks must be positive, it is {blocks}")
+    check_options({"override_num_blocks": blocks}, TaskOptions, override_num_blocks=POSITIVE)
     remote = given.pop("ray_remote_args", None) or {}
     strategy, concurrency = given.pop("compute", None), given.pop("concurrency", None)
     strategy = None if concurrency is not None else _of_tasks(strategy)  # the number goes first, as in Ray
@@ -105,9 +111,10 @@ def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     known = FileOptions.__annotations__
     given = {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
+    unknown_options.refuse_misspelt(own, known, "this reader")
     return given, own
 
 
 def deprecated(what: str, instead: str) -> None:
     """Tell the caller of a reader that Ray will not take an argument for long; Skate still does."""
-    warnings.warn(f"{what} is deprecated in Ray: {instead}", DeprecationWarning, stacklevel=3)
+    warnings.warn(f"{what} is deprecated in Ray: {instead}", DeprecationWarning, stacklevel=4)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from skate.data._arguments import checked
 from skate.data._read_options import TaskOptions, dataset_of, deprecated, parted
 from skate.data.dataset import Dataset
 
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@checked()
 def read_sql(
     sql: str,
     connection_factory: Callable[[], Any],
@@ -57,6 +59,7 @@ def read_sql(
     return dataset_of(source, options)
 
 
+@checked()
 def read_snowflake(
     sql: str,
     connection_parameters: dict[str, Any],
@@ -79,6 +82,7 @@ def read_snowflake(
     return dataset_of(SQLDatasource(sql, connect, shard_keys=shard_keys, shard_hash_fn="HASH"), options)
 
 
+@checked()
 def read_clickhouse(
     *,
     table: str,
@@ -110,6 +114,7 @@ def read_clickhouse(
     return dataset_of(source, options)
 
 
+@checked()
 def read_databricks_tables(
     *,
     warehouse_id: str,
@@ -147,6 +152,7 @@ def read_databricks_tables(
     return dataset_of(source, options)
 
 
+@checked()
 def read_delta_sharing_tables(
     url: str,
     *,
@@ -171,6 +177,7 @@ def read_delta_sharing_tables(
     return dataset_of(DeltaSharingDatasource(url, json_predicate_hints, limit, version, timestamp), options)
 
 
+@checked()
 def read_kafka(
     topics: str | list[str],
     *,
@@ -212,6 +219,7 @@ def read_kafka(
     return dataset_of(source, options)
 
 
+@checked()
 def read_mongo(
     uri: str,
     database: str,
@@ -230,6 +238,7 @@ def read_mongo(
     )
 
 
+@checked()
 def read_bigquery(
     project_id: str, dataset: str | None = None, query: str | None = None, **options: Unpack[TaskOptions]
 ) -> Dataset:
@@ -239,6 +248,7 @@ def read_bigquery(
     return dataset_of(BigQueryDatasource(project_id, dataset, query), options)
 
 
+@checked()
 def read_unity_catalog(
     table: str,
     url: str | None = None,

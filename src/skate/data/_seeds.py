@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from skate.data._arguments import ArgumentTypeError, check_fields, message
+
 __all__ = ["RandomSeedConfig"]
 
 
@@ -20,6 +22,9 @@ class RandomSeedConfig:
     seed: int | None = None
     reseed_after_execution: bool = True
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
 
 def seed_of(given: Any) -> RandomSeedConfig:
     """Return what the user gave as a seed: a number, None, or a RandomSeedConfig."""
@@ -27,4 +32,4 @@ def seed_of(given: Any) -> RandomSeedConfig:
         return given
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):
         return RandomSeedConfig(given, reseed_after_execution=given is None)
-    raise TypeError(f"seed must be an integer, None or a RandomSeedConfig, not {type(given).__name__}")
+    raise ArgumentTypeError(message("seed", "an integer, a RandomSeedConfig or None", given))

@@ -9,6 +9,7 @@ import numpy as np
 
 from skate.air import _worker_device
 from skate.air._optional import load
+from skate.data._arguments import ArgumentTypeError, check_type, message
 
 
 def finisher(
@@ -30,6 +31,14 @@ def finisher(
 
     if collate is not None and dtypes is not None:
         raise ValueError("collate_fn cannot be used with dtypes: the function that makes the tensors decides")
+    for name, dtype in dtypes.items() if isinstance(dtypes, Mapping) else [("", dtypes)]:
+        if dtype is not None:
+            check_type(
+                f"dtypes[{name!r}]" if name else "dtypes",
+                dtype,
+                torch.dtype,
+                "a torch.dtype or a dict of them",
+            )
     target = _device(torch, device)
     batch_format = "numpy"
     if isinstance(collate, ArrowBatchCollateFn):
@@ -37,7 +46,7 @@ def finisher(
     elif isinstance(collate, PandasBatchCollateFn):
         batch_format = "pandas"
     elif collate is not None and not callable(collate) and not isinstance(collate, CollateFn):
-        raise ValueError(f"collate_fn must be a function or a CollateFn, not {type(collate).__name__}")
+        raise ArgumentTypeError(message("collate_fn", "a function or a CollateFn", collate))
 
     def make(batch: Any) -> Any:
         tensors = collate(batch) if collate is not None else to_tensors(batch, dtypes)
@@ -96,7 +105,11 @@ def _device(torch: Any, device: Any) -> Any:
         return None
     if device == "auto":
         return _worker_device.current() or torch.device("cpu")
-    return torch.device(device)
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        words = "a torch.device or its name, such as 'cpu' or 'cuda:0'"
+        raise ValueError(message("device", words, device)) from error
 
 
 def _each(torch: Any, tensors: Any, function: Callable[[Any], Any]) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any, TypedDict
 
+from skate.data._arguments import check_options
+from skate.data._io import unknown_options
 from skate.data.datasource import FilenameProvider, SaveMode
 
 
@@ -46,6 +48,10 @@ class FileOptions(TaskOptions, total=False):
     dataset_uuid: str | None
 
 
+# What `_compute` and the sinks check.
+_ELSEWHERE = ("concurrency", "mode")
+
+
 def file_arguments(options: Any) -> dict[str, Any]:
     """Return what is said about files, as sinks call it.
 
@@ -53,9 +59,8 @@ def file_arguments(options: Any) -> dict[str, Any]:
         TypeError: An argument is none of a writer's.
         ValueError: `num_rows_per_file` and `min_rows_per_file` are both given.
     """
-    unknown = set(options) - set(FileOptions.__annotations__)
-    if unknown:
-        raise TypeError(f"unknown arguments: {', '.join(sorted(unknown))}")
+    unknown_options.refuse(options, FileOptions.__annotations__, "this writer")
+    check_options({name: value for name, value in options.items() if name not in _ELSEWHERE}, FileOptions)
     found = {key: value for key, value in options.items() if key not in TaskOptions.__annotations__}
     if "arrow_open_stream_args" in found:
         found["open_stream_args"] = found.pop("arrow_open_stream_args")
@@ -83,4 +88,5 @@ def parted(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     known = FileOptions.__annotations__
     given = {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
+    unknown_options.refuse_misspelt(own, known, "this writer")
     return given, own

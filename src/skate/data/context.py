@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from skate._api import variables
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, Range, check_attribute
 from skate.data._exec_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
 from skate.util.annotations import RayDeprecationWarning
@@ -122,6 +123,21 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "warn_on_driver_memory_usage_bytes": 2 * 1024 * MIB,
 }
 
+# Numbers that settings may be.
+_RANGES = {
+    "target_max_block_size": POSITIVE,
+    "target_min_block_size": NON_NEGATIVE,
+    "memory_budget": POSITIVE,
+    "small_plan_bytes": Range(least=-1),
+    "relational_plan_bytes": Range(least=-1),
+    "partition_bytes": POSITIVE,
+    "read_op_min_num_blocks": POSITIVE,
+    "min_parallelism": POSITIVE,
+    "max_tasks_in_flight_per_actor": POSITIVE,
+    "max_errored_blocks": Range(least=-1),
+    "max_map_retries": Range(least=-1),
+}
+
 # What Ray warns of when it is set, and what to do instead.
 _DEPRECATED = {
     "write_file_retry_on_errors": "set retried_io_errors",
@@ -198,6 +214,8 @@ class DataContext:
             setattr(self, name, copy.copy(value))
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _WITHOUT_EFFECT and name != "checkpoint_config":  # `config_of` checks that
+            check_attribute(self, name, value, _RANGES.get(name))
         if name in _DEPRECATED and name in vars(self):
             warnings.warn(
                 f"DataContext.{name} is deprecated in Ray: {_DEPRECATED[name]}",

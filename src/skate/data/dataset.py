@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 
 from skate import cloudpickle
+from skate.data._arguments import check_type, message
 from skate.data._block import tables
 from skate.data._dataset.aggregating import Aggregating
 from skate.data._dataset.consuming import Consuming
@@ -70,7 +72,12 @@ class Dataset(Projecting, Relating, Splitting, Converting, Writing, Explaining, 
     @staticmethod
     def deserialize_lineage(serialized_ds: bytes) -> Dataset:
         """Return the dataset that `serialize_lineage` wrote; it runs code, so that its source must be trusted."""
-        made: Dataset = cloudpickle.loads(serialized_ds)
+        words = "bytes that Dataset.serialize_lineage returned"
+        check_type("serialized_ds", serialized_ds, bytes, words)
+        try:
+            made: Dataset = cloudpickle.loads(serialized_ds)
+        except (pickle.UnpicklingError, EOFError) as error:
+            raise ValueError(message("serialized_ds", words, serialized_ds)) from error
         return made
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
 """Expressions over columns, for `Dataset.filter`, `Dataset.with_column` and their kin.
 
->>> from skate.data.expressions import col, lit
+>>> from skate.air import _filesystems as filesystems
+from skate.data.expressions import col, lit
 >>> (col("price") * col("quantity") > lit(100)).columns() == {"price", "quantity"}
 True
 """
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from skate.air import _filesystems as filesystems
+from skate.data._arguments import check_type, checked
 from skate.data._expressions.calls import PyArrowComputeUDFExpr, UDFExpr
 from skate.data._expressions.errors import (
     ColumnNotFoundError,
@@ -87,6 +90,7 @@ __all__ = [
 ]
 
 
+@checked()
 def col(name: str) -> ColumnExpr:
     """Read a column.
 
@@ -108,11 +112,14 @@ def star() -> StarExpr:
     return StarExpr()
 
 
+@checked("expr")
 def unnest(expr: Expr) -> UnnestExpr:
     """Stand for one column for each field of a column of records, in a list of expressions."""
+    check_type("expr", expr, Expr, "an expression such as col('a')")
     return UnnestExpr(expr)
 
 
+@checked()
 def download(uri_column_name: str, *, filesystem: pyarrow.fs.FileSystem | None = None) -> DownloadExpr:
     """Read what the URIs in a column name, as bytes; null where that fails.
 
@@ -120,6 +127,8 @@ def download(uri_column_name: str, *, filesystem: pyarrow.fs.FileSystem | None =
         uri_column_name: The column: paths, or URIs such as `file://`, `https://` and `s3://`.
         filesystem: Where to read from; without one, each URI says.
     """
+    if filesystem is not None:
+        filesystems.wrap(filesystem)  # raises if it is none
     return DownloadExpr(uri_column_name, filesystem)
 
 
@@ -128,6 +137,7 @@ def monotonically_increasing_id() -> MonotonicallyIncreasingIdExpr:
     return MonotonicallyIncreasingIdExpr()
 
 
+@checked()
 def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> RandomExpr:
     """Draw a number from 0 up to, and without, 1 for each row.
 

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skate.data import aggregate as aggregates
+from skate.data._aggregates.base import check_aggregations
+from skate.data._arguments import NON_NEGATIVE, check_type, checked
 from skate.data._dataset.calling import check_format, user_call
 from skate.data._expressions import evaluate
 from skate.data._plan import nodes
@@ -26,10 +28,6 @@ class GroupedData:
     def __init__(self, dataset: Any, key: str | list[str] | None, num_partitions: int | None = None) -> None:
         self._dataset: Dataset = dataset
         self._key = key
-        if key is not None and not isinstance(key, (str, list, tuple)):
-            raise ValueError(
-                f"groupby takes the name of a column, or a list of names, not {type(key).__name__}"
-            )
         self._keys: tuple[str, ...] = () if key is None else (key,) if isinstance(key, str) else tuple(key)
         self._parts = num_partitions
         dataset._check_keys("group", self._keys)
@@ -49,10 +47,10 @@ class GroupedData:
         >>> ds.groupby("k").aggregate(Count(), Max("v")).take_all()
         [{'k': 1, 'count()': 2, 'max(v)': 6}, {'k': 2, 'count()': 1, 'max(v)': 7}]
         """
-        if not aggs:
-            raise ValueError("Aggregate requires at least one aggregation.")
+        check_aggregations(aggs)
         return self._dataset._then(nodes.Aggregate(self._dataset._node, self._keys, aggs))
 
+    @checked("batch_format")
     def map_groups(
         self,
         fn: Callable[..., Any] | type,
@@ -105,6 +103,7 @@ class GroupedData:
         )
         return self._dataset._then(node)
 
+    @checked("expr")
     def with_column(self, column_name: str, expr: Any, **ray_remote_args: Any) -> Dataset:
         """Add a column by an expression that is evaluated for each group by itself.
 
@@ -114,8 +113,7 @@ class GroupedData:
         >>> ds.groupby("k").with_column("more", col("v") + 1).take_all()
         [{'k': 1, 'v': 5, 'more': 6}, {'k': 2, 'v': 7, 'more': 8}]
         """
-        if not isinstance(expr, Expr):
-            raise TypeError(f"with_column takes an expression, not {type(expr).__name__}")
+        check_type("expr", expr, Expr, "an expression such as col('a') + 1")
         added = (star(), expr.alias(column_name))
         return self.map_groups(partial(_projected, added), batch_format="pyarrow", **ray_remote_args)
 
@@ -128,22 +126,27 @@ class GroupedData:
         """
         return self.aggregate(aggregates.Count())
 
+    @checked()
     def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
         """Sum one column or more of each group."""
         return self._over(aggregates.Sum, on, ignore_nulls=ignore_nulls)
 
+    @checked()
     def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
         """Find the smallest value of one column or more in each group."""
         return self._over(aggregates.Min, on, ignore_nulls=ignore_nulls)
 
+    @checked()
     def max(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
         """Find the largest value of one column or more in each group."""
         return self._over(aggregates.Max, on, ignore_nulls=ignore_nulls)
 
+    @checked()
     def mean(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
         """Compute the mean of one column or more in each group."""
         return self._over(aggregates.Mean, on, ignore_nulls=ignore_nulls)
 
+    @checked(ddof=NON_NEGATIVE)
     def std(self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
         """Compute the standard deviation of one column or more in each group."""
         return self._over(aggregates.Std, on, ddof=ddof, ignore_nulls=ignore_nulls)
@@ -152,6 +155,8 @@ class GroupedData:
         columns = [on] if isinstance(on, str) else on
         if columns is None:
             columns = [name for name in self._dataset.columns() or [] if name not in self._keys]
+        if not columns:
+            raise ValueError("At least 1 column to aggregate on has to be provided: there is none")
         return self.aggregate(*(kind(column, **options) for column in columns))
 
 

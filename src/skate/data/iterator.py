@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from skate.data import _tensors
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
 from skate.data._feeding import Feeding
 from skate.data._iterating import Again, changed, each_batch, each_row
 from skate.data._position import Start, Tracker
@@ -42,6 +43,7 @@ class Iterating(Feeding):
             return Again(lambda: each_row(self._blocks()))
         return Again(lambda: tracker.follow((1, row) for row in each_row(self._blocks())))
 
+    @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def iter_batches(
         self,
         *,
@@ -68,7 +70,6 @@ class Iterating(Feeding):
         >>> [len(batch["id"]) for batch in skate.data.range(5).iter_batches(batch_size=2)]
         [2, 2, 1]
         """
-        _check(batch_size, prefetch_batches)
         tracker = self._tracker
 
         def start() -> Iterator[Any]:
@@ -89,6 +90,7 @@ class Iterating(Feeding):
 
         return Again(start)
 
+    @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def iter_torch_batches(
         self,
         *,
@@ -167,17 +169,10 @@ class DataIterator(Iterating):
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(
-            f"{type(self).__name__} object is not iterable: say whether rows or batches are wanted, with "
-            "`iter_rows()` or `iter_batches()`"
+            f"`{type(self).__name__}` objects aren't iterable. To iterate records, call `iter_rows()` or "
+            "`iter_batches()`."
         )
 
 
 # An older name.
 DatasetIterator = DataIterator
-
-
-def _check(batch_size: int | None, prefetch_batches: int) -> None:
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, or None for a block at a time; it is {batch_size}")
-    if prefetch_batches < 0:
-        raise ValueError(f"prefetch_batches must not be negative, it is {prefetch_batches}")

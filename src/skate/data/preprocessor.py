@@ -13,6 +13,7 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from skate.data._arguments import POSITIVE, checked
 from skate.data._block import batches, frames
 from skate.data._preprocessors import options, registry
 from skate.data._preprocessors.statistics import StatComputationPlan
@@ -82,6 +83,7 @@ class Preprocessor(abc.ABC):
         """Return whether there are statistics to transform with."""
         return bool(vars(self).get("stats_"))
 
+    @checked()
     def fit(self, ds: Dataset) -> Preprocessor:
         """Compute the statistics that the preprocessor needs; return the preprocessor.
 
@@ -95,6 +97,7 @@ class Preprocessor(abc.ABC):
             warnings.warn(f"{self!r} was fitted before: its statistics are computed anew.", stacklevel=2)
         return self._fit_anew(ds)
 
+    @checked(transform_batch_size=POSITIVE)
     def fit_transform(
         self,
         ds: Dataset,
@@ -122,6 +125,7 @@ class Preprocessor(abc.ABC):
             concurrency=transform_concurrency,
         )
 
+    @checked(batch_size=POSITIVE)
     def transform(
         self,
         ds: Dataset,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import skate
+from skate.data._arguments import POSITIVE, checked
 from skate.data._block import rows
 
 if TYPE_CHECKING:
@@ -26,9 +27,8 @@ class RandomAccessDataset:
     binary search in one.
     """
 
+    @checked(num_workers=POSITIVE)
     def __init__(self, ds: Dataset, key: str, num_workers: int) -> None:
-        if num_workers < 1:
-            raise ValueError(f"num_workers must be positive, it is {num_workers}")
         there = ds.columns() or []
         if key not in there:
             raise ValueError(f"there is no column {key!r} to find rows by: the dataset has {there}")

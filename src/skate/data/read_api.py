@@ -7,10 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
+import pyarrow as pa
 
 import skate
 from skate.data import _foreign, _read_formats, _read_services
+from skate.data._arguments import (
+    NON_NEGATIVE,
+    POSITIVE,
+    ArgumentTypeError,
+    check_protocol,
+    check_type,
+    checked,
+    message,
+    whole,
+)
 from skate.data._block import batches
+from skate.data._block.errors import BatchTypeError
 from skate.data._catalogs import resolved
 from skate.data._foreign import *  # noqa: F403 - what it lists in its `__all__`
 from skate.data._io import memory, unknown_options
@@ -57,24 +69,27 @@ __all__ += _read_services.__all__
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+@checked("n")
 def range(n: int, **options: Unpack[TaskOptions]) -> Dataset:
     """Return the numbers from 0 up to `n`, in a column `id`.
 
     >>> range(3).take_all()
     [{'id': 0}, {'id': 1}, {'id': 2}]
     """
-    return dataset_of(memory.RangeDatasource(n), options)
+    return dataset_of(memory.RangeDatasource(whole("n", n, NON_NEGATIVE)), options)
 
 
+@checked("n", shape=NON_NEGATIVE)
 def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **options: Unpack[TaskOptions]) -> Dataset:
     """Return tensors of a shape, the i-th filled with i, in a column `data`.
 
     >>> range_tensor(2, shape=(2,)).take_all()
     [{'data': array([0, 0])}, {'data': array([1, 1])}]
     """
-    return dataset_of(memory.RangeDatasource(n, tuple(shape)), options)
+    return dataset_of(memory.RangeDatasource(whole("n", n, NON_NEGATIVE), tuple(shape)), options)
 
 
+@checked(override_num_blocks=POSITIVE)
 def from_items(
     items: list[Any], *, parallelism: int = -1, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
@@ -87,11 +102,15 @@ def from_items(
     return materialized(memory.blocks_of_items(items, count), label="FromItems")
 
 
+@checked(override_num_blocks=POSITIVE)
 def from_pandas(dfs: Any, override_num_blocks: int | None = None) -> MaterializedDataset:
     """Return a dataset of pandas DataFrames, a block for each."""
-    return _from_batches(dfs if isinstance(dfs, list) else [dfs], override_num_blocks, "FromPandas")
+    given = dfs if isinstance(dfs, list) else [dfs]
+    words = "a pandas DataFrame or a list of them"
+    return _from_batches(given, override_num_blocks, "FromPandas", "dfs", words)
 
 
+@checked(override_num_blocks=POSITIVE)
 def from_arrow(tables: Any, *, override_num_blocks: int | None = None) -> MaterializedDataset:
     """Return a dataset of Arrow tables (or their IPC streams as bytes), a block for each.
 
@@ -102,8 +121,12 @@ def from_arrow(tables: Any, *, override_num_blocks: int | None = None) -> Materi
     from skate.data._io.arrow_ipc import from_stream
 
     given = tables if isinstance(tables, list) else [tables]
-    read = [from_stream(each) if isinstance(each, bytes) else each for each in given]
-    return _from_batches(read, override_num_blocks, "FromArrow")
+    words = "a pyarrow Table, an Arrow IPC stream as bytes, or a list of them"
+    try:
+        read = [from_stream(each) if isinstance(each, bytes) else each for each in given]
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"{message('tables', words, tables)} Arrow reports: {error}") from error
+    return _from_batches(read, override_num_blocks, "FromArrow", "tables", words)
 
 
 def from_numpy(ndarrays: Any) -> MaterializedDataset:
@@ -113,31 +136,56 @@ def from_numpy(ndarrays: Any) -> MaterializedDataset:
     [{'data': 0}, {'data': 1}]
     """
     given = ndarrays if isinstance(ndarrays, list) else [ndarrays]
-    return _from_batches([{"data": np.asarray(each)} for each in given], None, "FromNumpy")
+    arrays = [np.asarray(each) for each in given]
+    for each, array in zip(given, arrays, strict=True):
+        if array.ndim == 0:
+            words = "an array of at least one dimension or a list of arrays"
+            raise ArgumentTypeError(message("ndarrays", words, each))
+    return _from_batches([{"data": array} for array in arrays], None, "FromNumpy", "ndarrays", "arrays")
 
 
+@checked()
 def from_blocks(blocks: list[Any]) -> MaterializedDataset:
     """Return a dataset of blocks: Arrow tables or pandas DataFrames."""
-    return _from_batches(blocks, None, "FromBlocks")
+    words = "a list of Arrow tables or pandas DataFrames"
+    return _from_batches(blocks, None, "FromBlocks", "blocks", words)
 
 
 def from_arrow_refs(tables: Any) -> MaterializedDataset:
     """Return a dataset of Arrow tables that references refer to."""
-    return from_arrow(skate.get(tables if isinstance(tables, list) else [tables]))
+    return from_arrow(_fetched("tables", tables))
 
 
 def from_pandas_refs(dfs: Any) -> MaterializedDataset:
     """Return a dataset of pandas DataFrames that references refer to."""
-    return from_pandas(skate.get(dfs if isinstance(dfs, list) else [dfs]))
+    return from_pandas(_fetched("dfs", dfs))
 
 
 def from_numpy_refs(ndarrays: Any) -> MaterializedDataset:
     """Return a dataset of NumPy arrays that references refer to."""
-    return from_numpy(skate.get(ndarrays if isinstance(ndarrays, list) else [ndarrays]))
+    return from_numpy(_fetched("ndarrays", ndarrays))
 
 
-def _from_batches(given: list[Any], blocks: int | None, label: str) -> MaterializedDataset:
-    made = [batches.to_block(each) for each in given]
+def _fetched(name: str, references: Any) -> list[Any]:
+    given = references if isinstance(references, list) else [references]
+    for each in given:
+        check_type(name, each, skate.ObjectRef, "an ObjectRef or a list of them")
+    found: list[Any] = skate.get(given)
+    return found
+
+
+def _from_batches(
+    given: list[Any], blocks: int | None, label: str, name: str, words: str
+) -> MaterializedDataset:
+    """Return a dataset of batches, which an error calls by the name of a parameter and by what is right for it."""
+    made = []
+    for each in given:
+        try:
+            made.append(batches.to_block(each))
+        except BatchTypeError as error:
+            if error.what != "a batch":
+                raise
+            raise ArgumentTypeError(message(name, words, each)) from None
     return materialized(memory.cut_evenly(made, blocks), label=label)
 
 
@@ -153,9 +201,11 @@ def read_datasource(datasource: Any, **options: Any) -> Dataset:
     if LegacyDatasource.is_one(datasource):
         return dataset_of(LegacyDatasource(datasource, read_args), options)
     unknown_options.refuse(read_args, TaskOptions.__annotations__, "read_datasource")
+    check_protocol("datasource", datasource, "get_read_tasks", "a Datasource")
     return dataset_of(datasource, options)
 
 
+@checked("skip_paths")
 def read_parquet(
     paths: Paths,
     *,
@@ -208,6 +258,7 @@ def read_parquet(
     return dataset_of(source, given)
 
 
+@checked()
 def read_csv(paths: Paths, **options: Any) -> Dataset:
     """Return a dataset of CSV files.
 
@@ -221,6 +272,7 @@ def read_csv(paths: Paths, **options: Any) -> Dataset:
     return dataset_of(CSVDatasource(paths, arrow_csv_args=own, **file_arguments(given)), given)
 
 
+@checked()
 def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
     """Return a dataset of JSON files: one object in a line, or a list of them.
 
@@ -235,6 +287,7 @@ def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
     return dataset_of(JSONDatasource(paths, lines=lines, arrow_json_args=own, **file_arguments(given)), given)
 
 
+@checked()
 def read_text(
     paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Unpack[FileOptions]
 ) -> Dataset:
@@ -254,6 +307,7 @@ def read_text(
     return dataset_of(source, options)
 
 
+@checked()
 def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     """Return a dataset of whole files, in a column `bytes`.
 
@@ -266,6 +320,7 @@ def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
     return dataset_of(BinaryDatasource(paths, **file_arguments(options)), options)
 
 
+@checked()
 def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Any) -> Dataset:
     """Return a dataset of `.npy` files, in a column `data`.
 
@@ -281,6 +336,7 @@ def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Any) -> D
     return dataset_of(NumpyDatasource(paths, numpy_load_args=own, **file_arguments(given)), given)
 
 
+@checked("size")
 def read_images(
     paths: Paths,
     *,

@@ -152,11 +152,11 @@ def test_an_expression_has_no_truth_value() -> None:
 
 @pytest.mark.parametrize("name", [3, None, b"a"])
 def test_a_column_is_named_by_a_string(name: Any) -> None:
-    with pytest.raises(TypeError, match="as a string"):
+    with pytest.raises(TypeError, match="a string"):
         col(name)
     with pytest.raises(TypeError, match="as a string"):
         col("a").alias(name)
-    with pytest.raises(TypeError, match="name of a column"):
+    with pytest.raises(TypeError, match="`uri_column_name` must be a string"):
         download(name)
 
 

@@ -177,7 +177,11 @@ def test_a_misspelled_option_is_refused_with_the_closest_one(
     [
         ({"filesystem": "s3"}, TypeError, r"filesystem is a str: pass a pyarrow\.fs\.FileSystem"),
         ({"shuffle": "rows"}, ValueError, r"shuffle is 'rows': use None, 'files'"),
-        ({"override_num_blocks": 0}, ValueError, r"override_num_blocks must be positive, it is 0"),
+        (
+            {"override_num_blocks": 0},
+            ValueError,
+            r"`override_num_blocks` must be a positive integer or None, got 0",
+        ),
         (
             {"file_extensions": ["csv"]},
             ValueError,

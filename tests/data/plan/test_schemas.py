@@ -71,10 +71,20 @@ def test_what_only_a_run_can_tell_is_not_known() -> None:
     for unknown in (
         left().map(lambda row: row),
         left().groupby("k").aggregate(first),
-        left().select_columns(["nope"]),
+        left().map(lambda row: row).select_columns(["nope"]),
         left().map(lambda row: row).union(right()),
     ):
         assert unknown.schema(fetch_if_missing=False) is None
+
+
+def test_an_absent_column_is_found_where_the_columns_are_known() -> None:
+    for call, columns in (
+        ("select_columns", ["nope"]),
+        ("drop_columns", ["nope"]),
+        ("rename_columns", {"nope": "x"}),
+    ):
+        with pytest.raises(KeyError, match="nope"):
+            getattr(left(), call)(columns)
 
 
 def test_a_union_of_columns_without_a_common_type_is_refused() -> None:
@@ -118,7 +128,7 @@ def test_tensors_are_shown_under_the_names_of_ray() -> None:
 
 def test_take_needs_a_number_of_rows() -> None:
     assert skate.data.range(3).take(0) == []
-    with pytest.raises(ValueError, match=r"not negative; it is -1"):
+    with pytest.raises(ValueError, match=r"a non-negative integer, got -1"):
         skate.data.range(3).take(-1)
 
 

@@ -8,9 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from skate.data._arguments import ArgumentTypeError, check_type, message
 from skate.data._block import rows
 
-__all__ = ["AggregateFn", "AggregateFnV2", "target"]
+__all__ = ["AggregateFn", "AggregateFnV2", "check_aggregations", "target"]
 
 AccumulatorType = TypeVar("AccumulatorType")
 AggOutputType = TypeVar("AggOutputType")
@@ -52,8 +53,7 @@ class AggregateFn:
         accumulate_block: Callable[[Any, pa.Table], Any] | None = None,
         finalize: Callable[[Any], Any] | None = None,
     ) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"the name of an aggregation is a string, and not {name!r}")
+        check_type("name", name, str, "a string")
         if (accumulate_row is None) == (accumulate_block is None):
             raise ValueError(
                 f"the aggregation {name!r} needs exactly one of accumulate_row and accumulate_block: got"
@@ -68,7 +68,7 @@ class AggregateFn:
         }
         for role, function in given.items():
             if function is not None and not callable(function):
-                raise TypeError(f"{role} of the aggregation {name!r} is a function, and not {function!r}")
+                raise ArgumentTypeError(message(role, "a function", function))
         self.name = name
         self.init = init
         self.merge = merge
@@ -124,7 +124,7 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         self, name: str, zero_factory: Callable[[], Any], *, on: str | None, ignore_nulls: bool
     ) -> None:
         if on is not None and not isinstance(on, str):
-            raise ValueError(f"an aggregation is `on` a column, by its name, and not {on!r}")
+            raise ArgumentTypeError(message("on", "the name of a column", on))
         self._zero_factory = zero_factory
         self._target_col_name = on  # this name and `_ignore_nulls` are read by subclasses written for Ray
         self.ignore_nulls = self._ignore_nulls = ignore_nulls
@@ -180,6 +180,14 @@ class _Finalize:
 
     def __call__(self, accumulator: Any) -> Any:
         return None if accumulator is None else self._function(accumulator)
+
+
+def check_aggregations(aggs: tuple[Any, ...]) -> None:
+    """Raise unless there are aggregations, and each is an object of this module's classes."""
+    if not aggs:
+        raise ValueError("Aggregate requires at least one aggregation.")
+    for each in aggs:
+        check_type("aggs", each, AggregateFn, "an aggregation such as Sum('a')")
 
 
 def target(agg: AggregateFnV2[Any, Any], block: pa.Table) -> pa.ChunkedArray:

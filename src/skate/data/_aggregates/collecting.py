@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skate.data._aggregates.base import AggregateFnV2, target
+from skate.data._arguments import SHARE, checked
 
 __all__ = ["AsList", "CountDistinct", "Quantile", "Unique", "ValueCounter"]
 
@@ -28,6 +29,7 @@ class Quantile(AggregateFnV2[list[Any], float]):
         ValueError: If `q` is not from 0 to 1.
     """
 
+    @checked("on", q=SHARE)
     def __init__(
         self, on: str | None = None, q: float = 0.5, ignore_nulls: bool = True, alias_name: str | None = None
     ) -> None:
@@ -61,6 +63,7 @@ class AsList(AggregateFnV2[list[Any], list[Any]]):
         ignore_nulls: Whether nulls are left out.
     """
 
+    @checked("on")
     def __init__(self, on: str, alias_name: str | None = None, ignore_nulls: bool = False) -> None:
         super().__init__(alias_name or f"list({on})", list, on=on, ignore_nulls=ignore_nulls)
 
@@ -90,12 +93,13 @@ class Unique(AggregateFnV2[list[Any], list[Any]]):
         FLATTEN = "FLATTEN"
         HASH = "HASH"
 
+    @checked("on")
     def __init__(
         self,
         on: str | None = None,
         ignore_nulls: bool = False,
         alias_name: str | None = None,
-        encode_lists: bool | ListEncodingMode | None = None,
+        encode_lists: bool | Unique.ListEncodingMode | None = None,
     ) -> None:
         super().__init__(alias_name or f"unique({on or ''})", list, on=on, ignore_nulls=ignore_nulls)
         self.flattens = encode_lists is True or encode_lists is Unique.ListEncodingMode.FLATTEN
@@ -139,6 +143,7 @@ class ValueCounter(AggregateFnV2[dict[str, list[Any]], dict[str, list[Any]]]):
         alias_name: The name of the result.
     """
 
+    @checked("on")
     def __init__(self, on: str, alias_name: str | None = None) -> None:
         super().__init__(alias_name or f"value_counter({on})", _no_counts, on=on, ignore_nulls=True)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skate.data._aggregates.base import AggregateFnV2, target
+from skate.data._arguments import NON_NEGATIVE, checked
 
 __all__ = ["AbsMax", "Count", "Max", "Mean", "Min", "MissingValuePercentage", "Std", "Sum", "ZeroPercentage"]
 
@@ -35,6 +36,7 @@ class Count(AggregateFnV2[int, int]):
         1
     """
 
+    @checked("on")
     def __init__(
         self, on: str | None = None, ignore_nulls: bool = False, alias_name: str | None = None
     ) -> None:
@@ -63,6 +65,7 @@ class Sum(AggregateFnV2[Any, Any]):
         3
     """
 
+    @checked("on")
     def __init__(
         self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None
     ) -> None:
@@ -87,6 +90,7 @@ class Min(AggregateFnV2[Any, Any]):
         zero_factory: Makes a value that is larger than any in the column; used by subclasses alone.
     """
 
+    @checked("on")
     def __init__(
         self,
         on: str | None = None,
@@ -115,6 +119,7 @@ class Max(AggregateFnV2[Any, Any]):
         zero_factory: Makes a value that is smaller than any in the column; used by subclasses alone.
     """
 
+    @checked("on")
     def __init__(
         self,
         on: str | None = None,
@@ -143,6 +148,7 @@ class AbsMax(AggregateFnV2[Any, Any]):
         zero_factory: Makes the value to start from; used by subclasses alone.
     """
 
+    @checked("on")
     def __init__(
         self,
         on: str | None = None,
@@ -170,6 +176,7 @@ class Mean(AggregateFnV2[list[Any], float]):
         alias_name: The name of the result.
     """
 
+    @checked("on")
     def __init__(
         self, on: str | None = None, ignore_nulls: bool = True, alias_name: str | None = None
     ) -> None:
@@ -200,6 +207,7 @@ class Std(AggregateFnV2[list[Any], float]):
         alias_name: The name of the result.
     """
 
+    @checked("on", ddof=NON_NEGATIVE)
     def __init__(
         self, on: str | None = None, ddof: int = 1, ignore_nulls: bool = True, alias_name: str | None = None
     ) -> None:
@@ -242,6 +250,7 @@ class MissingValuePercentage(AggregateFnV2[list[int], float]):
         alias_name: The name of the result.
     """
 
+    @checked("on")
     def __init__(self, on: str, alias_name: str | None = None) -> None:
         super().__init__(alias_name or f"missing_pct({on})", _zeros_of_two, on=on, ignore_nulls=False)
 
@@ -267,6 +276,7 @@ class ZeroPercentage(AggregateFnV2[list[int], float]):
         alias_name: The name of the result.
     """
 
+    @checked("on")
     def __init__(self, on: str, ignore_nulls: bool = True, alias_name: str | None = None) -> None:
         super().__init__(alias_name or f"zero_pct({on})", _zeros_of_two, on=on, ignore_nulls=ignore_nulls)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skate.data._aggregates.base import AggregateFnV2
+from skate.data._arguments import POSITIVE, SHARE, checked
 
 __all__ = ["ApproximateQuantile", "ApproximateTopK"]
 
@@ -39,6 +40,7 @@ class ApproximateQuantile(AggregateFnV2[_Summary, list[float]]):
         [15.0]
     """
 
+    @checked("on", quantiles=SHARE, quantile_precision=POSITIVE)
     def __init__(
         self, on: str, quantiles: list[float], quantile_precision: int = 800, alias_name: str | None = None
     ) -> None:
@@ -107,6 +109,7 @@ class ApproximateTopK(AggregateFnV2[dict[Any, int], list[dict[str, Any]]]):
         [{'word': 'a', 'count': 2}]
     """
 
+    @checked("on", k=POSITIVE, log_capacity=POSITIVE)
     def __init__(
         self,
         on: str,

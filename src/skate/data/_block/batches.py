@@ -47,7 +47,7 @@ def to_block(batch: Any) -> pa.Table:
         return _from_table(frames.from_pandas(batch))
     if frames.is_polars(batch):
         return frames.from_polars(batch)
-    raise BatchTypeError("a batch", type(batch).__qualname__, _ALLOWED)
+    raise BatchTypeError("a batch", "None" if batch is None else type(batch).__qualname__, _ALLOWED)
 
 
 def _from_table(table: pa.Table) -> pa.Table:

@@ -6,6 +6,8 @@ from typing import Any
 
 from skate.data import aggregate as aggregates
 from skate.data import stats
+from skate.data._aggregates.base import check_aggregations
+from skate.data._arguments import NON_NEGATIVE, checked
 from skate.data._dataset.consuming import Consuming
 from skate.data._plan import nodes
 
@@ -21,11 +23,11 @@ class Aggregating(Consuming):
         >>> skate.data.range(5).aggregate(Max("id"), Mean("id"))
         {'max(id)': 4, 'mean(id)': 2.0}
         """
-        if not aggs:
-            raise ValueError("Aggregate requires at least one aggregation.")
+        check_aggregations(aggs)
         found = list(self._rows(nodes.Aggregate(self._node, (), aggs)))
         return found[0] if found else None
 
+    @checked()
     def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
         """Return the sum of a column, or of each of several columns by name.
 
@@ -35,18 +37,22 @@ class Aggregating(Consuming):
         """
         return self._over(aggregates.Sum, on, ignore_nulls=ignore_nulls)
 
+    @checked()
     def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
         """Return the smallest value of a column, or of each of several columns by name."""
         return self._over(aggregates.Min, on, ignore_nulls=ignore_nulls)
 
+    @checked()
     def max(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
         """Return the largest value of a column, or of each of several columns by name."""
         return self._over(aggregates.Max, on, ignore_nulls=ignore_nulls)
 
+    @checked()
     def mean(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Any:
         """Return the mean of a column, or of each of several columns by name."""
         return self._over(aggregates.Mean, on, ignore_nulls=ignore_nulls)
 
+    @checked(ddof=NON_NEGATIVE)
     def std(self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Any:
         """Return the standard deviation of a column, or of each of several columns by name.
 
@@ -57,6 +63,7 @@ class Aggregating(Consuming):
         """
         return self._over(aggregates.Std, on, ddof=ddof, ignore_nulls=ignore_nulls)
 
+    @checked()
     def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
         """Return the different values of a column.
 
@@ -68,6 +75,7 @@ class Aggregating(Consuming):
         values = [row[column] for row in found]
         return [value for value in values if value is not None] if ignore_nulls else values
 
+    @checked("override_dtype_agg_mapping")
     def summary(
         self, columns: list[str] | None = None, override_dtype_agg_mapping: stats.Overrides | None = None
     ) -> stats.DatasetSummary:

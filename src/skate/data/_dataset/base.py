@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from skate.data._arguments import checked
 from skate.data._exec.execution import Execution
 from skate.data._exec.items import Item
 from skate.data._plan import nodes
@@ -39,6 +40,7 @@ class Plan:
         """What the dataset is called in progress lines and statistics."""
         return self._name
 
+    @checked()
     def set_name(self, name: str | None) -> None:
         """Give the dataset a name, which progress lines and statistics show."""
         self._name = name

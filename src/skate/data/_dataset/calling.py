@@ -51,6 +51,10 @@ def user_call(fn: Any, given: Given, where: Where, options: dict[str, Any], on_e
     compute, concurrency, options_now = where
     if not callable(fn):
         raise ValueError(f"`fn` must be callable, got {type(fn).__name__}: {fn!r}")
+    if isinstance(fn, type) and not any("__call__" in vars(each) for each in fn.__mro__):
+        raise ValueError(
+            f"`fn` must be a function or a class with a method __call__, got the class {fn.__name__}."
+        )
     if not isinstance(fn, type) and (fn_constructor_args is not None or fn_constructor_kwargs is not None):
         which = "fn_constructor_args" if fn_constructor_args is not None else "fn_constructor_kwargs"
         raise ValueError(f"{which} can only be specified if providing a class, but got: {fn}")

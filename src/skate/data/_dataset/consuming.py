@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
 from skate.data._block import batches, rows, tables
 from skate.data._dataset.base import Plan
 from skate.data._dealing import remaining
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 class Consuming(Plan, Iterating):
     """The part of a dataset's API that runs the plan, and gives what comes out of it."""
 
+    @checked(limit=NON_NEGATIVE)
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
         """Return the first rows.
 
@@ -35,10 +37,9 @@ class Consuming(Plan, Iterating):
         >>> skate.data.range(100).take(2)
         [{'id': 0}, {'id': 1}]
         """
-        if limit < 0:
-            raise ValueError(f"take needs the number of rows to return, which is not negative; it is {limit}")
         return list(self._rows(nodes.Limit(self._node, limit)))
 
+    @checked(limit=NON_NEGATIVE)
     def take_all(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return all rows.
 
@@ -52,6 +53,7 @@ class Consuming(Plan, Iterating):
             raise ValueError(f"The dataset has more than the given limit of {limit} records.")
         return found
 
+    @checked("batch_format", batch_size=POSITIVE)
     def take_batch(self, batch_size: int = 20, *, batch_format: str | None = "default") -> Any:
         """Return the first rows as one batch.
 
@@ -64,6 +66,7 @@ class Consuming(Plan, Iterating):
             raise ValueError("The dataset is empty.")
         return batches.to_batch(tables.concat(found), batch_format)
 
+    @checked(limit=NON_NEGATIVE)
     def show(self, limit: int = 20) -> None:
         """Print the first rows."""
         for row in self.take(limit):
@@ -79,6 +82,7 @@ class Consuming(Plan, Iterating):
         known = estimates.row_count(self._node)
         return sum(item.rows for item in self._items()) if known is None else known
 
+    @checked()
     def schema(self, fetch_if_missing: bool = True) -> Schema | None:
         """Return the columns and their types.
 
@@ -97,6 +101,7 @@ class Consuming(Plan, Iterating):
             self._schema = found
         return None if self._schema is None else Schema(self._schema)
 
+    @checked()
     def columns(self, fetch_if_missing: bool = True) -> list[str] | None:
         """Return the names of the columns."""
         schema = self.schema(fetch_if_missing)

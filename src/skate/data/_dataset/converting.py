@@ -9,6 +9,7 @@ import pyarrow as pa
 
 import skate
 from skate.air._optional import load
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, check_protocol, checked
 from skate.data._block import batches, frames, tables
 from skate.data._dataset.base import Plan
 from skate.data._dataset.bundles import BlockEntry, RefBundle
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 class Converting(Plan):
     """The part of a dataset's API that hands rows to other libraries."""
 
+    @checked(limit=NON_NEGATIVE)
     def to_pandas(self, limit: int | None = None) -> Any:
         """Return all rows as a pandas DataFrame, whose columns have the types of Arrow, as in Ray.
 
@@ -53,8 +55,12 @@ class Converting(Plan):
         """Return a reference to a pandas DataFrame for each block."""
         return [_as_pandas.remote(each) for each in self.get_internal_block_refs()]
 
+    @checked()
     def to_numpy_refs(self, *, column: str | None = None) -> list[Any]:
         """Return a reference to the NumPy arrays of each block: a dict of them, or one column's."""
+        there = self.columns() or []  # type: ignore[attr-defined]  # of `Consuming`
+        if column is not None and column not in there:
+            raise ValueError(f"there is no column {column!r} to convert; the columns are {there}")
         return [_as_numpy.remote(each, column) for each in self.get_internal_block_refs()]
 
     def get_internal_block_refs(self) -> list[Any]:
@@ -69,6 +75,7 @@ class Converting(Plan):
             metadata = BlockMetadata(item.rows, item.bytes, input_files=list(item.files))
             yield RefBundle((BlockEntry(reference_to(item), metadata),), item.schema)
 
+    @checked(num_workers=POSITIVE)
     def to_random_access_dataset(self, key: str, num_workers: int | None = None) -> RandomAccessDataset:
         """Sort the rows by a column, and return what finds single rows by its values.
 
@@ -85,6 +92,7 @@ class Converting(Plan):
 
         return RandomAccessDataset(self, key, 4 if num_workers is None else num_workers)  # type: ignore[arg-type]
 
+    @checked()
     def to_dask(self, meta: Any = None, verify_meta: bool = True) -> Any:
         """Return a Dask DataFrame with a partition for each block."""
         dataframe = load("dask.dataframe", "to_dask", "dask[dataframe]")
@@ -102,6 +110,7 @@ class Converting(Plan):
 
     def to_spark(self, spark: Any) -> Any:
         """Return a Spark DataFrame of a Spark session."""
+        check_protocol("spark", spark, "createDataFrame", "a SparkSession")
         return spark.createDataFrame(self.to_pandas())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from skate.data._arguments import checked
 from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
 from skate.data._dataset.calling import Call, check_format, user_call
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 class Mapping(Plan):
     """The part of a dataset's API that works on rows and batches one after the other."""
 
+    @checked()
     def map(
         self,
         fn: Callable[..., dict[str, Any]] | type,
@@ -68,6 +70,7 @@ class Mapping(Plan):
         )
         return self._each_row("Map", call)
 
+    @checked()
     def flat_map(
         self,
         fn: Callable[..., Iterable[dict[str, Any]]] | type,
@@ -104,6 +107,7 @@ class Mapping(Plan):
         )
         return self._each_row("FlatMap", call)
 
+    @checked()
     def filter(
         self,
         fn: Callable[..., bool] | type | None = None,
@@ -150,6 +154,7 @@ class Mapping(Plan):
         call = user_call(fn, given, (compute, concurrency, ray_remote_args_fn), options, on_error)
         return self._each_row("Filter", call)
 
+    @checked("batch_format", "batch_size")
     def map_batches(
         self,
         fn: Callable[..., Any] | type,

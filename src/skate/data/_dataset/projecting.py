@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from skate.data import expressions
+from skate.data._arguments import ArgumentTypeError, check_type, checked, shown
 from skate.data._compute import compute_of
 from skate.data._dataset.mapping import Mapping
+from skate.data._expressions.errors import missing_column
 from skate.data._plan import nodes
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 class Projecting(Mapping):
     """The part of a dataset's API that works on columns."""
 
+    @checked("expr")
     def with_column(
         self, column_name: str, expr: expressions.Expr, *, compute: Any = None, **ray_remote_args: Any
     ) -> Dataset:
@@ -36,11 +39,7 @@ class Projecting(Mapping):
         >>> skate.data.range(2).with_column("next", col("id") + 1).take_all()
         [{'id': 0, 'next': 1}, {'id': 1, 'next': 2}]
         """
-        if not isinstance(column_name, str) or not isinstance(expr, expressions.Expr):
-            raise TypeError(
-                f"with_column takes a name and an expression, not {type(column_name).__name__} and "
-                f"{type(expr).__name__}: with_column('total', col('a') + col('b')); for a function, use add_column"
-            )
+        _check_expression("expr", expr)
         where = _where(compute, ray_remote_args, expr.needs_actor())
         return self._then(nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), where))
 
@@ -65,19 +64,21 @@ class Projecting(Mapping):
             if isinstance(each, expressions.UnnestExpr):
                 named.append(each)
                 continue
+            check_type("exprs", each or {}, dict, "a dict of expressions or unnest(…)")
             for name, expr in (each or {}).items():
+                check_type("exprs", name, str, "a dict with strings as keys")
                 if isinstance(expr, expressions.DownloadExpr):
                     raise ValueError(
                         "with_columns does not support DownloadExpr: use with_column for a download"
                     )
-                if not isinstance(expr, expressions.Expr):
-                    raise TypeError(f"with_columns takes expressions: {name!r} is a {type(expr).__name__}")
+                _check_expression(f"exprs[{name!r}]", expr)
                 named.append(expr.alias(name))
+        where = _where(compute, ray_remote_args, any(each.needs_actor() for each in named))
         if not named:
             return self._then(self._node)
-        where = _where(compute, ray_remote_args, any(each.needs_actor() for each in named))
         return self._then(nodes.Project(self._node, (expressions.star(), *named), where))
 
+    @checked("batch_format")
     def add_column(
         self,
         col: str,
@@ -118,6 +119,7 @@ class Projecting(Mapping):
             **ray_remote_args,
         )
 
+    @checked("cols")
     def select_columns(
         self,
         cols: str | list[str],
@@ -138,11 +140,15 @@ class Projecting(Mapping):
         >>> skate.data.from_items([{"a": 1, "b": 2}]).select_columns(["b"]).take_all()
         [{'b': 2}]
         """
-        names = [cols] if isinstance(cols, str) else list(cols)
-        _check_names("select_columns", names)
+        names = _names("select_columns", cols)
+        schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]  # of `Consuming`
+        for name in names if schema is not None else ():
+            if name not in schema.names:
+                raise missing_column(name, schema.names)
         where = compute_of(False, compute, concurrency, ray_remote_args)
         return self._then(nodes.Project(self._node, tuple(expressions.col(name) for name in names), where))
 
+    @checked("cols")
     def drop_columns(
         self, cols: list[str], *, compute: Any = None, concurrency: int | None = None, **ray_remote_args: Any
     ) -> Dataset:
@@ -158,11 +164,14 @@ class Projecting(Mapping):
         >>> skate.data.from_items([{"a": 1, "b": 2}]).drop_columns(["b"]).take_all()
         [{'a': 1}]
         """
-        names = list(cols)
-        _check_names("drop_columns", names)
+        names = _names("drop_columns", cols)
+        schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]  # of `Consuming`
+        if schema is not None:
+            _check_present(names, schema.names)
         where = compute_of(False, compute, concurrency, ray_remote_args)
         return self._each_block("DropColumns", partial(_without, tuple(names)), where)
 
+    @checked("names")
     def rename_columns(
         self, names: list[str] | dict[str, str], *, concurrency: int | None = None, **ray_remote_args: Any
     ) -> Dataset:
@@ -178,12 +187,20 @@ class Projecting(Mapping):
         [{'number': 0}]
         """
         _check_renaming(names)
+        schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]  # of `Consuming`
+        if schema is not None:
+            _new_names(names, schema.names)
         given = dict(names) if isinstance(names, dict) else tuple(names)
         where = compute_of(False, None, concurrency, ray_remote_args)
         return self._each_block("RenameColumns", partial(_renamed, given), where)
 
     def _each_block(self, label: str, function: Callable[[pa.Table, int], pa.Table], where: Any) -> Dataset:
         return self._then(nodes.EachBlock(self._node, label, function, keeps_rows=True, compute=where))
+
+
+def _check_expression(name: str, expr: Any) -> None:
+    words = "an expression such as col('a') + 1 (a function goes to add_column)"
+    check_type(name, expr, expressions.Expr, words)
 
 
 def _where(compute: Any, options: dict[str, Any], needs_actor: bool) -> nodes.Compute:
@@ -207,30 +224,51 @@ def _with_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
 
 
 def _without(names: tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
+    _check_present(names, block.column_names)
     return block.drop_columns(list(names))
 
 
 def _renamed(names: dict[str, str] | tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
-    if isinstance(names, dict):
-        missing = [name for name in names if name not in block.column_names]
-        if missing:
-            raise KeyError(
-                f"cannot rename columns that are not there: {missing}; there are {block.column_names}"
-            )
-        return block.rename_columns([names.get(name, name) for name in block.column_names])
-    if len(names) != block.num_columns:
-        raise ValueError(
-            f"rename_columns got {len(names)} names for {block.num_columns} columns: {block.column_names}"
+    return block.rename_columns(_new_names(names, block.column_names))
+
+
+def _new_names(names: dict[str, str] | Sequence[str], there: list[str]) -> list[str]:
+    """Return the names of the columns after renaming."""
+    if not isinstance(names, dict):
+        if len(names) != len(there):
+            raise ValueError(f"rename_columns got {len(names)} names for {len(there)} columns: {there}")
+        return list(names)
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise KeyError(f"cannot rename columns that are not there: {missing}; there are {there}")
+    found = [names.get(name, name) for name in there]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if twice:
+        raise ValueError(f"rename_columns would make several columns {twice}: the dataset has {there}")
+    return found
+
+
+def _check_present(names: Sequence[str], there: list[str]) -> None:
+    missing = [name for name in names if name not in there]
+    if missing:
+        raise KeyError(
+            f"drop_columns: column(s) not found in dataset schema: {missing}. Available columns: {there}"
         )
-    return block.rename_columns(list(names))
 
 
-def _check_names(call: str, names: list[Any]) -> None:
+def _names(call: str, cols: Any) -> list[str]:
+    if isinstance(cols, str) or not isinstance(cols, Iterable):
+        if call == "select_columns" and isinstance(cols, str):
+            return [cols]
+        words = "a string or a list of strings" if call == "select_columns" else "a list of strings"
+        raise ArgumentTypeError(f"{call} requires 'cols' to be {words}, got {shown(cols)}.")
+    names = list(cols)
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"{call} requires all elements of 'cols' to be strings, got {names!r}")
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"{call} expects unique column names, got {twice} more than once")
+        raise ValueError(f"{call} expects unique column names in 'cols', got {twice} more than once")
+    return names
 
 
 def _check_renaming(names: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from skate.data._arguments import NON_NEGATIVE, POSITIVE, SHARE, checked, message
+from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
 from skate.data._mixing import MixStoppingCondition
 from skate.data._plan import nodes
@@ -30,6 +32,7 @@ _JOINS = (
 class Relating(Plan):
     """The part of a dataset's API that orders, groups and combines."""
 
+    @checked(limit=NON_NEGATIVE)
     def limit(self, limit: int) -> Dataset:
         """Keep the first rows; what comes after them is not read.
 
@@ -37,10 +40,9 @@ class Relating(Plan):
         >>> skate.data.range(1000).limit(2).take_all()
         [{'id': 0}, {'id': 1}]
         """
-        if limit < 0:
-            raise ValueError(f"limit must not be negative, it is {limit}")
         return self._then(nodes.Limit(self._node, limit))
 
+    @checked()
     def sort(
         self,
         key: str | Sequence[str] | None = None,
@@ -80,6 +82,7 @@ class Relating(Plan):
                 f"cannot {call} by {missing[0]!r}: there's no such column in the dataset, which has {schema.names}"
             )
 
+    @checked(num_partitions=POSITIVE)
     def groupby(self, key: str | list[str] | None, num_partitions: int | None = None) -> GroupedData:
         """Group rows by the values of one column or more; None makes one group of all rows.
 
@@ -90,10 +93,9 @@ class Relating(Plan):
         """
         from skate.data.grouped_data import GroupedData
 
-        if num_partitions is not None and num_partitions <= 0:
-            raise ValueError("`num_partitions` must be a positive integer")
         return GroupedData(self, key, num_partitions)
 
+    @checked("join_type", num_partitions=POSITIVE, partition_size_hint=POSITIVE)
     def join(
         self,
         ds: Dataset,
@@ -145,6 +147,7 @@ class Relating(Plan):
         suffixes = (left_suffix, right_suffix)
         return self._then(nodes.Join(self._node, ds._node, how, left, right, suffixes, num_partitions))
 
+    @checked()
     def union(self, *other: Dataset) -> Dataset:
         """Put datasets one after the other.
 
@@ -154,6 +157,7 @@ class Relating(Plan):
         """
         return self._then(nodes.Union((self._node, *(each._node for each in other))))
 
+    @checked()
     def mix(
         self,
         *other: Dataset,
@@ -174,14 +178,14 @@ class Relating(Plan):
         """
         shares = tuple(weights) if weights is not None else (1.0,) * (1 + len(other))
         if len(shares) != 1 + len(other):
-            raise ValueError(
-                f"mix needs a weight for each of {1 + len(other)} datasets, it has {len(shares)}"
-            )
+            words = f"a list of {1 + len(other)} numbers, one for each dataset"
+            raise ValueError(message("weights", words, weights))
         if any(share <= 0 for share in shares):
-            raise ValueError(f"the weights of a mix must be positive, they are {list(shares)}")
+            raise ValueError(message("weights", "a list of positive numbers", weights))
         parts = (self._node, *(each._node for each in other))
         return self._then(nodes.Mix(parts, shares, MixStoppingCondition(stopping_condition)))
 
+    @checked()
     def zip(self, *other: Dataset) -> Dataset:
         """Lay datasets of the same number of rows side by side; a column that is there already gets a number.
 
@@ -191,6 +195,7 @@ class Relating(Plan):
         """
         return self._then(nodes.Zip((self._node, *(each._node for each in other))))
 
+    @checked()
     def random_shuffle(
         self, *, seed: Any = None, num_blocks: int | None = None, **ray_remote_args: Any
     ) -> Dataset:
@@ -203,12 +208,16 @@ class Relating(Plan):
         """
         if num_blocks is not None:
             raise DeprecationWarning("`num_blocks` is no longer supported in random_shuffle: use repartition")
+        compute_of(
+            False, None, ray_remote_args.pop("concurrency", None), ray_remote_args
+        )  # looks for unknown ones
         return self._then(nodes.Shuffle(self._node, seed_of(seed)))
 
     def randomize_block_order(self, *, seed: Any = None) -> Dataset:
         """Bring blocks, and not the rows in them, into a random order."""
         return self._then(nodes.ShuffleBlocks(self._node, seed_of(seed)))
 
+    @checked(fraction=SHARE)
     def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
         """Keep each row with a probability.
 
@@ -220,12 +229,11 @@ class Relating(Plan):
         >>> 400 < skate.data.range(1000).random_sample(0.5, seed=1).count() < 600
         True
         """
-        if not 0 <= fraction <= 1:
-            raise ValueError(f"Fraction must be between 0 and 1, it is {fraction}.")
         config = seed_of(seed)
         drawn = random(seed=config.seed, reseed_after_execution=config.reseed_after_execution)
         return self._then(nodes.Filter(self._node, drawn < fraction))
 
+    @checked(num_blocks=POSITIVE, target_num_rows_per_block=POSITIVE)
     def repartition(
         self,
         num_blocks: int | None = None,
@@ -262,14 +270,9 @@ class Relating(Plan):
                 raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
             if keys:
                 raise ValueError("`keys` goes with `num_blocks`, not with `target_num_rows_per_block`.")
-            if target_num_rows_per_block < 1:
-                raise ValueError(
-                    f"target_num_rows_per_block must be positive, it is {target_num_rows_per_block}"
-                )
             return self._then(nodes.Resize(self._node, target_num_rows_per_block, strict))
         assert num_blocks is not None
-        if num_blocks < 1:
-            raise ValueError(f"num_blocks must be positive, it is {num_blocks}")
+        self._check_keys("repartition", keys or ())
         return self._then(nodes.Repartition(self._node, num_blocks, shuffle, tuple(keys or ()), sort))
 
 

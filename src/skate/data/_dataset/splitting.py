@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from skate.data._arguments import POSITIVE, Range, check_type, checked, shown
 from skate.data._block import values
 from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 class Splitting(Plan):
     """The part of a dataset's API that cuts."""
 
+    @checked()
     def split(
         self, n: int, *, equal: bool = False, locality_hints: list[str] | None = None
     ) -> list[MaterializedDataset]:
@@ -53,6 +55,7 @@ class Splitting(Plan):
         sizes = [each + (place < more and not equal) for place in range(n)]
         return self._cut(items, [sum(sizes[: place + 1]) for place in range(n)])
 
+    @checked()
     def split_at_indices(self, indices: Sequence[int]) -> list[MaterializedDataset]:
         """Run the plan, and return datasets of the rows before, between and after some places.
 
@@ -61,15 +64,16 @@ class Splitting(Plan):
         [2, 3, 5]
         """
         if not indices:
-            raise ValueError("indices must be at least of length 1")
+            raise ValueError(f"indices must be at least of length 1, got {indices!r}.")
         if list(indices) != sorted(indices):
-            raise ValueError("indices must be sorted")
+            raise ValueError(f"indices must be sorted, got {indices!r}.")
         if indices[0] < 0:
-            raise ValueError("indices must be positive")
+            raise ValueError(f"indices must be positive, got {indices!r}.")
         items = self._kept()
         rows = sum(item.rows for item in items)
         return self._cut(items, [*(min(index, rows) for index in indices), rows])
 
+    @checked()
     def split_proportionately(self, proportions: Sequence[float]) -> list[MaterializedDataset]:
         """Run the plan, and return datasets with shares of the rows; the last one gets the rest.
 
@@ -78,11 +82,11 @@ class Splitting(Plan):
         [2, 5, 3]
         """
         if not proportions:
-            raise ValueError("proportions must be at least of length 1")
+            raise ValueError(f"proportions must be at least of length 1, got {proportions!r}.")
         if any(share <= 0 for share in proportions):
-            raise ValueError("proportions must be bigger than 0")
+            raise ValueError(f"proportions must be bigger than 0, got {proportions!r}.")
         if sum(proportions) >= 1:
-            raise ValueError("proportions must sum to less than 1")
+            raise ValueError(f"proportions must sum to less than 1, got {proportions!r}.")
         items = self._kept()
         rows = sum(item.rows for item in items)
         ends, passed = [], 0.0
@@ -96,6 +100,7 @@ class Splitting(Plan):
                 ends[place] = min(ends[place], rows - (parts - 1 - place))
         return self._cut(items, [*ends, rows])
 
+    @checked("test_size")
     def train_test_split(
         self,
         test_size: int | float,
@@ -138,6 +143,7 @@ class Splitting(Plan):
         first, second = self._cut(items, [train, rows])
         return first, second
 
+    @checked(test_size=Range(0, 1, strict=True))
     def streaming_train_test_split(
         self,
         test_size: float,
@@ -164,10 +170,6 @@ class Splitting(Plan):
         >>> train.count() + test.count()
         8
         """
-        if not 0 < test_size < 1:
-            raise ValueError(f"test_size must be between 0 and 1, it is {test_size}")
-        if split_type not in ("hash", "random"):
-            raise ValueError(f"split_type must be 'hash' or 'random', it is {split_type!r}")
         where = compute_of(False, None, ray_remote_kwargs.pop("concurrency", None), ray_remote_kwargs)
         if split_type == "hash":
             if hash_column is None or seed is not None:
@@ -185,6 +187,7 @@ class Splitting(Plan):
         kept, left_out = (self._then(nodes.Filter(self._node, side, where)) for side in sides)
         return kept, left_out
 
+    @checked(n=POSITIVE)
     def streaming_split(
         self, n: int, *, equal: bool = False, locality_hints: list[Any] | None = None
     ) -> list[DataIterator]:
@@ -205,10 +208,7 @@ class Splitting(Plan):
         """
         from skate.data._splits import streaming_split
 
-        if n <= 0:
-            raise ValueError(f"the number of splits must be positive, it is {n}")
-        if not isinstance(equal, bool):
-            raise TypeError(f"equal must be True or False, it is {equal!r}")
+        check_type("equal", equal, bool, "True or False")
         if locality_hints is not None and len(locality_hints) != n:
             raise ValueError(f"streaming_split({n}) needs {n} locality_hints, it got {len(locality_hints)}")
         return streaming_split(self, n, equal=equal)  # type: ignore[arg-type]
@@ -242,7 +242,7 @@ def _by_hash(column: str, test_size: float, test: bool, block: pa.Table, index: 
 
 def _check_test_size(test_size: Any) -> None:
     if isinstance(test_size, bool) or not isinstance(test_size, (int, float)):
-        raise TypeError(f"`test_size` must be int or float got {type(test_size)}.")
+        raise TypeError(f"`test_size` must be int or float got {shown(test_size)}.")
     if isinstance(test_size, float) and not 0 < test_size < 1:
         raise ValueError(
             f"If `test_size` is a float, it must be bigger than 0 and smaller than 1. Got {test_size}."

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from skate.data._arguments import checked
 from skate.data._catalogs import resolved
 from skate.data._dataset.writing_tables import WritingTables
+from skate.data._io import unknown_options
 from skate.data._write_options import FileOptions, file_arguments, parted, task_arguments
 from skate.data.datasource import FilenameProvider, SaveMode
 
@@ -17,9 +20,10 @@ if TYPE_CHECKING:
 class Writing(WritingTables):
     """The part of a dataset's API that writes."""
 
+    @checked("mode")
     def write_parquet(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         partition_cols: list[str] | None = None,
         filesystem: Any = None,
@@ -77,6 +81,9 @@ class Writing(WritingTables):
             "num_rows_per_file": num_rows_per_file,
             "mode": mode,
         }
+        unknown_options.refuse_misspelt(
+            arrow_parquet_args, (*files, "max_rows_per_file", "partition_cols"), "this writer"
+        )
         sink = ParquetDatasink(
             path,
             partition_cols=partition_cols,
@@ -88,9 +95,10 @@ class Writing(WritingTables):
         )
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
 
+    @checked()
     def write_csv(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         arrow_csv_args_fn: Callable[[], dict[str, Any]] | None = None,
         **options: Any,
@@ -109,9 +117,10 @@ class Writing(WritingTables):
         sink = CSVDatasink(path, arrow_csv_args_fn=arrow_csv_args_fn, arrow_csv_args=own, **files)
         self.write_datasink(sink, **task_arguments(given))
 
+    @checked()
     def write_json(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         pandas_json_args_fn: Callable[[], dict[str, Any]] | None = None,
         **options: Any,
@@ -130,9 +139,10 @@ class Writing(WritingTables):
         sink = JSONDatasink(path, pandas_json_args_fn=pandas_json_args_fn, pandas_json_args=own, **files)
         self.write_datasink(sink, **task_arguments(given))
 
+    @checked()
     def write_orc(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         *,
         arrow_orc_args_fn: Callable[[], dict[str, Any]] | None = None,
         **options: Any,
@@ -151,7 +161,10 @@ class Writing(WritingTables):
         sink = ORCDatasink(path, arrow_orc_args_fn=arrow_orc_args_fn, arrow_orc_args=own, **files)
         self.write_datasink(sink, **task_arguments(given))
 
-    def write_numpy(self, path: str, *, column: str, **options: Unpack[FileOptions]) -> None:
+    @checked()
+    def write_numpy(
+        self, path: str | os.PathLike[str], *, column: str, **options: Unpack[FileOptions]
+    ) -> None:
         """Write a column to `.npy` files in a folder.
 
         Args:
@@ -164,8 +177,13 @@ class Writing(WritingTables):
         sink = NumpyDatasink(path, column, **file_arguments(options))
         self.write_datasink(sink, **task_arguments(options))
 
+    @checked()
     def write_images(
-        self, path: str, column: str, file_format: str = "png", **options: Unpack[FileOptions]
+        self,
+        path: str | os.PathLike[str],
+        column: str,
+        file_format: str = "png",
+        **options: Unpack[FileOptions],
     ) -> None:
         """Write a column of images to a folder, one file for each.
 
@@ -180,7 +198,10 @@ class Writing(WritingTables):
         sink = ImageDatasink(path, column, file_format=file_format, **file_arguments(options))
         self.write_datasink(sink, **task_arguments(options))
 
-    def write_tfrecords(self, path: str, *, tf_schema: Any = None, **options: Unpack[FileOptions]) -> None:
+    @checked()
+    def write_tfrecords(
+        self, path: str | os.PathLike[str], *, tf_schema: Any = None, **options: Unpack[FileOptions]
+    ) -> None:
         """Write TFRecord files into a folder.
 
         Args:
@@ -193,7 +214,10 @@ class Writing(WritingTables):
         sink = TFRecordDatasink(path, tf_schema=tf_schema, **file_arguments(options))
         self.write_datasink(sink, **task_arguments(options))
 
-    def write_webdataset(self, path: str, *, encoder: Any = True, **options: Unpack[FileOptions]) -> None:
+    @checked()
+    def write_webdataset(
+        self, path: str | os.PathLike[str], *, encoder: Any = True, **options: Unpack[FileOptions]
+    ) -> None:
         """Write WebDataset archives into a folder.
 
         Args:

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from skate.data._arguments import NON_NEGATIVE, check_protocol, checked
 from skate.data._catalogs import in_iceberg, resolved
 from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 class WritingTables(Plan):
     """The part of a dataset's API that writes to anything but files."""
 
+    @checked("datasink")
     def write_datasink(
         self,
         datasink: Datasink[Any],
@@ -47,6 +49,7 @@ class WritingTables(Plan):
             InvalidCheckpointingOperators: `DataContext.checkpoint_config` is set, and ids cannot tell which rows of the
                 plan, or of the sink, are done.
         """
+        check_protocol("datasink", datasink, "write", "a Datasink")
         compute = compute_of(False, None, concurrency, ray_remote_args or {})
         if not datasink.supports_distributed_writes:
             compute = compute_of(False, None, 1, ray_remote_args or {})
@@ -87,6 +90,7 @@ class WritingTables(Plan):
 
         return ResumableWrite(node, self._context, self._runs, self._run)
 
+    @checked()
     def write_sql(
         self,
         sql: str,
@@ -109,6 +113,7 @@ class WritingTables(Plan):
         sink = SQLDatasink(sql, connection_factory)
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
 
+    @checked()
     def write_lance(
         self,
         path: str,
@@ -132,6 +137,7 @@ class WritingTables(Plan):
         sink = LanceDatasink(path, **options)
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
 
+    @checked()
     def write_delta(
         self,
         path: str,
@@ -162,6 +168,7 @@ class WritingTables(Plan):
         sink = DeltaDatasink(path, **options)
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
 
+    @checked("mode")
     def write_iceberg(
         self,
         table_identifier: str,
@@ -208,6 +215,7 @@ class WritingTables(Plan):
         )
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
 
+    @checked()
     def write_mongo(
         self,
         uri: str,
@@ -232,6 +240,7 @@ class WritingTables(Plan):
         sink = MongoDatasink(uri, database, collection)
         self.write_datasink(sink, ray_remote_args=ray_remote_args, concurrency=concurrency, resume=resume)
 
+    @checked(max_retry_cnt=NON_NEGATIVE)
     def write_bigquery(
         self,
         project_id: str,

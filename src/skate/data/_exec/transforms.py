@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from skate.data._arguments import shown
 from skate.data._block import batcher, batches, rows, tables
 from skate.data._exec import meter
 from skate.data._exec.failures import Failures, Letter
@@ -100,7 +101,7 @@ def _call_each(
                 raise ValueError(
                     f"A function given to {'map' if kind == 'Map' else 'flat_map'} must return "
                     f"{'a dict' if kind == 'Map' else 'a list of dicts'}, one value for each column, not "
-                    f"{type(row).__name__}: {str(row)[:80]}. Wrap a single value: {{'item': value}}."
+                    f"{shown(row)}. Wrap a single value: {{'item': value}}."
                 )
     return kept, failed
 
@@ -109,7 +110,7 @@ def _checked_many(many: Any) -> Iterable[Any]:
     if isinstance(many, (str, bytes, Mapping)) or not isinstance(many, Iterable):
         raise ValueError(
             f"A function given to flat_map must return a list (or another iterable) of dicts, not "
-            f"{type(many).__name__}: {str(many)[:80]}"
+            f"{shown(many)}."
         )
     return many
 

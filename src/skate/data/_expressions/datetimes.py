@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skate.data._arguments import checked_methods
 from skate.data._expressions.calls import PyArrowComputeUDFExpr, compute
 from skate.data._expressions.expr import UNKNOWN
 from skate.data.datatype import DataType
@@ -33,6 +34,7 @@ TemporalUnit: TypeAlias = Literal[
 _COUNT = DataType(pa.int64())
 
 
+@checked_methods("unit")
 class DatetimeNamespace:
     """The functions of points in time.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class ExpressionError(Exception):
     """Report that an expression cannot be built, planned or evaluated."""
@@ -30,6 +32,13 @@ class ColumnNotFoundError(ExpressionError, KeyError, ValueError):
     def __init__(self, message: str, column: str = "") -> None:
         super().__init__(message, column)
         self.column = column
+
+
+def missing_column(name: str, names: Sequence[str]) -> ColumnNotFoundError:
+    """Return the error for a column that is not among the columns, or that is there more than once."""
+    among = ", ".join(map(repr, names)) or "none"
+    found = "are several columns" if name in names else "is no column"
+    return ColumnNotFoundError(f"there {found} {name!r}; the columns are {among}", name)
 
 
 class NotExpressibleError(ExpressionError, TypeError):

@@ -15,7 +15,11 @@ from skate.data._expressions.arithmetic import FUNCTIONS, apply_binary, decoded,
 from skate.data._expressions.arrow import ArrowExpr
 from skate.data._expressions.calls import KernelExpr, PyArrowComputeUDFExpr, UDFExpr
 from skate.data._expressions.context import EvaluationContext
-from skate.data._expressions.errors import ColumnNotFoundError, ExpressionTypeError, ExpressionValueError
+from skate.data._expressions.errors import (
+    ExpressionTypeError,
+    ExpressionValueError,
+    missing_column,
+)
 from skate.data._expressions.membership import is_in
 from skate.data._expressions.nodes import (
     AliasExpr,
@@ -307,12 +311,7 @@ def _fields(expr: Expr, evaluation: Evaluation) -> Iterator[tuple[pa.Field, Valu
 def _index(expr: ColumnExpr, schema: pa.Schema) -> int:
     index: int = schema.get_field_index(expr.name)
     if index < 0:
-        among = ", ".join(map(repr, schema.names)) or "none"
-        many = expr.name in schema.names
-        raise ColumnNotFoundError(
-            f"there {'are several columns' if many else 'is no column'} {expr.name!r}; the columns are {among}",
-            expr.name,
-        )
+        raise missing_column(expr.name, schema.names)
     return index
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skate.data._arguments import checked_methods
 from skate.data._expressions.calls import KernelExpr, PyArrowComputeUDFExpr, compute
 from skate.data._expressions.expr import UNKNOWN
 from skate.data.datatype import DataType
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
 
+@checked_methods("order", "null_placement")
 class ListNamespace:
     """The functions of lists.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skate.data._arguments import checked_methods
 from skate.data._expressions.calls import PyArrowComputeUDFExpr, compute
 from skate.data._expressions.expr import UNKNOWN
 from skate.data.datatype import DataType
@@ -21,6 +22,7 @@ _TRUTH = DataType(pa.bool_())
 _COUNT = DataType(pa.int32())
 
 
+@checked_methods("side")
 class StringNamespace:
     """The functions of text. Further arguments are those of the function of `pyarrow.compute` behind each.
 

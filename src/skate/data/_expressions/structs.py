@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow.compute as pc
 
+from skate.data._arguments import checked_methods
 from skate.data._expressions.calls import PyArrowComputeUDFExpr, compute
 
 if TYPE_CHECKING:
     from skate.data._expressions.expr import Expr
 
 
+@checked_methods("index")
 class StructNamespace:
     """The functions of records.
 

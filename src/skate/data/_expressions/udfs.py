@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from skate.data._arguments import ArgumentTypeError, message
 from skate.data._expressions.calls import CallableClassSpec, UDFExpr
 from skate.data._expressions.errors import ExpressionTypeError, ExpressionValueError
 from skate.data._expressions.nodes import as_expr
@@ -52,6 +53,8 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Any], Callable[..., A
     data_type = return_dtype if isinstance(return_dtype, DataType) else DataType(return_dtype)
 
     def declare(function: Any) -> Callable[..., Any]:
+        if not callable(function):
+            raise ArgumentTypeError(message("function", "a function or a class", function))
         if isinstance(function, type):
             return _declared_class(function, data_type)
 

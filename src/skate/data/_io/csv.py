@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from skate.data._arguments import check_type
 from skate.data._io import paths, streams, unknown_options
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
@@ -28,6 +29,12 @@ _HINTS = {
     "conversion error": "Name the type: convert_options=pyarrow.csv.ConvertOptions(column_types={'column': 'string'})",
     "parse error": "Skip such rows: parse_options=pyarrow.csv.ParseOptions(invalid_row_handler=lambda row: 'skip')",
     "invalid UTF8": "Name the encoding: read_options=pyarrow.csv.ReadOptions(encoding='latin-1')",
+}
+# The options of pyarrow that `read_csv` takes.
+_OPTIONS = {
+    "read_options": pacsv.ReadOptions,
+    "parse_options": pacsv.ParseOptions,
+    "convert_options": pacsv.ConvertOptions,
 }
 _OTHER_FILES = "if the folder holds other files too, pass file_extensions=['csv']"
 
@@ -52,13 +59,16 @@ class CSVDatasource(FileBasedDatasource):
         **file_args: Any,
     ) -> None:
         given = dict(arrow_csv_args or {})
+        unknown_options.refuse(given, tuple(_OPTIONS), "read_csv")
+        for name, value in given.items():
+            if value is not None:
+                check_type(name, value, _OPTIONS[name], f"pyarrow.csv.{_OPTIONS[name].__name__}(…)")
         # Tasks run side by side already: no threads within one.
         self._read_options = given.pop("read_options", None) or pacsv.ReadOptions(
             use_threads=False, block_size=_BLOCK_BYTES
         )
         self._parse_options = given.pop("parse_options", None) or pacsv.ParseOptions()
         self._convert_options = given.pop("convert_options", None) or pacsv.ConvertOptions()
-        unknown_options.refuse(given, ("read_options", "parse_options", "convert_options"), "read_csv")
         super().__init__(paths, partitioning=partitioning, **file_args)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:

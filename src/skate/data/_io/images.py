@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from skate.air import _optional
+from skate.data._arguments import check_type, message
 from skate.data._block import batches
 from skate.data._io import paths
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
@@ -45,8 +46,10 @@ class ImageDatasource(FileBasedDatasource):
         **file_args: Any,
     ) -> None:
         _optional.load("PIL", "read_images", "pillow")
-        if size is not None and (len(size) != 2 or min(size) <= 0):
-            raise ValueError(f"size is {size}: pass height and width, both positive")
+        if size is not None:
+            check_size("size", size)
+        if mode is not None:
+            _check_mode(mode)
         self._size = size
         self._mode = mode
         if arrow_open_file_args is not None:
@@ -81,6 +84,33 @@ class ImageDatasource(FileBasedDatasource):
         return len(self._files) * self._size[0] * self._size[1] * channels
 
 
+def check_size(name: str, size: Any) -> None:
+    """Raise unless a size is a height and a width."""
+    words = "height and width, two positive integers"
+    check_type(name, size, (tuple, list), words)
+    if len(size) != 2 or not all(isinstance(each, (int, np.integer)) and each > 0 for each in size):
+        raise ValueError(message(name, words, size))
+
+
+def _check_mode(mode: str) -> None:
+    from PIL import Image, ImageMode
+
+    try:
+        ImageMode.getmode(mode)
+    except KeyError:
+        words = f"a mode of Pillow's, such as {', '.join(map(repr, Image.MODES))}"
+        raise ValueError(message("mode", words, mode)) from None
+
+
+def _check_format(file_format: str) -> None:
+    from PIL import Image
+
+    known = Image.registered_extensions()  # which also loads the formats
+    if f".{file_format.lower()}" not in known and file_format.upper() not in Image.SAVE:
+        words = "an extension of a format of Pillow's, such as 'png', 'jpeg' or 'webp'"
+        raise ValueError(message("file_format", words, file_format))
+
+
 class ImageDatasink(RowBasedFileDatasink):
     """Write images, a file for each row.
 
@@ -95,6 +125,7 @@ class ImageDatasink(RowBasedFileDatasink):
         self, path: str | os.PathLike[str], column: str, file_format: str = "png", **file_args: Any
     ) -> None:
         _optional.load("PIL", "write_images", "pillow")
+        _check_format(file_format)
         super().__init__(path, file_format=file_format, **file_args)
         self.column = column
 
@@ -107,7 +138,15 @@ class ImageDatasink(RowBasedFileDatasink):
         # Pillow asks for `jpeg`, files are called `jpg`.
         assert self.file_format is not None
         encoded = io.BytesIO()
-        Image.fromarray(np.asarray(row[self.column])).save(encoded, format=_pillow_format(self.file_format))
+        array = np.asarray(row[self.column])
+        try:
+            image = Image.fromarray(array)
+        except TypeError as error:
+            raise ValueError(
+                f"column {self.column!r} cannot be written as images: Pillow takes arrays of numbers with 2 or 3 "
+                f"dimensions, got {array.dtype} with {array.ndim}"
+            ) from error
+        image.save(encoded, format=_pillow_format(self.file_format))
         file.write(encoded.getbuffer())
 
 

@@ -81,7 +81,7 @@ class ParquetDatasink(BlockBasedFileDatasink):
                 "together: bring equal values together with repartition(…, keys=partition_cols), and pass "
                 "max_rows_per_file",
                 DeprecationWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         super().__init__(
             path,

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from skate.air import _optional
+from skate.data._arguments import check_protocol
 from skate.data._block import tables
 from skate.data._io import loose_rows
 from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
@@ -32,6 +33,8 @@ class TorchDatasource(Datasource):
 
     def __init__(self, dataset: Any, *, local_read: bool = False) -> None:
         data = _optional.load("torch.utils.data", "from_torch", "torch")
+        if not isinstance(dataset, data.IterableDataset):
+            check_protocol("dataset", dataset, "__getitem__", "a torch Dataset or IterableDataset")
         self._dataset = dataset
         self._local = local_read
         self._iterates = isinstance(dataset, data.IterableDataset)

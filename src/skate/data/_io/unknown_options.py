@@ -6,6 +6,23 @@ import difflib
 from collections.abc import Collection, Iterable
 
 
+def refuse_misspelt(given: Iterable[str], known: Collection[str], call: str) -> None:
+    """Refuse options that look like a known one, where other names may be options of another library.
+
+    Args:
+        given: Their names.
+        known: The options of Skate's.
+        call: What takes them: `this writer`.
+
+    Raises:
+        TypeError: An option is misspelt; names the closest one.
+    """
+    for name in given:
+        close = difflib.get_close_matches(name, known, 1, 0.85)
+        if close and name not in known:
+            raise TypeError(f"{call} got an unexpected keyword argument {name!r}: did you mean {close[0]!r}?")
+
+
 def refuse(given: Iterable[str], known: Collection[str], reader: str) -> None:
     """Refuse options that nobody would look at.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import os
 import warnings
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
+from skate.data._arguments import ArgumentTypeError, message
+from skate.data._io import unknown_options
 
 if TYPE_CHECKING:
     from skate.data.datasource.partitioning import PathPartitionFilter
@@ -132,10 +135,12 @@ def config_of(given: Any) -> CheckpointConfig | None:
     if given is None or isinstance(given, CheckpointConfig):
         return given
     if not isinstance(given, Mapping):
-        raise TypeError(
-            f"checkpoint_config is a {type(given).__name__}: pass a CheckpointConfig, a dict of its arguments, or None"
-        )
+        words = "a CheckpointConfig, a dict of its arguments or None"
+        raise ArgumentTypeError(message("checkpoint_config", words, given))
     arguments = dict(given)
+    unknown_options.refuse(
+        arguments, tuple(inspect.signature(CheckpointConfig).parameters), "CheckpointConfig"
+    )
     backend = arguments.get("override_backend")
     if isinstance(backend, str):
         if backend not in CheckpointBackend.__members__:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
+from skate.data._arguments import check_protocol, check_type
 from skate.data._block import batches
 from skate.data._io import errors, extras, line_ranges, partitions, paths, retrying, streams, trust
 from skate.data.block import BlockMetadata
@@ -96,6 +97,12 @@ class FileBasedDatasource(Datasource):
             raise ValueError(f"shuffle is {shuffle!r}: use None, 'files' or a FileShuffleConfig")
         self._schema = schema
         self._open_args = open_stream_args or {}
+        if partitioning is not None:
+            check_type(
+                "partitioning", partitioning, Partitioning, "a Partitioning such as Partitioning('hive')"
+            )
+        if partition_filter is not None:
+            check_protocol("partition_filter", partition_filter, "apply", "a PathPartitionFilter")
         self._parser = None if partitioning is None else PathPartitionParser(partitioning)
         self._shuffle = shuffle
         self._include_paths = include_paths

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
+from skate.data._arguments import check_field, check_type
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
@@ -62,6 +63,10 @@ class Partitioning:
     filesystem: pafs.FileSystem | None = None
 
     def __post_init__(self) -> None:
+        for name in ("field_names", "field_types", "filesystem"):
+            check_field(Partitioning, name, getattr(self, name))
+        if self.base_dir is not None:
+            check_type("base_dir", self.base_dir, (str, os.PathLike), "a string, a path or None")
         if self.style is not None and not isinstance(self.style, PartitionStyle):
             try:
                 self.style = PartitionStyle(self.style)

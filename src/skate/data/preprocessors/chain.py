@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from skate.data._arguments import checked
 from skate.data._preprocessors.options import Option
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessor import Preprocessor, SerializablePreprocessorBase
@@ -31,6 +32,7 @@ class Chain(SerializablePreprocessorBase):
 
     preprocessors = Option[tuple[Preprocessor, ...]](())
 
+    @checked()
     def __init__(self, *preprocessors: Preprocessor) -> None:
         super().__init__()
         self._preprocessors = preprocessors

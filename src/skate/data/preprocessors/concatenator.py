@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skate.data._arguments import ArgumentTypeError, checked, message
 from skate.data._block import objects, tensors, values
 from skate.data._block.columns import from_values
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, holds_lists
@@ -48,6 +49,7 @@ class Concatenator(ColumnPreprocessor):
     raise_if_missing = Option(False)
     flatten = Option(False)
 
+    @checked("dtype")
     def __init__(
         self,
         columns: list[str],
@@ -59,6 +61,11 @@ class Concatenator(ColumnPreprocessor):
         super().__init__()
         if not columns:
             raise ValueError("Concatenator needs one column or more: columns=['a', 'b']")
+        if dtype is not None:
+            try:
+                np.dtype(dtype)
+            except TypeError as error:
+                raise ArgumentTypeError(message("dtype", "a NumPy type such as np.float32", dtype)) from error
         self._columns = columns
         self._output_column_name = output_column_name
         self._dtype = dtype

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from skate.air._optional import load
+from skate.data._arguments import ArgumentTypeError, checked, message
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of
 from skate.data._preprocessors.options import Option, matching_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
@@ -31,10 +33,11 @@ class _Discretizer(ColumnPreprocessor):
     bins = Option[Any]()
     right = Option(True)
     include_lowest = Option(False)
-    duplicates = Option("raise")
+    duplicates = Option[str]("raise")
     dtypes = Option[dict[str, Any] | None](None)
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(
         self,
         columns: list[str],
@@ -42,11 +45,13 @@ class _Discretizer(ColumnPreprocessor):
         *,
         right: bool = True,
         include_lowest: bool = False,
-        duplicates: str = "raise",
+        duplicates: Literal["raise", "drop"] = "raise",
         dtypes: dict[str, Any] | None = None,
         output_columns: list[str] | None = None,
     ) -> None:
         super().__init__()
+        for each in bins.values() if isinstance(bins, dict) else [bins]:
+            self._check_bins(each)
         self._columns = columns
         self._bins = bins
         self._right = right
@@ -54,6 +59,10 @@ class _Discretizer(ColumnPreprocessor):
         self._duplicates = duplicates
         self._dtypes = dtypes
         self._output_columns = matching_outputs(columns, output_columns)
+
+    def _check_bins(self, bins: Any) -> None:
+        """Raise unless these are bins of a column."""
+        raise NotImplementedError
 
     def _edges(self, column: str) -> Any:
         raise NotImplementedError
@@ -122,6 +131,11 @@ class CustomKBinsDiscretizer(_Discretizer):
 
     _is_fittable = False
 
+    def _check_bins(self, bins: Any) -> None:
+        if isinstance(bins, str) or not isinstance(bins, Iterable):
+            words = "the edges of the bins in increasing order, a pandas IntervalIndex or a dict of them"
+            raise ArgumentTypeError(message("bins", words, bins))
+
     def _edges(self, column: str) -> Any:
         edges = self._of_column(column)
         return edges if hasattr(edges, "__len__") else list(edges)
@@ -151,11 +165,14 @@ class UniformKBinsDiscretizer(_Discretizer):
     [{'id': 0}, {'id': 0}, {'id': 1}, {'id': 1}]
     """
 
+    def _check_bins(self, bins: Any) -> None:
+        if not isinstance(bins, int) or bins < 1:
+            words = "a positive integer or a dict with one for each column"
+            raise ArgumentTypeError(message("bins", words, bins))
+
     def _fit(self, ds: Dataset) -> Preprocessor:
         for name in self.columns:
-            count = self._of_column(name)
-            if not isinstance(count, int) or count < 1:
-                raise TypeError(f"bins is a positive integer, or one for each column, not {self.bins!r}")
+            self._of_column(name)
         self.stat_computation_plan.add_aggregator(aggregator_fn=Min, columns=self.columns)
         self.stat_computation_plan.add_aggregator(aggregator_fn=Max, columns=self.columns)
         return self

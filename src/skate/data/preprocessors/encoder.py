@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skate.air._optional import load
+from skate.data._arguments import POSITIVE, check_protocol, checked
 from skate.data._preprocessors import categories
 from skate.data._preprocessors.columns import (
     Column,
@@ -85,6 +86,7 @@ class OrdinalEncoder(_Encoder):
     encode_lists = Option(True)
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(
         self, columns: list[str], *, encode_lists: bool = True, output_columns: list[str] | None = None
     ) -> None:
@@ -123,6 +125,7 @@ class _VectorEncoder(_Encoder):
     max_categories = Option[dict[str, int]](make=dict)
     output_columns = Option[list[str]](like="columns")
 
+    @checked(max_categories=POSITIVE)
     def __init__(
         self,
         columns: list[str],
@@ -247,6 +250,7 @@ class LabelEncoder(_Encoder):
     label_column = Option[str]()
     output_column = Option[str](like="label_column")
 
+    @checked()
     def __init__(self, label_column: str, *, output_column: str | None = None) -> None:
         super().__init__()
         self._label_column = label_column
@@ -313,6 +317,7 @@ class Categorizer(_Encoder):
     dtypes = Option[dict[str, Any]](make=dict)
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(
         self,
         columns: list[str],
@@ -320,6 +325,8 @@ class Categorizer(_Encoder):
         output_columns: list[str] | None = None,
     ) -> None:
         super().__init__()
+        for name, dtype in (dtypes or {}).items():
+            check_protocol(f"dtypes[{name!r}]", dtype, "categories", "a pandas CategoricalDtype")
         self._columns = columns
         self._dtypes = dtypes or {}
         self._output_columns = matching_outputs(columns, output_columns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from skate.data._arguments import POSITIVE, checked
 from skate.data._block import tensors, values
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of
 from skate.data._preprocessors.options import Option
@@ -37,6 +38,7 @@ class FeatureHasher(ColumnPreprocessor):
     num_features = Option[int]()
     output_column = Option[str]()
 
+    @checked(num_features=POSITIVE)
     def __init__(self, columns: list[str], num_features: int, output_column: str) -> None:
         super().__init__()
         self._columns = columns

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from skate.data._arguments import checked
 from skate.data._block.columns import CONVERSION_ERRORS
 from skate.data._preprocessors.categories import Frequencies, loaded
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor
@@ -52,6 +53,7 @@ class SimpleImputer(ColumnPreprocessor):
     fill_value = Option[Any](None)
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(
         self,
         columns: list[str],

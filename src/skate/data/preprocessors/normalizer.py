@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from skate.data._arguments import checked
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
 from skate.data._preprocessors.options import Option, matching_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
@@ -47,6 +48,7 @@ class Normalizer(ColumnPreprocessor):
     norm = Option("l2")
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(
         self, columns: list[str], norm: str = "l2", *, output_columns: list[str] | None = None
     ) -> None:

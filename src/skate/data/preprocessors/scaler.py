@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from skate.data._arguments import POSITIVE, SHARE, checked
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
 from skate.data._preprocessors.options import Option, matching_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
@@ -30,6 +31,7 @@ class _Scaler(ColumnPreprocessor):
     columns = Option[list[str]]()
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(self, columns: list[str], output_columns: list[str] | None = None) -> None:
         super().__init__()
         self._columns = columns
@@ -165,6 +167,7 @@ class RobustScaler(_Scaler):
     output_columns = Option[list[str]](like="columns")
     quantile_precision = Option(DEFAULT_QUANTILE_PRECISION, shown=False)
 
+    @checked(quantile_range=SHARE, quantile_precision=POSITIVE)
     def __init__(
         self,
         columns: list[str],

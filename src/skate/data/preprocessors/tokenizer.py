@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from skate.data._arguments import checked
 from skate.data._block import values
 from skate.data._block.columns import from_values
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of
@@ -39,6 +40,7 @@ class Tokenizer(ColumnPreprocessor):
     tokenization_fn = Option[Callable[[str], list[str]]](simple_split_tokenizer)
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(
         self,
         columns: list[str],

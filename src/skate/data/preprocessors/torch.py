@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from skate.air._optional import load
+from skate.data._arguments import checked
 from skate.data._block import tensors
 from skate.data._block.columns import as_ndarray, is_tensor_like
 from skate.data._preprocessors.options import Option, matching_outputs
@@ -47,6 +48,7 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
     torchvision_transform = Option[Callable[[Any], Any]]()
     batched = Option(False)
 
+    @checked()
     def __init__(
         self,
         columns: list[str],

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from skate.data._arguments import checked
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
 from skate.data._preprocessors.options import Option, matching_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
@@ -57,6 +58,7 @@ class PowerTransformer(ColumnPreprocessor):
     method = Option("yeo-johnson")
     output_columns = Option[list[str]](like="columns")
 
+    @checked()
     def __init__(
         self,
         columns: list[str],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from skate.data._arguments import POSITIVE, checked
 from skate.data._block import values
 from skate.data._preprocessors.categories import added, counted_in_rows, loaded
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of, of_vectors
@@ -57,6 +58,7 @@ class HashingVectorizer(ColumnPreprocessor):
     tokenization_fn = Option[Tokenize](simple_split_tokenizer)
     output_columns = Option[list[str]](like="columns")
 
+    @checked(num_features=POSITIVE)
     def __init__(
         self,
         columns: list[str],
@@ -106,6 +108,7 @@ class CountVectorizer(ColumnPreprocessor):
     max_features = Option[int | None](None)
     output_columns = Option[list[str]](like="columns")
 
+    @checked(max_features=POSITIVE)
     def __init__(
         self,
         columns: list[str],
