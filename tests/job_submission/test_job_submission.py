@@ -180,7 +180,7 @@ def test_an_id_can_be_chosen_but_not_twice(client: JobSubmissionClient) -> None:
     ("arguments", "error"),
     [
         ({"entrypoint": ""}, ValueError),
-        ({"entrypoint": "true", "runtime_env": {"nonsense": 1}}, ValueError),
+        ({"entrypoint": "true", "runtime_env": {"pips": []}}, ValueError),
         ({"entrypoint": "true", "metadata": {"a": 1}}, TypeError),
         ({"entrypoint": "true", "entrypoint_num_cpus": -1}, ValueError),
         ({"entrypoint": "true", "job_id": "a", "submission_id": "b"}, ValueError),
