@@ -77,6 +77,9 @@ def filesystem(server: str, **options: bool) -> pafs.S3FileSystem:
         endpoint_override=server,
         # No second attempts: the server is on this machine, and does not fail by chance.
         retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1),
+        # On a busy machine it may be slow.
+        connect_timeout=60,
+        request_timeout=60,
         **options,
     )
 

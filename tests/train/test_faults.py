@@ -114,7 +114,7 @@ def test_a_metric_that_cannot_be_told_is_named(fit: Fit) -> None:
     def function() -> None:
         train.report({"loss": 1.0, "lock": threading.Lock()})
 
-    with pytest.raises(WorkerGroupError, match="the metric 'lock' is a lock that cannot be serialised"):
+    with pytest.raises(WorkerGroupError, match=r"`metrics\['lock'\]` is a lock that cannot be serialised"):
         fit(function, 1)
 
 
@@ -129,7 +129,7 @@ def test_different_workers_may_report_different_things(fit: Fit) -> None:
 
 
 def test_a_training_function_takes_at_most_a_config(fit: Fit) -> None:
-    with pytest.raises(ValueError, match="takes 2 arguments"):
+    with pytest.raises(ValueError, match=r"must take no argument, or one dictionary.*needs a, b"):
         fit(lambda a, b: None)
 
 

@@ -272,7 +272,7 @@ def test_without_a_limit_a_process_that_does_not_answer_has_failed(
 
 
 def test_a_limit_is_a_time() -> None:
-    with pytest.raises(ValueError, match="hang_timeout_s is 0"):
+    with pytest.raises(ValueError, match="`hang_timeout_s` must be a positive number of seconds"):
         FailureConfig(hang_timeout_s=0)
 
 

@@ -1,7 +1,6 @@
 """Expressions over columns, for `Dataset.filter`, `Dataset.with_column` and their kin.
 
->>> from skate.air import _filesystems as filesystems
-from skate.data.expressions import col, lit
+>>> from skate.data.expressions import col, lit
 >>> (col("price") * col("quantity") > lit(100)).columns() == {"price", "quantity"}
 True
 """

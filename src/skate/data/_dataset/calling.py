@@ -51,7 +51,8 @@ def user_call(fn: Any, given: Given, where: Where, options: dict[str, Any], on_e
     compute, concurrency, options_now = where
     if not callable(fn):
         raise ValueError(f"`fn` must be callable, got {type(fn).__name__}: {fn!r}")
-    if isinstance(fn, type) and not any("__call__" in vars(each) for each in fn.__mro__):
+    is_inference = torch_inference.is_inference(fn)
+    if isinstance(fn, type) and not is_inference and not any("__call__" in vars(each) for each in fn.__mro__):
         raise ValueError(
             f"`fn` must be a function or a class with a method __call__, got the class {fn.__name__}."
         )
@@ -60,7 +61,7 @@ def user_call(fn: Any, given: Given, where: Where, options: dict[str, Any], on_e
         raise ValueError(f"{which} can only be specified if providing a class, but got: {fn}")
     args = None if fn_args is None else tuple(fn_args)
     constructor_args = None if fn_constructor_args is None else tuple(fn_constructor_args)
-    if torch_inference.is_inference(fn):
+    if is_inference:
         torch_inference.check(fn, args, fn_kwargs, options.get("num_gpus"))
         fn = torch_inference.managed(fn)
     udf = Udf(fn, args, fn_kwargs, constructor_args, fn_constructor_kwargs)
