@@ -197,7 +197,7 @@ def test_a_validation_needs_a_checkpoint_and_somebody_who_does_it(fit: Fit, run_
         fit(lambda: train.report({}, checkpoint=write_checkpoint(), validation="yes"), 1)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="`timeout_s` must be a positive number of seconds"):
         ValidationTaskConfig(timeout_s=0)
-    with pytest.raises(TypeError, match="not int"):
+    with pytest.raises(TypeError, match=r"got 3 \(int\)"):
         ValidationConfig(3)  # type: ignore[arg-type]
 
 
