@@ -21,6 +21,12 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 @light
+class Holds:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@light
 class Mortal:
     def __init__(self) -> None:
         self.is_well = True
@@ -104,11 +110,6 @@ def test_a_replica_that_hangs_is_replaced(run: Callable[..., Any]) -> None:
 def test_a_deployment_that_cannot_be_pickled_is_refused_with_its_name(run: Callable[..., Any]) -> None:
     import threading
 
-    @light
-    class Holds:
-        def __init__(self, lock: Any) -> None:
-            self.lock = lock
-
     with pytest.raises(TypeError, match=r"arguments of deployment 'Holds'.*constructor"):
         run(Holds.bind(threading.Lock()))
 
@@ -128,8 +129,8 @@ def test_code_that_cannot_be_pickled_is_refused_where_it_is_written() -> None:
 def test_an_error_in_an_inner_application_is_told_of_that_one(run: Callable[..., Any]) -> None:
     import threading
 
-    with pytest.raises(TypeError, match=r"^Could not serialize the arguments of deployment 'Mortal_1'"):
-        run(Mortal.bind(Mortal.bind(threading.Lock())))
+    with pytest.raises(TypeError, match=r"^Could not serialize the arguments of deployment 'Holds_1'"):
+        run(Holds.bind(Holds.bind(threading.Lock())))
 
 
 def test_a_request_that_outlives_its_replica_fails_with_what_to_do(run: Callable[..., Any]) -> None:
@@ -155,9 +156,9 @@ def test_a_request_that_outlives_its_replica_fails_with_what_to_do(run: Callable
 
 def test_an_application_cannot_contain_itself(run: Callable[..., Any]) -> None:
     inner: list[Any] = []
-    app = Mortal.bind(inner)
+    app = Holds.bind(inner)
     inner.append(app)
-    with pytest.raises(ValueError, match="Mortal → Mortal"):
+    with pytest.raises(ValueError, match="Holds → Holds"):
         run(app)
 
 

@@ -98,7 +98,8 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(
-            f"{cls.__name__}.bind(): {error}. The constructor is {cls.__name__}{signature}."
+            f"{cls.__name__}.bind(): {error}. The constructor is "
+            f"{cls.__name__}{signature.replace(return_annotation=inspect.Signature.empty)}."
         ) from None
 
 

@@ -194,7 +194,6 @@ def connect_or_begin(
 ) -> Client:
     """Return the client of Serve; if it did not run, its proxy is still starting: see `Client.wait_for_proxy`."""
     environment = _controller_environment(controller_options)
-    http, grpc = _http_options(proxy_location, http_options, kwargs), _grpc_options(grpc_options)
     watch = WatchOptions.of(logging_config, tracing_config)
     if watch.tracing is not None:
         from skate.serve._watch.tracing import follow
@@ -203,23 +202,28 @@ def connect_or_begin(
     if not skate.is_initialized():
         skate.init()
     client = connect()
-    if client is None:
-        surrounded = surroundings(environment)
-        make_ready(surrounded, surroundings_of_proxy())
-        made = actor_class(Controller, "ServeController").options(
-            name=CONTROLLER_NAME,
-            namespace=NAMESPACE,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            runtime_env=surrounded,
-            max_concurrency=_THREADS,
-            max_restarts=-1,
-            max_task_retries=-1,  # what it is asked while it is restarted is answered afterwards
-        )
-        controller = made.remote(http, grpc, watch)
-        client = Client(controller, controller.start_proxy.remote())
-    return client
+    if client is not None:
+        _http_options(proxy_location, http_options, kwargs)  # a wrong option is an error although Serve runs
+        _grpc_options(grpc_options)
+        return client
+    surrounded = surroundings(environment)
+    make_ready(surrounded, surroundings_of_proxy())
+    # After make_ready: replicas start with the libraries that the program has imported by then, and the checks of these
+    # options import pydantic.
+    http, grpc = _http_options(proxy_location, http_options, kwargs), _grpc_options(grpc_options)
+    made = actor_class(Controller, "ServeController").options(
+        name=CONTROLLER_NAME,
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        runtime_env=surrounded,
+        max_concurrency=_THREADS,
+        max_restarts=-1,
+        max_task_retries=-1,  # what it is asked while it is restarted is answered afterwards
+    )
+    controller = made.remote(http, grpc, watch)
+    return Client(controller, controller.start_proxy.remote())
 
 
 def forget() -> None:
