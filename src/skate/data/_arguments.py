@@ -408,6 +408,8 @@ def _member(cls: type[enum.Enum]) -> _Kind:
 
 
 def _sequence(origin: Any, parameters: tuple[Any, ...], allowed: Range) -> _Kind:
+    if origin is tuple and len({*parameters} - {...}) > 1:
+        return _record(parameters, allowed)
     noun = {tuple: "tuple", collections.abc.Iterable: "iterable"}.get(origin, "list")
     length = len(parameters) if origin is tuple and parameters and parameters[-1] is not ... else None
     each = _kind_of(parameters[0], allowed) if parameters else None
@@ -433,6 +435,24 @@ def _sequence(origin: Any, parameters: tuple[Any, ...], allowed: Range) -> _Kind
             described = f"{described} between {allowed.least} and {allowed.most}"
         words = f"{words} of {count}{described}"
     return _Kind(words, is_typed, is_right, plural=f"{noun}s")
+
+
+def _record(parameters: tuple[Any, ...], allowed: Range) -> _Kind:
+    """Return a tuple whose elements are of different types."""
+    kinds = [_kind_of(each, allowed) for each in parameters]
+
+    def is_typed(value: Any) -> bool:
+        return (
+            isinstance(value, (tuple, list))
+            and len(value) == len(kinds)
+            and all(kind is None or kind.is_typed(each) for kind, each in zip(kinds, value, strict=True))
+        )
+
+    def is_right(value: Any) -> bool:
+        return all(kind is None or kind.is_right(each) for kind, each in zip(kinds, value, strict=True))
+
+    elements = ", ".join("any object" if kind is None else kind.words for kind in kinds)
+    return _Kind(f"a tuple of {elements}", is_typed, is_right, plural="tuples")
 
 
 def _mapping(parameters: tuple[Any, ...], allowed: Range) -> _Kind:

@@ -167,3 +167,11 @@ def test_times_take_the_nearest_unit_that_arrow_has(unit: str, arrow: str) -> No
 
 def test_numbers_of_the_other_byte_order_are_turned_round() -> None:
     assert tensors.flat_values(np.arange(3, dtype=">i4")).equals(pa.array([0, 1, 2], pa.int32()))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("shape", [(0,), (0, 0), (3, 0)])
+def test_tensors_without_elements_survive_transport(transport: Any, shape: tuple[int, ...]) -> None:
+    back = transport(pa.table({"x": tensors.from_ndarrays([np.zeros(shape)] * 2)}))
+    back.validate(full=True)
+    assert [array.shape for array in values.to_ndarray(back["x"])] == [shape] * 2

@@ -72,5 +72,5 @@ def test_an_iceberg_table_is_written_and_read_by_its_name(catalog: Folders) -> N
 
 @pytest.mark.parametrize(("paths", "catalog"), [(["a", "b"], None), ("a", "main")])
 def test_a_catalog_and_one_name_are_needed(tmp_path: Path, paths: Any, catalog: Any) -> None:
-    with pytest.raises(TypeError, match=r"name of one table|pass a skate\.data\.Catalog"):
+    with pytest.raises(TypeError, match=r"name of one table|`catalog` must be a Catalog or None"):
         skate.data.read_parquet(paths, catalog=catalog or Folders(tmp_path))

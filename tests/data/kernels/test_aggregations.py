@@ -160,13 +160,17 @@ FN: Any = agg.AggregateFn  # any, for the mistakes that a type checker would fin
 MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: FN(init=int, merge=max, name="x"), ValueError, "needs exactly one .* got neither"),
     (lambda: FN(int, max, "x", max, max), ValueError, "needs exactly one .* got both"),
-    (lambda: FN(int, max, 3, max), TypeError, "name of an aggregation is a string, and not 3"),
-    (lambda: FN(1, max, "x", max), TypeError, "init of the aggregation 'x' is a function, and not 1"),
-    (lambda: agg.Max(lambda row: row), ValueError, "is `on` a column, by its name"),  # type: ignore[arg-type]  # the mistake
-    (lambda: agg.Quantile("x", q=2), ValueError, "from 0 to 1, and not 2"),
+    (lambda: FN(int, max, 3, max), TypeError, "`name` must be a string, got 3"),
+    (lambda: FN(1, max, "x", max), TypeError, "`init` must be a function, got 1"),
+    (lambda: agg.Max(lambda row: row), ValueError, "`on` must be the name of a column"),  # type: ignore[arg-type]  # the mistake
+    (lambda: agg.Quantile("x", q=2), ValueError, "`q` must be a number between 0 and 1, got 2"),
     (lambda: agg.ApproximateQuantile("x", []), ValueError, "one or more numbers from 0 to 1"),
-    (lambda: agg.ApproximateQuantile("x", [0.5], 0), ValueError, "quantile_precision is positive"),
-    (lambda: agg.ApproximateTopK("x", k=0), ValueError, "k and log_capacity are positive"),
+    (
+        lambda: agg.ApproximateQuantile("x", [0.5], 0),
+        ValueError,
+        "`quantile_precision` must be a positive integer, got 0",
+    ),
+    (lambda: agg.ApproximateTopK("x", k=0), ValueError, "`k` must be a positive integer, got 0"),
 ]
 
 

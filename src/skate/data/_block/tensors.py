@@ -207,9 +207,9 @@ def from_ndarrays(arrays: Sequence[npt.NDArray[Any] | None]) -> pa.Array:
     shapes = {array.shape for array in present}
     if shapes == {()}:  # scalars, each in an array
         column = flat_values(np.array(present))
-    elif len(shapes) == 1 and (present[0].size or not has_nulls):
+    elif len(shapes) == 1 and present[0].size:
         column = from_ndarray(_stacked(present))
-    else:  # with nulls, tensors without elements too: Parquet cannot read nulls among lists of size 0
+    else:  # tensors without elements too: Parquet cannot read lists of size 0
         return variable_shaped(arrays)
     return _with_nulls(arrays, column) if has_nulls else column
 
