@@ -86,7 +86,7 @@ def test_where_jax_has_no_build_for_the_device_the_error_says_so(fit: Callable[.
 
 
 def test_workers_compute_on_one_kind_of_device() -> None:
-    with pytest.raises(ValueError, match="use_tpu and use_gpu"):
+    with pytest.raises(ValueError, match="`use_tpu` and `use_gpu` are both set"):
         JaxConfig(use_gpu=True, use_tpu=True)
     trainer = JaxTrainer(total, scaling_config=ScalingConfig(use_gpu=True))
     assert trainer.backend_config == JaxConfig(use_gpu=True)
