@@ -13,7 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from skate import serve
-from skate.cli.serve import serve as command
+from skate.cli.program import main
 from skate.serve._config.deployment import OPTION_NAMES
 from skate.serve.config import (
     AutoscalingConfig,
@@ -573,7 +573,7 @@ class CommandError(Exception):
 
 
 def invoke(*arguments: str) -> None:
-    result = CliRunner().invoke(command, arguments)
+    result = CliRunner().invoke(main, ("serve", *arguments), prog_name="skate")
     if result.exit_code and not isinstance(result.exception, SystemExit):
         assert result.exception is not None
         raise result.exception
