@@ -85,8 +85,12 @@ def test_a_running_task_is_listed_with_its_process() -> None:
     signal = Signal.remote()
     ref = wait_for.remote(signal)
     skate.get(signal.wait_for_waiters.remote(1))
-    task = eventually(lambda: get_task(ref.task_id().hex()))
-    assert task.state.startswith("RUNNING")
+
+    def is_running() -> bool:
+        task = get_task(ref.task_id().hex())
+        return task is not None and task.state.startswith("RUNNING")
+
+    eventually(is_running)  # Ray lists a task's states some time after they change
     skate.get(signal.send.remote())
     assert skate.get(ref) == "waited"
 
