@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import skate
-from tests.conftest import LeakWatch
 from tests.misuse import core
 from tests.misuse.support import Mistake, check, read_table
 
 TABLE = read_table("core")
 IN_A_SESSION, WITHOUT = list(core.in_a_session()), list(core.without_a_session())
-
-
-@pytest.fixture(scope="module")
-def session(leak_watch: LeakWatch) -> Iterator[None]:
-    skate.init(num_cpus=2)
-    leak_watch.session_is_shared = True
-    yield
-    skate.shutdown()
-    leak_watch.session_is_shared = False
 
 
 @pytest.mark.parametrize("mistake", IN_A_SESSION, ids=lambda mistake: mistake.id)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-import skate
-from tests.conftest import LeakWatch
 from tests.misuse import data
 from tests.misuse.support import Mistake, check, read_table
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # some arguments are deprecated too
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # some arguments are deprecated too
+    pytest.mark.usefixtures("polars_is_running"),  # before the session: its threads stay
+]
 
 TABLE = read_table("data")
 MISTAKES = list(data.in_a_session())
-
-
-@pytest.fixture(scope="module")
-def session(polars_is_running: None, leak_watch: LeakWatch) -> Iterator[None]:
-    skate.init(num_cpus=2)
-    leak_watch.session_is_shared = True
-    yield
-    skate.shutdown()
-    leak_watch.session_is_shared = False
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.id)

@@ -6,9 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import skate
 from skate import serve as skate_serve
-from tests.conftest import LeakWatch
 from tests.misuse import serve
 from tests.misuse.support import Mistake, check, read_table
 
@@ -17,18 +15,14 @@ IN_A_SESSION = list(serve.in_a_session())
 
 
 @pytest.fixture(scope="module")
-def session(leak_watch: LeakWatch) -> Iterator[None]:
-    skate.init(num_cpus=2)
+def serving(session: None) -> Iterator[None]:
     serve.handle()
-    leak_watch.session_is_shared = True
     yield
     skate_serve.shutdown()
-    skate.shutdown()
-    leak_watch.session_is_shared = False
 
 
 @pytest.mark.parametrize("mistake", IN_A_SESSION, ids=lambda mistake: mistake.id)
-def test_a_mistake_gives_a_clear_error(session: None, mistake: Mistake) -> None:
+def test_a_mistake_gives_a_clear_error(serving: None, mistake: Mistake) -> None:
     check(mistake, TABLE)
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from skate._api.argument_errors import shown
 from skate._base.labels import label_key_problem, label_value_problem
 
 PREFLIGHTS: Final = ("raise", "warn", "off")
@@ -24,24 +25,24 @@ def check(given: Mapping[str, Any]) -> None:
     given = {name: value for name, value in given.items() if value is not None}
     for name in _TEXTS:
         if name in given and not isinstance(given[name], str | os.PathLike):
-            raise TypeError(f"{name} must be a string, not {_shown(given[name])}.")
+            raise TypeError(f"{name} must be a string, not {shown(given[name])}.")
     for name in _DICTIONARIES:
         if name in given and not isinstance(given[name], dict):
-            raise TypeError(f"{name} must be a dict, not {_shown(given[name])}.")
+            raise TypeError(f"{name} must be a dict, not {shown(given[name])}.")
     for name in _NUMBERS:
         if name in given and not _is_amount(given[name]):
             raise ValueError(
-                f"{name} must be a finite number that is not negative, not {_shown(given[name])}."
+                f"{name} must be a finite number that is not negative, not {shown(given[name])}."
             )
     _check_resources(given.get("resources", {}))
     _check_labels(given.get("labels", {}))
     for name in ("object_store_memory", "system_reserved_memory"):
         size = given.get(name, 1)
         if not _is_amount(size) or size < 1 or size != int(size):
-            raise ValueError(f"{name} must be a positive number of bytes, not {_shown(size)}.")
+            raise ValueError(f"{name} must be a positive number of bytes, not {shown(size)}.")
     port = given.get("dashboard_port", 0)
     if not isinstance(port, int) or not 0 <= port <= _HIGHEST_PORT:
-        raise ValueError(f"dashboard_port must be an integer from 0 to {_HIGHEST_PORT}, not {_shown(port)}.")
+        raise ValueError(f"dashboard_port must be an integer from 0 to {_HIGHEST_PORT}, not {shown(port)}.")
     if given.get("address") == "ray://":
         raise ValueError(
             "address 'ray://' names no cluster: write ray://HOST:PORT, as in ray://head-node:10001."
@@ -52,7 +53,7 @@ def check(given: Mapping[str, Any]) -> None:
         raise ValueError(f"preflight must be one of {', '.join(PREFLIGHTS)}, not {given['preflight']!r}.")
     modules = given.get("preload", [])
     if not isinstance(modules, list | tuple) or not all(isinstance(name, str) for name in modules):
-        raise TypeError(f"preload must be a list of names of modules, not {_shown(modules)}.")
+        raise TypeError(f"preload must be a list of names of modules, not {shown(modules)}.")
 
 
 def _check_resources(resources: dict[Any, Any]) -> None:
@@ -61,7 +62,7 @@ def _check_resources(resources: dict[Any, Any]) -> None:
             raise ValueError(f"Use num_{name.lower()}s instead of resources={{{name!r}: …}}.")
         if not _is_amount(amount):
             raise ValueError(
-                f"The amount of resource {name!r} must be a number that is not negative, not {_shown(amount)}."
+                f"The amount of resource {name!r} must be a number that is not negative, not {shown(amount)}."
             )
 
 
@@ -74,7 +75,3 @@ def _check_labels(labels: dict[Any, Any]) -> None:
 
 def _is_amount(value: Any) -> bool:
     return isinstance(value, int | float) and 0 <= value < float("inf")
-
-
-def _shown(value: Any) -> str:
-    return f"{value!r} ({type(value).__name__})"

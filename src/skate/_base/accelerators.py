@@ -17,11 +17,11 @@ DEVICE_VARIABLES = {
     "TTNPU": "TT_VISIBLE_DEVICES",
 }
 
-UNSHAREABLE = frozenset(
-    {"HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU"}
-)  # their drivers give a device to one process
+# Their drivers give a device to one process.
+UNSHAREABLE = frozenset({"HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU"})
 
-_PREFIXES = {"FURIOSA": "npu:"}  # what a vendor's variable has before each number
+# The text before each number in a vendor's variable.
+_PREFIXES = {"FURIOSA": "npu:"}
 
 
 def device_variables(devices: Mapping[str, Sequence[str]]) -> dict[str, str]:

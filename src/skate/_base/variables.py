@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import re
+
+N = TypeVar("N", int, float)
 
 PREFIXES = ("SKATE_", "RAY_")
 _YES = ("1", "true", "yes", "on")
@@ -57,19 +59,7 @@ def number(
     Raises:
         ValueError: The variable is no number, or out of range.
     """
-    found = find(name)
-    if found is None:
-        return default
-    variable, word = found
-    try:
-        value = float(word)
-    except ValueError:
-        raise ValueError(f"{variable} must be a number, got {word!r}") from None
-    if not at_least <= value <= at_most:
-        limits = [f"at least {at_least:g}"] * (at_least > float("-inf"))
-        limits += [f"at most {at_most:g}"] * (at_most < float("inf"))
-        raise ValueError(f"{variable} must be {' and '.join(limits) or 'a number'}, got {word!r}")
-    return value
+    return _parsed(name, float, "a number", default, at_least, at_most)
 
 
 def integer(name: str, default: int, *, at_least: float = float("-inf")) -> int:
@@ -78,16 +68,22 @@ def integer(name: str, default: int, *, at_least: float = float("-inf")) -> int:
     Raises:
         ValueError: The variable is no integer, or too small.
     """
+    return _parsed(name, int, "an integer", default, at_least, float("inf"))
+
+
+def _parsed(name: str, kind: type[N], words: str, default: N, at_least: float, at_most: float) -> N:
     found = find(name)
     if found is None:
         return default
     variable, word = found
     try:
-        value = int(word)
+        value = kind(word)
     except ValueError:
-        raise ValueError(f"{variable} must be an integer, got {word!r}") from None
-    if value < at_least:
-        raise ValueError(f"{variable} must be at least {at_least:g}, got {word!r}")
+        raise ValueError(f"{variable} must be {words}, got {word!r}") from None
+    if not at_least <= value <= at_most:
+        limits = [f"at least {at_least:g}"] * (at_least > float("-inf"))
+        limits += [f"at most {at_most:g}"] * (at_most < float("inf"))
+        raise ValueError(f"{variable} must be {' and '.join(limits) or words}, got {word!r}")
     return value
 
 

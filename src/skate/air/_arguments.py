@@ -1,4 +1,4 @@
-"""Checks of arguments, in one wording: what the parameter must be, and the value that was given.
+"""Checks of arguments whose errors say what the parameter must be, and which value was given.
 
 Each check returns the value, and raises TypeError for a wrong type and ValueError for a value out of range.
 """
@@ -14,25 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
+from skate._api.argument_errors import message, shown
+
+__all__ = [
+    "arity", "as_json", "choice", "closest", "flag", "function", "instance", "mapping", "naming", "one_of", "path",
+    "real", "refuse", "shown", "text", "whole",
+]  # fmt: skip
+
 T = TypeVar("T")
-
-_LONGEST = 120  # characters of a value in an error
-
-
-def shown(value: Any) -> str:
-    """Return a value as errors show it: its representation, cut if it is long, and its type.
-
-    >>> shown("many"), shown(None), shown(int)
-    ("'many' (str)", 'None', 'the class int')
-    """
-    if value is None:
-        return "None"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    text = repr(value)
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}…"
-    return f"{text} ({type(value).__name__})"
 
 
 def refuse(name: str, must: str, value: Any, error: type[Exception] = TypeError) -> NoReturn:
@@ -44,7 +33,7 @@ def refuse(name: str, must: str, value: Any, error: type[Exception] = TypeError)
         value: What was given.
         error: The class of the error.
     """
-    raise error(f"`{name}` must be {must}, got {shown(value)}.")
+    raise error(message(name, must, value))
 
 
 def instance(
@@ -56,7 +45,7 @@ def instance(
     optional: bool = False,
     error: type[Exception] = TypeError,
 ) -> T:
-    """Check the type of an argument; with `optional`, None is fine too."""
+    """Check the type of an argument; with `optional`, None is right too."""
     if not isinstance(value, kinds) and not (optional and value is None):
         refuse(name, f"{must} or None" if optional else must, value, error)
     return value
@@ -75,7 +64,7 @@ def whole(
 
     Args:
         name: The parameter.
-        value: What was given; NumPy's integers are fine, truth values are not.
+        value: What was given; NumPy's integers are right, truth values are not.
         low: The least value.
         high: The greatest value.
         must: What it must be, if the range alone does not say it.
@@ -105,7 +94,7 @@ def _range(low: int, high: int | None) -> str:
 
 
 def real(name: str, value: Any, *, above_zero: bool = False, unit: str = "", optional: bool = False) -> Any:
-    """Check a number that is not negative, or with `above_zero` a positive one; with `optional`, None is fine too."""
+    """Check a number that is not negative, or with `above_zero` a positive one; with `optional`, None is right too."""
     must = f"a {'positive' if above_zero else 'non-negative'} number{unit and f' of {unit}'}{' or None' * optional}"
     if optional and value is None:
         return value
@@ -142,7 +131,7 @@ def flag(name: str, value: T) -> T:
 
 
 def text(name: str, value: Any, must: str = "a string", *, optional: bool = False) -> Any:
-    """Check a text that is not empty; with `optional`, None is fine too."""
+    """Check a text that is not empty; with `optional`, None is right too."""
     instance(name, value, str, must, optional=optional)
     if value == "":
         refuse(name, f"{must} that is not empty", value, ValueError)
@@ -159,7 +148,7 @@ def mapping(
 
 
 def function(name: str, value: T, must: str = "a function", *, optional: bool = False) -> T:
-    """Check that an argument can be called; with `optional`, None is fine too."""
+    """Check that an argument can be called; with `optional`, None is right too."""
     if not callable(value) and not (optional and value is None):
         refuse(name, f"{must} or None" if optional else must, value)
     return value
@@ -185,7 +174,7 @@ def as_json(name: str, value: Any) -> None:
 
 def closest(name: str, known: Iterable[str]) -> str:
     """Return the end of an error for a name that does not exist: the closest one that does, or all."""
-    import difflib  # only the unlucky pay for it
+    import difflib  # needed for errors only
 
     names = sorted(known)
     matches = difflib.get_close_matches(str(name), names, n=1)

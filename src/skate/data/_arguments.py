@@ -25,7 +25,6 @@ import inspect
 import math
 import numbers
 import os
-import reprlib
 import sys
 import types
 import typing
@@ -34,6 +33,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, ParamSpec, TypeVar
 
 import numpy as np
+
+from skate._api.argument_errors import message, shown
+
+__all__ = [
+    "ANY_NUMBER", "NON_NEGATIVE", "POSITIVE", "SHARE", "ArgumentTypeError", "Range", "check_attribute", "check_field",
+    "check_fields", "check_options", "check_protocol", "check_type", "checked", "checked_methods", "message", "shown",
+    "whole",
+]  # fmt: skip
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -181,30 +188,6 @@ def check_protocol(name: str, value: Any, method: str, words: str) -> None:
     """Raise an `ArgumentTypeError` unless an object of another library has a method."""
     if isinstance(value, type) or not hasattr(value, method):
         raise ArgumentTypeError(message(name, words, value))
-
-
-def message(name: str, words: str, value: Any) -> str:
-    """Return the text of an error: the parameter, what is right, and the wrong value."""
-    return f"`{name}` must be {words}, got {shown(value)}."
-
-
-def shown(value: Any) -> str:
-    """Return a wrong value as errors show it: shortened, and with its type."""
-    if value is None or isinstance(value, bool):
-        return str(value)
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    return f"{_SHORT.repr(value)} ({type(value).__name__})"
-
-
-def _shortener() -> reprlib.Repr:
-    made = reprlib.Repr()
-    made.maxstring = made.maxother = 80
-    made.maxlist = made.maxtuple = made.maxdict = 8
-    return made
-
-
-_SHORT: Final = _shortener()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,12 +15,10 @@ def resolved(catalog: Any, table: Any, reader: str, mode: str = "read") -> Any:
         mode: The `CatalogAccessMode`.
 
     Raises:
-        TypeError: Something else than a name, or than a catalog, is given.
+        TypeError: `table` is not the name of one table.
     """
-    from skate.data.catalog import Catalog, CatalogAccessMode, ReaderFormat
+    from skate.data.catalog import CatalogAccessMode, ReaderFormat
 
-    if not isinstance(catalog, Catalog):
-        raise TypeError(f"catalog is {catalog!r}: pass a skate.data.Catalog")
     if not isinstance(table, str):
         raise TypeError(f"with a catalog, the path is the name of one table, not {table!r}")
     return catalog.resolve(table, reader=ReaderFormat(reader), mode=CatalogAccessMode(mode))

@@ -98,7 +98,7 @@ class ExecutionOptions:
             self.exclude_resources = ExecutionResources.zero()  # type: ignore[unreachable]  # callers may pass None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if value is not None:  # the two that may not be None are replaced
+        if value is not None:  # __post_init__ replaces None by a default
             check_attribute(self, name, value)
         if name in _DEPRECATED:
             if name == "exclude_resources" and value is None:

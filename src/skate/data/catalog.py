@@ -34,7 +34,7 @@ class CatalogAccessMode(StrEnum):
 
 @dataclass
 class ResolvedSource:
-    """Where a table is, and how to get there; a reader uses what it knows.
+    """The location of a table and the arguments to reach it; a reader uses the fields that it knows.
 
     Attributes:
         path: For `read_delta` and `read_parquet`: the path or the URI.

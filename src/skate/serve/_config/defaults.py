@@ -16,9 +16,8 @@ class DEFAULT(Enum):
 
 APP_NAME = "default"
 
-HTTP_HOST = (
-    variables.text("SERVE_DEFAULT_HTTP_HOST") or "127.0.0.1"
-)  # who wants to be reached from outside says so
+# Loopback: a program that takes requests from other machines names another host.
+HTTP_HOST = variables.text("SERVE_DEFAULT_HTTP_HOST") or "127.0.0.1"
 HTTP_PORT = 8000
 GRPC_PORT = 9000
 KEEP_ALIVE_TIMEOUT_S = variables.integer("SERVE_HTTP_KEEP_ALIVE_TIMEOUT_S", 90, at_least=1)
