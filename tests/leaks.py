@@ -114,14 +114,15 @@ def _descendants() -> Iterable[psutil.Process]:
     marker = os.environ.get(MARKER)
     if marker:
         for process in psutil.process_iter():
-            if process != me and _run_of(process) == marker:
+            if process != me and _run_of(process, me.create_time()) == marker:
                 found.add(process)
     return (p for p in found if _is_alive(p))
 
 
-def _run_of(process: psutil.Process) -> str | None:
+def _run_of(process: psutil.Process, began: float) -> str | None:
+    """Return the marker of a process; None if it is older than `began`, without the time to read its environment."""
     try:
-        return process.environ().get(MARKER)
+        return process.environ().get(MARKER) if process.create_time() >= began else None
     except (psutil.Error, OSError):
         return None  # Another user's process, or one that ended while we looked.
 

@@ -275,6 +275,14 @@ ROWS: tuple[Row, ...] = (
         peers=_RELATIONAL,
     ),
     Row(
+        name="data_first_job",
+        title="data: import + init + first job on actors",
+        program="data_startup",
+        unit="s",
+        bar=Bar(need=3, dream=6),
+        observed="startup",
+    ),
+    Row(
         name="data_batches",
         title="data: 2M rows, map_batches, iterate",
         program="data",

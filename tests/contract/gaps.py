@@ -103,9 +103,7 @@ _INLINE: dict[str, tuple[str, ...]] = {
         "test_get_wait.py::test_an_await_that_times_out_leaves_the_ref_usable",
         "test_references.py::test_a_direct_argument_outlives_the_callers_ref",
         "test_resources.py::test_a_task_blocked_in_get_takes_its_cpus_again_afterwards",
-        "test_state.py::test_a_running_task_is_listed_with_its_process",
         "test_state.py::test_why_names_the_argument_a_task_waits_for",
-        "test_state.py::test_why_says_that_a_running_task_runs",
         "test_tasks.py::test_a_task_starts_only_when_its_argument_is_there",
         "test_tasks.py::test_tasks_run_side_by_side",
         "test_threaded_actors.py::test_a_blocked_thread_does_not_block_the_others",
@@ -114,6 +112,8 @@ _INLINE: dict[str, tuple[str, ...]] = {
     NOT_RUN + "a task runs to its end before its caller goes on: the test waits for a state that never is": (
         "test_generators.py::test_backpressure_holds_the_generator_back",
         "test_state.py::test_a_task_that_waits_for_an_argument_says_so",
+        "test_state.py::test_why_says_that_a_running_task_runs",
+        "test_state.py::test_a_running_task_is_listed_with_its_process",
     ),
     "there is no worker that could fail to start: the environment itself cannot be made": (
         "test_runtime_env.py::test_a_setup_hook_that_fails_fails_the_actors",

@@ -7,6 +7,8 @@ can run a plan. With `--engine ray`, only on Ray.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used b
 )
 
 HERE = "here"
+ROOM_IN_MEMORY = 4 << 30
 THREADS = "threads"
 
 
@@ -52,6 +55,7 @@ def settings() -> Iterator[DataContext]:
 def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContext) -> Iterator[str]:  # noqa: F811
     """Where plans run: in this process, or on the workers of an engine; by name."""
     if engine_name == HERE:
+        request.getfixturevalue("patience")
         settings.small_plan_bytes = 1 << 60
         yield HERE
         skate.shutdown()  # which a class has opened, that lives in actors wherever the plan runs
@@ -63,6 +67,18 @@ def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContex
         request.getfixturevalue("engine")
         settings.small_plan_bytes = settings.relational_plan_bytes = 0
         yield engine_name
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, if there is room: tests flush thousands of files, and some disks take 0.2 s for each."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or shutil.disk_usage(memory).free < ROOM_IN_MEMORY:
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix=f"{tmp_path.name}-", dir=memory))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -10,8 +10,10 @@ from skate.exceptions import RayActorError, RayError, TaskCancelledError
 from skate.serve import exceptions
 from skate.serve._ids import DeploymentID
 from skate.serve.exceptions import (
+    ApplicationError,
     BackPressureError,
     DeploymentConfigError,
+    DeploymentSerializationError,
     DeploymentUnavailableError,
     ExternalScalerDisabledError,
     ListenError,
@@ -36,6 +38,8 @@ EXAMPLES = [
     ReplicaDiedError("replica-1"),
     ReplicaStoppedError("replica-1"),
     ListenError(98, "the port is in use"),
+    ApplicationError("it contains itself"),
+    DeploymentSerializationError("there is a lock in it"),
 ]
 
 

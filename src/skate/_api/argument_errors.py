@@ -22,6 +22,8 @@ def message(name: str, right: str, value: Any) -> str:
 def shown(value: Any) -> str:
     """Return a value as errors show it: its representation, shortened if it is long, and its type.
 
+    A representation of several lines, such as a table, is left out.
+
     >>> shown("many"), shown(None), shown(True), shown(int)
     ("'many' (str)", 'None', 'True', 'the class int')
     """
@@ -34,4 +36,5 @@ def shown(value: Any) -> str:
     short = reprlib.Repr()
     short.maxstring = short.maxother = _LONGEST
     short.maxlist = short.maxtuple = short.maxdict = _MOST
-    return f"{short.repr(value)} ({type(value).__name__})"
+    text = short.repr(value)
+    return f"a {type(value).__name__}" if "\n" in text else f"{text} ({type(value).__name__})"

@@ -71,7 +71,7 @@ _FILE_KEYS = frozenset(FileOptions.__annotations__) - frozenset(TaskOptions.__an
 def file_arguments(options: Any) -> dict[str, Any]:
     """Return what is said about files, as sources call it."""
     found = {key: value for key, value in options.items() if key in _FILE_KEYS}
-    unknown_options.refuse(options, FileOptions.__annotations__, "this reader")
+    unknown_options.refuse(options, FileOptions.__annotations__, "this reader", ("paths",))
     check_options(found, FileOptions)
     if "arrow_open_stream_args" in found:
         found["open_stream_args"] = found.pop("arrow_open_stream_args")

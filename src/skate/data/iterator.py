@@ -169,7 +169,7 @@ class DataIterator(Iterating):
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(
-            f"`{type(self).__name__}` objects aren't iterable. To iterate records, call `iter_rows()` or "
+            "`DataIterator` objects aren't iterable. To iterate records, call `iter_rows()` or "
             "`iter_batches()`."
         )
 

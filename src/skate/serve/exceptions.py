@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from skate.serve._ids import DeploymentID
 
 __all__ = [
+    "ApplicationError",
     "BackPressureError",
     "DeploymentConfigError",
+    "DeploymentSerializationError",
     "DeploymentUnavailableError",
     "ExternalScalerDisabledError",
     "ListenError",
@@ -32,6 +34,14 @@ __all__ = [
 
 class RayServeException(Exception):
     """The base of all errors of Serve."""
+
+
+class ApplicationError(RayServeException, ValueError):
+    """Deployments are bound to each other in a way that cannot be deployed."""
+
+
+class DeploymentSerializationError(RayServeException, TypeError):
+    """A deployment, or an argument of its constructor, cannot be pickled."""
 
 
 class DeploymentConfigError(RayServeException, ValueError):

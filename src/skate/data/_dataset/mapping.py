@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from skate.data._arguments import checked
+from skate.data._arguments import checked, message
 from skate.data._compute import compute_of
 from skate.data._dataset.base import Plan
 from skate.data._dataset.calling import Call, check_format, user_call
@@ -200,10 +200,10 @@ class Mapping(Plan):
                 "memory of a GPU is not known. Give the number of rows that the model takes at once."
             )
         size = None if batch_size in ("auto", "default") else batch_size
-        if size is not None and (not isinstance(size, int) or size < 1):
-            raise ValueError(
-                f"Batch size can't be negative or 0: batch_size must be at least 1, it is {batch_size!r}"
-            )
+        if size is not None and not isinstance(size, int):
+            raise ValueError(message("batch_size", "a positive integer, 'auto' or None", batch_size))
+        if size is not None and size < 1:
+            raise ValueError(f"Batch size can't be negative or 0: `batch_size` is {batch_size}.")
         check_format(batch_format)
         call = user_call(
             fn,

@@ -13,7 +13,9 @@ from skate.data._exec import interruption as interruptions
 from skate.data._exec import meter
 from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start, StartActor, StopActor
 from skate.data._exec.items import Item, Report
+from skate.data._exec.operators import Operator
 from skate.data._exec.pool import Member, Pool
+from skate.data._exec.preloading import preloading
 from skate.data._exec.tasks import OnMade, Task, Work
 from skate.data._exec.worker import AHEAD, HOST, Holder, WorkerActor, hold, run_task
 
@@ -32,6 +34,7 @@ class OnWorkers:
         self._generators: dict[Task, Any] = {}
         self._resumed: dict[Task, asyncio.Event] = {}
         self._holders: dict[int, tuple[Holder, Work]] = {}
+        self._functions: dict[tuple[Operator, bool], Any] = {}
         self._closed = False
         self._first = instructions
         self._thread = threading.Thread(target=self._run, name="skate-data", daemon=True)
@@ -143,14 +146,22 @@ class OnWorkers:
             )
             generator = run.remote(task.argument, task.index, spans, *blocks)
         else:
-            operator = task.operator
-            options = {"name": operator.name, **operator.options, **_asked(operator.options_now)}
-            if task.borrows:
-                options["num_cpus"] = 0
-            run = run_task.options(**options)
+            run = self._function(task.operator, task.borrows)
             generator = run.remote(self._holder(task.work), task.argument, task.index, spans, *blocks)
         self._generators[task] = generator
         return generator
+
+    def _function(self, operator: Operator, borrows: bool) -> Any:
+        """Return the remote function of an operator's tasks; it is made once, unless its options may change."""
+        found = self._functions.get((operator, borrows))
+        if found is None:
+            options = {"name": operator.name, **operator.options, **_asked(operator.options_now)}
+            if borrows:
+                options["num_cpus"] = 0
+            found = run_task.options(**preloading(options))
+            if operator.options_now is None:
+                self._functions[operator, borrows] = found
+        return found
 
     def _holder(self, work: Work) -> Holder:
         """Return what a worker finds a work by; it fetches the work only if it does not have it."""
@@ -217,7 +228,7 @@ class OnWorkers:
     async def _start_actor(self, pool: Pool, member: Member) -> None:
         try:
             options = {**pool.options, **_asked(pool.options_now)}
-            handle = skate.remote(WorkerActor).options(**options).remote(self._holder(pool.actor))
+            handle = skate.remote(WorkerActor).options(**preloading(options)).remote(self._holder(pool.actor))
             await handle.ready.remote()
             self._tell(self.flow.actor_started, member, handle)
         except Exception as error:  # the consumer is the one to judge it

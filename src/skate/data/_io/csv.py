@@ -59,7 +59,7 @@ class CSVDatasource(FileBasedDatasource):
         **file_args: Any,
     ) -> None:
         given = dict(arrow_csv_args or {})
-        unknown_options.refuse(given, tuple(_OPTIONS), "read_csv")
+        unknown_options.refuse(given, tuple(_OPTIONS), "read_csv", ("paths",))
         for name, value in given.items():
             if value is not None:
                 check_type(name, value, _OPTIONS[name], f"pyarrow.csv.{_OPTIONS[name].__name__}(…)")

@@ -40,7 +40,8 @@ class NumpyDatasource(FileBasedDatasource):
         self, paths: paths.Paths, *, numpy_load_args: dict[str, Any] | None = None, **file_args: Any
     ) -> None:
         self._load_args = {"allow_pickle": False, **(numpy_load_args or {})}
-        unknown_options.refuse(self._load_args, inspect.signature(np.load).parameters, "read_numpy")
+        known = inspect.signature(np.load).parameters
+        unknown_options.refuse(self._load_args, known, "read_numpy", ("paths",))
         super().__init__(paths, **file_args)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:

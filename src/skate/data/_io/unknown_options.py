@@ -23,19 +23,22 @@ def refuse_misspelt(given: Iterable[str], known: Collection[str], call: str) -> 
             raise TypeError(f"{call} got an unexpected keyword argument {name!r}: did you mean {close[0]!r}?")
 
 
-def refuse(given: Iterable[str], known: Collection[str], reader: str) -> None:
+def refuse(
+    given: Iterable[str], known: Collection[str], reader: str, parameters: Collection[str] = ()
+) -> None:
     """Refuse options that nobody would look at.
 
     Args:
         given: Their names.
         known: What the reader takes.
         reader: The call that the user made: `read_csv`.
+        parameters: The reader's parameters, which may be misspelt too.
 
     Raises:
         TypeError: An option is unknown; names the closest one.
     """
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
+            close = difflib.get_close_matches(name, [*known, *parameters], 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}"
             raise TypeError(f"{reader} got an unexpected keyword argument {name!r}: {hint}")

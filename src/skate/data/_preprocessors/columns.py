@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -93,14 +93,23 @@ class _InParts(Transform):
             yield self._preprocessor._transform_arrow(batch.slice(start, at_once))
 
 
+def require(name: str, names: Collection[str], who: object) -> None:
+    """Check that a batch has a column.
+
+    Raises:
+        ValueError: There is none of this name.
+    """
+    if name not in names:
+        raise ValueError(f"{who!r} needs the column {name!r}, which the batch does not have")
+
+
 def column_of(table: pa.Table, name: str, who: object) -> pa.ChunkedArray:
     """Return a column of a batch; categories as the values that they stand for.
 
     Raises:
         ValueError: There is none of this name.
     """
-    if name not in table.column_names:
-        raise ValueError(f"{who!r} needs the column {name!r}, which the batch does not have")
+    require(name, table.column_names, who)
     column = table.column(name)
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 

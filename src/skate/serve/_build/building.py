@@ -15,19 +15,12 @@ from skate import cloudpickle
 from skate.serve._build.foreign import teach_pickle
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
 from skate.serve._ids import DeploymentID, new_id
+from skate.serve.exceptions import ApplicationError, DeploymentSerializationError
 
 if TYPE_CHECKING:
     from skate.serve.deployment import Application
 
 __all__ = ["build", "check_code", "reduce_application"]
-
-
-class _MisusedError(ValueError):
-    """Applications are composed in a way that cannot be deployed."""
-
-
-class _UnserializableError(TypeError):
-    """What a deployment is made of cannot be pickled."""
 
 
 class _Builder:
@@ -48,7 +41,7 @@ class _Builder:
         if known is not None:
             if known in self._open:
                 circle = " → ".join([*self._open[self._open.index(known) :], known])
-                raise _MisusedError(
+                raise ApplicationError(
                     f"The application contains itself: {circle}. A deployment cannot be its own argument."
                 )
             return known
@@ -63,7 +56,7 @@ class _Builder:
             self._open.pop()
         target = deployment.func_or_class
         if not inspect.isclass(target) and (app._args or app._kwargs):
-            raise _MisusedError(
+            raise ApplicationError(
                 f"Deployment {name!r} is a function, which has no constructor: call bind() without arguments."
             )
         options = deployment._options.merged({"name": name})
@@ -147,10 +140,10 @@ def _pickled(value: Any, what: str) -> bytes:
     teach_pickle()
     try:
         data: bytes = cloudpickle.dumps(value)
-    except (_MisusedError, _UnserializableError):
+    except (ApplicationError, DeploymentSerializationError):
         raise  # of an application inside of this one
     except Exception as error:
-        raise _UnserializableError(
+        raise DeploymentSerializationError(
             f"Could not serialize {what}: {_culprits(value)} was found to be non-serializable ({error}). Make such "
             "objects inside of the deployment's constructor."
         ) from error

@@ -124,8 +124,10 @@ def get_dataset_shard(dataset_name: str | None = None) -> DataIterator:
         arguments.instance("dataset_name", dataset_name, str, "a string", optional=True) or TRAIN_DATASET_KEY
     )
     if name not in shards:
-        known = ", ".join(map(repr, shards)) or "none"
-        raise KeyError(f"there is no dataset {name!r}: the `datasets` of the trainer are {known}.")
+        known = (
+            f"its `datasets` are {', '.join(map(repr, shards))}" if shards else "it was given no `datasets`"
+        )
+        raise KeyError(f"the trainer has no dataset {name!r}: {known}.")
     found: DataIterator = shards[name]
     return found
 
