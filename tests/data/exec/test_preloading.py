@@ -1,0 +1,53 @@
+"""Workers start with the libraries of datasets imported, and with the environment that was asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import skate
+from skate.data import DataContext
+from skate.runtime_env import RuntimeEnv
+
+
+def described(batch: dict[str, Any]) -> dict[str, Any]:
+    """Say what the worker has: only preloading imports this module."""
+    has_module = "skate.data._preloaded" in sys.modules
+    size = len(batch["id"])
+    return {"preloaded": [has_module] * size, "variable": [os.environ.get("PLACE", "")] * size}
+
+
+class Describing:
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return described(batch)
+
+
+@pytest.fixture
+def on_workers(settings: DataContext) -> Iterator[None]:
+    settings.small_plan_bytes = settings.relational_plan_bytes = 0
+    skate.init(num_cpus=2, runtime_env={"env_vars": {"PLACE": "job"}})
+    yield
+    skate.shutdown()
+
+
+@pytest.mark.usefixtures("on_workers")
+@pytest.mark.parametrize(
+    ("options", "variable"),
+    [
+        ({}, "job"),
+        ({"runtime_env": RuntimeEnv(env_vars={"PLACE": "task"})}, "task"),
+        ({"ray_remote_args_fn": lambda: {"runtime_env": {"env_vars": {"PLACE": "task"}}}}, "task"),
+    ],
+    ids=["of the job", "of a step", "of a function"],
+)
+def test_workers_start_with_the_libraries_and_the_environment(options: Any, variable: str) -> None:
+    numbers = skate.data.range(4, override_num_blocks=2)
+    for found in (
+        numbers.map_batches(described, **options).take_all(),
+        numbers.map_batches(Describing, concurrency=1, **options).take_all(),
+    ):
+        assert found == 4 * [{"preloaded": True, "variable": variable}]
