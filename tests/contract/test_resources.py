@@ -236,33 +236,28 @@ def test_the_accelerator_ids_are_in_the_runtime_context(fresh: Start) -> None:
     assert skate.get(ids.remote())["GPU"] == ["0"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "variable", "prefix"),
-    [
-        ("RBLN", "RBLN_DEVICES", ""),
-        ("FURIOSA", "FURIOSA_DEVICES", "npu:"),
-        ("MBLT", "QBRUNTIME_VISIBLE_DEVICES", ""),
-        ("TTNPU", "TT_VISIBLE_DEVICES", ""),
-    ],
-)
-def test_accelerators_named_as_resources_are_handed_out_one_by_one(
-    kind: str, variable: str, prefix: str, fresh: Start
-) -> None:
-    fresh(resources={kind: 2})
+def test_accelerators_named_as_resources_are_handed_out_one_by_one(fresh: Start) -> None:
+    kinds = {
+        "RBLN": ("RBLN_DEVICES", ""),
+        "FURIOSA": ("FURIOSA_DEVICES", "npu:"),
+        "MBLT": ("QBRUNTIME_VISIBLE_DEVICES", ""),
+        "TTNPU": ("TT_VISIBLE_DEVICES", ""),
+    }
+    fresh(resources=dict.fromkeys(kinds, 2))
 
-    @skate.remote(num_cpus=0, resources={kind: 1})
+    @skate.remote(num_cpus=0)
     class Owner:
-        def devices(self) -> tuple[list[str], str]:
+        def devices(self, kind: str, variable: str) -> tuple[list[str], str]:
             return skate.get_runtime_context().get_accelerator_ids()[kind], os.environ[variable]
 
-    owners = [Owner.remote() for _ in range(2)]
-    found = skate.get([owner.devices.remote() for owner in owners])
-    assert sorted(found) == [(["0"], f"{prefix}0"), (["1"], f"{prefix}1")]
+    for kind, (variable, prefix) in kinds.items():
+        owners = [Owner.options(resources={kind: 1}).remote() for _ in range(2)]
+        found = skate.get([owner.devices.remote(kind, variable) for owner in owners])
+        assert sorted(found) == [(["0"], f"{prefix}0"), (["1"], f"{prefix}1")]
 
 
 @pytest.mark.parametrize("kind", ["HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU"])
-def test_a_device_that_processes_cannot_share_is_not_split(kind: str, fresh: Start) -> None:
-    fresh(resources={kind: 1})
+def test_a_device_that_processes_cannot_share_is_not_split(kind: str) -> None:
     with pytest.raises(ValueError, match=rf"{kind} resource quantity.*0\.5"):
         assigned.options(resources={kind: 0.5}).remote()
 
@@ -290,10 +285,10 @@ def test_labels_of_init_are_labels_of_the_node(fresh: Start) -> None:
     assert skate.get(labels.remote())["zone"] == "north"
 
 
-@pytest.mark.parametrize("wanted", ["north", "in(north, south)", "!west", "!in(west, east)"])
-def test_a_label_selector_that_fits_lets_the_task_run(fresh: Start, wanted: str) -> None:
+def test_a_label_selector_that_fits_lets_the_task_run(fresh: Start) -> None:
     fresh(labels={"zone": "north"})
-    skate.get(assigned.options(label_selector={"zone": wanted}).remote())
+    for wanted in ("north", "in(north, south)", "!west", "!in(west, east)"):
+        skate.get(assigned.options(label_selector={"zone": wanted}).remote())
 
 
 def test_node_affinity_to_this_node_runs_here() -> None:
