@@ -25,7 +25,7 @@ def table(outcomes: Iterable[Outcome], reasons: Mapping[str, Reason]) -> str:
     return "\n".join(
         "  ".join(
             cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(line, widths))
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in (COLUMNS, *rows)
     )
