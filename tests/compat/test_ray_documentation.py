@@ -245,6 +245,15 @@ def test_a_file_runs_in_an_empty_folder_and_its_error_is_kept(tmp_path: Path) ->
     )
 
 
+def test_a_file_imports_its_neighbours_but_none_that_hides_a_library(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").touch()
+    (tmp_path / "numpy.py").write_text("raise ImportError('not numpy')")
+    path = tmp_path / "first.py"
+    path.write_text("import neighbour\nimport numpy.random")
+    (outcome,) = run_example(File("core", "ray-core/doc_code/first.py", path), timeout=60)
+    assert outcome.state == "passed", outcome.printed
+
+
 def test_the_last_line_that_names_an_exception_is_the_error() -> None:
     printed = "Traceback:\nKeyError: 1\nray.exceptions.RayTaskError(KeyError): f()\nCleaning up."
     assert last_error(printed) == "ray.exceptions.RayTaskError(KeyError): f()"
@@ -280,7 +289,18 @@ def test_the_share_leaves_out_what_one_machine_cannot_run() -> None:
         Outcome("core", "skipped.rst:1", "skipped by the page"),
     ]
     reasons = {f"{kind}.py": Reason(kind, "why") for kind in ("needs", "ray", "differs")}
-    assert table(outcomes, reasons).splitlines()[-1].split() == "core 6 3 1 1 1 0 75.0 % 1".split()
+    assert table(outcomes, reasons).splitlines()[-1].split() == [
+        "core",
+        "6",
+        "3",
+        "1",
+        "1",
+        "1",
+        "0",
+        "75.0",
+        "%",
+        "1",
+    ]
 
 
 def test_a_failure_without_a_reason_and_a_reason_without_a_failure_are_faults() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import functools
+import importlib.util
 import json
 import os
 import re
@@ -64,8 +65,9 @@ def run_example(example: Page | File, timeout: float) -> Iterator[Outcome]:
 def run_file(file: File, timeout: float) -> Outcome:
     """Run a Python file as a program."""
     with scratch_folder() as folder:
+        path = copied(file.path, folder)
         started = time.monotonic()
-        status, printed = run_program([str(file.path)], folder, timeout)
+        status, printed = run_program([str(path)], folder, timeout)
     seconds = time.monotonic() - started
     if status == 0:
         return Outcome(file.area, file.name, "passed", seconds)
@@ -73,6 +75,21 @@ def run_file(file: File, timeout: float) -> Outcome:
         return Outcome(file.area, file.name, "timed out", seconds, f"after {timeout:.0f} s", printed[-SHOWN:])
     detail = last_error(printed) or f"ended with status {status}"
     return Outcome(file.area, file.name, "failed", seconds, detail, printed[-SHOWN:])
+
+
+def copied(file: Path, folder: Path) -> Path:
+    """Copy a file with the folder it is in, whose modules it may import, and return its copy.
+
+    Modules named like an installed one stay out: they would be imported instead of it, by libraries too.
+    """
+    hiding = [
+        path.name
+        for path in file.parent.glob("*.py")
+        if path != file and importlib.util.find_spec(path.stem) is not None
+    ]
+    target = folder / "source" / file.parent.name
+    shutil.copytree(file.parent, target, ignore=lambda where, _: hiding if where == str(file.parent) else [])
+    return target / file.name
 
 
 def run_page(page: Page, timeout: float) -> Iterator[Outcome]:
@@ -211,7 +228,6 @@ def environment(folder: Path) -> dict[str, str]:
     }
     return kept | {
         "PYTHONPATH": str(ROOT / "src"),
-        "PYTHONDONTWRITEBYTECODE": "1",  # the sources of Ray stay as they are
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
     }
