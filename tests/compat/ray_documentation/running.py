@@ -32,6 +32,9 @@ SECONDS_TO_EXIT = 60  # for a page whose last block has ended
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
 IN_NAMESPACES = 'ip link set lo up && mount -t tmpfs tmpfs /dev/shm && "$@"; exit $?'
 
+# What programs start by Ray's names for them: Skate's command line has the same commands.
+COMMANDS = {"ray": "skate.cli", "serve": "skate.cli serve"}
+
 ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|Timeout|Stop\w*)\b.*")
 
 State = Literal["passed", "output differs", "failed", "timed out", "skipped by the page"]
@@ -228,6 +231,7 @@ def environment(folder: Path) -> dict[str, str]:
     }
     return kept | {
         "PYTHONPATH": str(ROOT / "src"),
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
     }
@@ -237,8 +241,12 @@ def environment(folder: Path) -> dict[str, str]:
 def scratch_folder() -> Iterator[Path]:
     """Make a folder with an empty working folder, home and temporary folder, and remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="rd-", dir="/tmp"))  # short: sockets have paths below it
-    for name in ("work", "home", "tmp"):
+    for name in ("work", "home", "tmp", "bin"):
         (folder / name).mkdir()
+    for name, command in COMMANDS.items():
+        file = folder / "bin" / name
+        file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {command} "$@"\n')
+        file.chmod(0o755)
     try:
         yield folder
     finally:
