@@ -254,6 +254,13 @@ def test_a_file_imports_its_neighbours_but_none_that_hides_a_library(tmp_path: P
     assert outcome.state == "passed", outcome.printed
 
 
+def test_a_program_sees_as_many_cpus_on_every_machine(tmp_path: Path) -> None:
+    path = tmp_path / "first.py"
+    path.write_text("import os\nassert len(os.sched_getaffinity(0)) == os.cpu_count() == 8")
+    (outcome,) = run_example(File("core", "ray-core/doc_code/first.py", path), timeout=60)
+    assert outcome.state == "passed", outcome.printed
+
+
 def test_the_last_line_that_names_an_exception_is_the_error() -> None:
     printed = "Traceback:\nKeyError: 1\nray.exceptions.RayTaskError(KeyError): f()\nCleaning up."
     assert last_error(printed) == "ray.exceptions.RayTaskError(KeyError): f()"

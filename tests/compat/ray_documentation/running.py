@@ -32,6 +32,15 @@ SECONDS_TO_EXIT = 60  # for a page whose last block has ended
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
 IN_NAMESPACES = 'ip link set lo up && mount -t tmpfs tmpfs /dev/shm && "$@"; exit $?'
 
+# Examples are written for a machine with some CPUs. Tasks and actors count them, and do not depend on their speed.
+CPUS = 8
+PROCESSORS = f"""\
+import os
+
+os.cpu_count = lambda: {CPUS}
+os.sched_getaffinity = lambda pid: set(range({CPUS}))
+"""
+
 # What programs start by Ray's names for them: Skate's command line has the same commands.
 COMMANDS = {"ray": "skate.cli", "serve": "skate.cli serve"}
 
@@ -230,7 +239,7 @@ def environment(folder: Path) -> dict[str, str]:
         if not name.startswith(("RAY_", "SKATE_", "PYTEST_"))
     }
     return kept | {
-        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{folder / 'site'}",
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
@@ -241,8 +250,9 @@ def environment(folder: Path) -> dict[str, str]:
 def scratch_folder() -> Iterator[Path]:
     """Make a folder with an empty working folder, home and temporary folder, and remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="rd-", dir="/tmp"))  # short: sockets have paths below it
-    for name in ("work", "home", "tmp", "bin"):
+    for name in ("work", "home", "tmp", "bin", "site"):
         (folder / name).mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(PROCESSORS)
     for name, command in COMMANDS.items():
         file = folder / "bin" / name
         file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m {command} "$@"\n')
