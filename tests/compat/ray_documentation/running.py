@@ -195,7 +195,7 @@ def compared(area: str, id: str, block: Block, result: dict[str, Any], printed: 
     if expected is not None and expected.startswith("Traceback (most recent call last):"):
         output, expected = f"{error}\n", expected.rstrip().splitlines()[-1] + "\n"
     elif error is not None:
-        return Outcome(area, id, "failed", seconds, error.splitlines()[-1], printed[-SHOWN:])
+        return Outcome(area, id, "failed", seconds, last_error(error) or error.splitlines()[0], printed[-SHOWN:])
     if expected is None or doctest.OutputChecker().check_output(expected, output, block.flags):
         return Outcome(area, id, "passed", seconds)
     shown = f"expected:\n{expected}\nprinted:\n{output}"
