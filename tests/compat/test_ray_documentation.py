@@ -12,7 +12,7 @@ from tests.compat.ray_documentation.examples import File, Page, find_examples
 from tests.compat.ray_documentation.pages import blocks_of, included_files
 from tests.compat.ray_documentation.reasons import Reason, read_reasons
 from tests.compat.ray_documentation.report import faults, table
-from tests.compat.ray_documentation.running import Outcome, last_error, run_example
+from tests.compat.ray_documentation.running import Outcome, last_error, namespaces, run_example
 
 PAGE = textwrap.dedent(
     """\
@@ -259,6 +259,16 @@ def test_a_program_sees_as_many_cpus_on_every_machine(tmp_path: Path) -> None:
     path.write_text("import os\nassert len(os.sched_getaffinity(0)) == os.cpu_count() == 8")
     (outcome,) = run_example(File("core", "ray-core/doc_code/first.py", path), timeout=60)
     assert outcome.state == "passed", outcome.printed
+
+
+@pytest.mark.skipif(not namespaces(), reason="this user may not make namespaces")
+@pytest.mark.parametrize("prefix", ["prefix", "base_prefix"])
+def test_a_program_cannot_change_the_installed_packages(tmp_path: Path, prefix: str) -> None:
+    path = tmp_path / "first.py"
+    path.write_text(f"import pathlib, sys\npathlib.Path(sys.{prefix}, 'left-behind').touch()")
+    (outcome,) = run_example(File("core", "ray-core/doc_code/first.py", path), timeout=60)
+    assert (outcome.state, outcome.detail.partition(":")[0]) == ("failed", "OSError")
+    assert "Read-only file system" in outcome.detail
 
 
 def test_the_last_line_that_names_an_exception_is_the_error() -> None:

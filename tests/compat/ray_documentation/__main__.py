@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -50,6 +51,7 @@ def selected(options: argparse.Namespace) -> Iterator[Page | File]:
 def main(arguments: list[str]) -> int:
     """Run the examples; return 1 if an outcome and the reasons do not agree."""
     options = parse_arguments(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that the example ends, too
     reasons = read_reasons(REASONS.read_text())
     outcomes: list[Outcome] = []
     for example in selected(options):

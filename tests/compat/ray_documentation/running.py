@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -28,9 +29,21 @@ ROOT = Path(__file__).parents[3]
 SHOWN = 6000  # characters of the output that are kept of an example that does not pass
 SECONDS_TO_EXIT = 60  # for a page whose last block has ended
 
-# Fixed ports, processes and shared memory of an example are its own, and end with it.
+# Fixed ports, processes and shared memory of an example are its own, and end with it. Some examples install or remove
+# packages: the environment of this program is read-only for them, and they reach no index of packages.
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]
-IN_NAMESPACES = 'ip link set lo up && mount -t tmpfs tmpfs /dev/shm && "$@"; exit $?'
+READ_ONLY = sorted({sys.prefix, sys.base_prefix})
+IN_NAMESPACES = " && ".join(
+    [
+        "ip link set lo up",
+        "mount -t tmpfs tmpfs /dev/shm",
+        *(
+            f"mount --bind {path} {path} && mount -o remount,bind,ro {path}"
+            for path in map(shlex.quote, READ_ONLY)
+        ),
+        '"$@"; exit $?',
+    ]
+)
 
 # Examples are written for a machine with some CPUs. Tasks and actors count them, and do not depend on their speed.
 CPUS = 8
@@ -195,7 +208,9 @@ def compared(area: str, id: str, block: Block, result: dict[str, Any], printed: 
     if expected is not None and expected.startswith("Traceback (most recent call last):"):
         output, expected = f"{error}\n", expected.rstrip().splitlines()[-1] + "\n"
     elif error is not None:
-        return Outcome(area, id, "failed", seconds, last_error(error) or error.splitlines()[0], printed[-SHOWN:])
+        return Outcome(
+            area, id, "failed", seconds, last_error(error) or error.splitlines()[0], printed[-SHOWN:]
+        )
     if expected is None or doctest.OutputChecker().check_output(expected, output, block.flags):
         return Outcome(area, id, "passed", seconds)
     shown = f"expected:\n{expected}\nprinted:\n{output}"
@@ -241,6 +256,7 @@ def environment(folder: Path) -> dict[str, str]:
     return kept | {
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{folder / 'site'}",
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PIP_NO_INDEX": "1",
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
     }
