@@ -61,6 +61,8 @@ PAGE = textwrap.dedent(
         >>> number = 3
         >>> number
         3
+        >>> number + 1  # doctest: +SKIP
+        5
 
     .. literalinclude:: doc_code/first.py
         :language: python
@@ -102,6 +104,7 @@ def test_blocks_are_numbered_and_a_hidden_one_is_no_example() -> None:
     assert [block.is_example for block in blocks] == [False, True, True, True, True]
     assert [block.is_skipped for block in blocks] == [False, False, True, False, False]
     assert blocks[1].code == "print(number)\n\nprint(number + 1)\n"
+    assert blocks[4].code == "number = 3\nnumber\n"
     assert PAGE.splitlines()[blocks[1].line - 1] == ".. testcode::"
 
 

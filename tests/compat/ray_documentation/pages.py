@@ -109,7 +109,8 @@ def block_of(directive: Directive, number: int) -> Block:
     """Return the block of a directive that holds code."""
     code, expected = directive.text, None
     if directive.kind == "doctest":
-        parts = doctest.DocTestParser().get_examples(directive.text)
+        found = doctest.DocTestParser().get_examples(directive.text)
+        parts = [part for part in found if not part.options.get(doctest.SKIP)]
         code = "".join(part.source for part in parts)
         expected = None if directive.flags & (MOCK | doctest.SKIP) else "".join(part.want for part in parts)
     return Block(
