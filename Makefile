@@ -50,7 +50,7 @@ ORDER ?=
 ROUNDS ?= 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test steady frameworks ray ray-more check format docs bench compat chaos clean
+.PHONY: help setup run test steady frameworks ray ray-more check format docs bench compat ray-docs chaos clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,12 @@ compat: setup ## Ray's own public tests: make compat RAY_SOURCES=/path/to/ray
 	$(BIN)/python $(COMPAT)/run_suite.py --src $(RAY_SOURCES) --python $(abspath $(BIN)/python) --target skate \
 	  --pythonpath $(abspath src) --list $(COMPAT)/lists/$(COMPAT_LIST).txt --isolation file --timeout 60 \
 	  --out $(OUT)/compat_$(COMPAT_LIST).json $(ARGS)
+
+ray-docs: setup ## Ray's documentation examples: make ray-docs RAY_SOURCES=/path/to/ray
+	@test -d "$(RAY_SOURCES)/doc/source" || { echo "RAY_SOURCES must name a checkout of Ray's sources (with \
+	doc/source); it is '$(RAY_SOURCES)'" >&2; exit 2; }
+	@mkdir -p $(OUT)
+	$(BIN)/python -m tests.compat.ray_documentation --src $(RAY_SOURCES) --out $(OUT)/ray_documentation.json $(ARGS)
 
 chaos: setup ## kill drivers, nodes and workers at random points, and look for what is left
 	$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)

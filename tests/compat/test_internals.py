@@ -217,7 +217,7 @@ import numpy
 import ray
 from ray.data._internal.util import is_null
 from ray.data.aggregate import AggregateFnV2
-from ray.data.block import BlockAccessor
+from ray.data.block import AggType, Block, BlockAccessor, KeyType, T, U
 
 assert is_null(None) and is_null(numpy.float32("nan"))
 assert not is_null(0) and not is_null("") and not is_null(numpy.zeros(2))
@@ -226,11 +226,11 @@ class Largest(AggregateFnV2):
     def __init__(self, on, ignore_nulls):
         super().__init__("largest", on=on, ignore_nulls=ignore_nulls, zero_factory=lambda: None)
 
-    def aggregate_block(self, block):
+    def aggregate_block(self, block: Block) -> AggType:
         largest = BlockAccessor.for_block(block).max(self._target_col_name, self._ignore_nulls)
         return None if is_null(largest) else largest
 
-    def combine(self, current, new):
+    def combine(self, current: AggType, new: AggType) -> AggType:
         return new if is_null(current) else max(current, new)
 
     def finalize(self, accumulator):

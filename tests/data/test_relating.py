@@ -246,8 +246,9 @@ def test_repartition_cuts_into_equal_blocks_in_order(blocks: int) -> None:
     assert [row["id"] for row in kept.take_all()] == list(range(50))
 
 
-def test_repartition_by_keys_brings_equal_ones_together() -> None:
-    kept = shuffled().repartition(3, keys=["k"]).materialize()
+@pytest.mark.parametrize("keys", ["k", ["k"]])
+def test_repartition_by_keys_brings_equal_ones_together(keys: str | list[str]) -> None:
+    kept = shuffled().repartition(3, keys=keys).materialize()
     assert kept.num_blocks() == 3
     seen = [{row["k"] for row in part.take_all()} for part in _blocks(kept)]
     assert sum(map(len, seen)) == 7

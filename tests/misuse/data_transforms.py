@@ -200,7 +200,7 @@ def relations() -> Iterator[Mistake]:
     yield from of_dataset("mix", wrong={"weights": [[1, 2], [0], ["a"]], "stopping_condition": ["first"]})
     yield from of_dataset(
         "repartition",
-        wrong={"num_blocks": [0], "keys": ["id", ["ids"], [3]], "target_num_rows_per_block": [0]},
+        wrong={"num_blocks": [0], "keys": ["ids", ["ids"], [3]], "target_num_rows_per_block": [0]},
         correct=lambda: {"num_blocks": 2},
         finish=finished,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,16 @@ import pyarrow.compute as pc
 from skate.data._block import batches, columns, frames, rows, tables, values
 from skate.data._block.errors import BatchTypeError
 
-__all__ = ["Block", "BlockAccessor", "BlockMetadata"]
+__all__ = ["AggType", "Block", "BlockAccessor", "BlockMetadata", "KeyType", "T", "U"]
 
 #: A block is a `pyarrow.Table`, always.
 Block: TypeAlias = pa.Table
+
+# Ray's type variables, with which subclasses of AggregateFnV2 annotate their methods.
+T = TypeVar("T", contravariant=True)
+U = TypeVar("U", covariant=True)
+KeyType = TypeVar("KeyType")
+AggType = TypeVar("AggType")
 
 
 @dataclass

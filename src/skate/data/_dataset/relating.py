@@ -241,7 +241,7 @@ class Relating(Plan):
         *,
         strict: bool = False,
         shuffle: bool = False,
-        keys: list[str] | None = None,
+        keys: str | list[str] | None = None,
         sort: bool = False,
     ) -> Dataset:
         """Cut the rows into another number of blocks, in their order unless shuffled.
@@ -252,7 +252,7 @@ class Relating(Plan):
             strict: With `target_num_rows_per_block`: give each block but the last exactly as many rows. Otherwise
                 larger blocks are cut, which costs nothing, and smaller ones stay as they are.
             shuffle: Bring the rows into a random order.
-            keys: Bring rows with equal values in these columns into the same block.
+            keys: Bring rows with equal values in this column, or in these columns, into the same block.
             sort: With `keys`: sort each block by them.
 
         >>> import skate
@@ -272,8 +272,9 @@ class Relating(Plan):
                 raise ValueError("`keys` goes with `num_blocks`, not with `target_num_rows_per_block`.")
             return self._then(nodes.Resize(self._node, target_num_rows_per_block, strict))
         assert num_blocks is not None
-        self._check_keys("repartition", keys or ())
-        return self._then(nodes.Repartition(self._node, num_blocks, shuffle, tuple(keys or ()), sort))
+        names = (keys,) if isinstance(keys, str) else tuple(keys or ())
+        self._check_keys("repartition", names)
+        return self._then(nodes.Repartition(self._node, num_blocks, shuffle, names, sort))
 
 
 def _names(call: str, names: str | Sequence[str]) -> tuple[str, ...]:
