@@ -49,10 +49,16 @@ def find_examples(sources: Path, area: str) -> list[Page | File]:
                 pages.append(Page(area, name, blocks))
             for written in included_files(text):
                 included = resolve(written, path, documentation)
-                where = os.path.relpath(included, documentation)
+                where = name_of(included, documentation)
                 if where not in files and (area_of(where) or area_of(name)) == area and included.exists():
                     files[where] = File(area, where, included)
     return [*pages, *sorted(files.values(), key=lambda file: file.name)]
+
+
+def name_of(path: Path, documentation: Path) -> str:
+    """Return the path of a file below the documentation, or below the sources if it is elsewhere in them."""
+    below = documentation if path.is_relative_to(documentation) else documentation.parents[1]
+    return os.path.relpath(path, below)
 
 
 def resolve(written: str, page: Path, documentation: Path) -> Path:

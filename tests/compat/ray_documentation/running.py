@@ -45,6 +45,10 @@ IN_NAMESPACES = " && ".join(
     ]
 )
 
+# What asks for packages or models is told so at once: libraries try for minutes to reach a host.
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "HF_HUB_OFFLINE": "1"}
+FOREIGN = ("RAY_", "SKATE_", "PYTEST_", "PIP_", "HF_")  # variables that examples do not inherit
+
 # Examples are written for a machine with some CPUs. Tasks and actors count them, and do not depend on their speed.
 CPUS = 8
 PROCESSORS = f"""\
@@ -248,15 +252,11 @@ def run_program(program: list[str], folder: Path, timeout: float) -> tuple[int |
 
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of a program: this one's, without settings of Ray and Skate."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("RAY_", "SKATE_", "PYTEST_"))
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return kept | {
         "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{folder / 'site'}",
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        "PIP_NO_INDEX": "1",
+        **OFFLINE,
         "HOME": str(folder / "home"),
         "TMPDIR": str(folder / "tmp"),
     }
