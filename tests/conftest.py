@@ -10,7 +10,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -86,6 +88,17 @@ class LeakWatch:
         if leaked:
             self.before = leaks.Snapshot.take()  # Blame one test only.
             pytest.fail("leaked:\n  " + "\n  ".join(leaked), pytrace=False)
+
+    @contextmanager
+    def shared_session(self, **options: Any) -> Iterator[None]:
+        """Start a session that the tests of a module share; shut it down at the end."""
+        import skate
+
+        skate.init(**options)
+        self.session_is_shared = True
+        yield
+        skate.shutdown()
+        self.session_is_shared = False
 
 
 @pytest.fixture(scope="session", autouse=True)

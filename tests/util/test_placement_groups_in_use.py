@@ -22,11 +22,8 @@ from tests.conftest import LeakWatch
 
 @pytest.fixture(scope="module")
 def shared_session(leak_watch: LeakWatch) -> Iterator[None]:
-    skate.init(num_cpus=4)
-    leak_watch.session_is_shared = True
-    yield
-    skate.shutdown()
-    leak_watch.session_is_shared = False
+    with leak_watch.shared_session(num_cpus=4):
+        yield
 
 
 @pytest.fixture

@@ -37,4 +37,4 @@ def shown(value: Any) -> str:
     short.maxstring = short.maxother = _LONGEST
     short.maxlist = short.maxtuple = short.maxdict = _MOST
     text = short.repr(value)
-    return f"a {type(value).__name__}" if "\n" in text else f"{text} ({type(value).__name__})"
+    return f"a value of type {type(value).__name__}" if "\n" in text else f"{text} ({type(value).__name__})"

@@ -16,7 +16,7 @@ import skate
 from skate.data._block import tables
 from skate.data._dealing import Dealer, remaining, stripe_for
 from skate.data._exec.items import Item
-from skate.data._exec.preloading import preloading
+from skate.data._exec.worker import with_preloading
 from skate.data._position import Start, Tracker
 from skate.data._schema import Schema
 from skate.data.context import DataContext
@@ -31,7 +31,7 @@ _SLICES = 256  # of one block, for one reader
 
 def streaming_split(dataset: Dataset, n: int, *, equal: bool) -> list[DataIterator]:
     """Return iterators over parts of a dataset that are served by one actor."""
-    options = preloading({"max_concurrency": 2 * n + 2, "num_cpus": 0})
+    options = with_preloading({"max_concurrency": 2 * n + 2, "num_cpus": 0})
     server = skate.remote(Server).options(**options).remote(dataset, n, equal)
     return [SplitIterator(server, place, n, equal, dataset.context, str(dataset)) for place in range(n)]
 

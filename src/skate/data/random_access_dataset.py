@@ -13,7 +13,7 @@ import pyarrow as pa
 import skate
 from skate.data._arguments import POSITIVE, checked
 from skate.data._block import rows
-from skate.data._exec.preloading import preloading
+from skate.data._exec.worker import with_preloading
 
 if TYPE_CHECKING:
     from skate.data.dataset import Dataset
@@ -36,9 +36,9 @@ class RandomAccessDataset:
         begun = time.perf_counter()
         bundles = ds.sort(key).iter_internal_ref_bundles()
         self._blocks = [bundle.block_refs[0] for bundle in bundles if bundle.num_rows()]
-        last_of = _last_of.options(**preloading({}))
+        last_of = _last_of.options(**with_preloading({}))
         self._largest = skate.get([last_of.remote(block, key) for block in self._blocks])
-        worker_class = skate.remote(_Worker).options(**preloading({"num_cpus": 0}))
+        worker_class = skate.remote(_Worker).options(**with_preloading({"num_cpus": 0}))
         workers = [worker_class.remote(key, self._blocks) for _ in range(num_workers)]
         skate.get([worker.stats.remote() for worker in workers])  # wait until all have started
         self._workers = workers

@@ -19,7 +19,7 @@ from typing import Any
 
 
 class Output(io.StringIO):
-    """What a block prints. Code that asks for the descriptor gets that of the terminal or file behind it."""
+    """Collects what a block prints. Its descriptor is that of the real standard output."""
 
     def fileno(self) -> int:
         """Return the descriptor of the real standard output."""

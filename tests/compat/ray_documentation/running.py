@@ -45,7 +45,7 @@ IN_NAMESPACES = " && ".join(
     ]
 )
 
-# What asks for packages or models is told so at once: libraries try for minutes to reach a host.
+# Requests for packages and models fail at once; without this, libraries try for minutes to reach a host.
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "HF_HUB_OFFLINE": "1"}
 FOREIGN = ("RAY_", "SKATE_", "PYTEST_", "PIP_", "HF_")  # variables that examples do not inherit
 
@@ -58,7 +58,7 @@ os.cpu_count = lambda: {CPUS}
 os.sched_getaffinity = lambda pid: set(range({CPUS}))
 """
 
-# What programs start by Ray's names for them: Skate's command line has the same commands.
+# Ray's commands, and the modules of Skate that have the same commands.
 COMMANDS = {"ray": "skate.cli", "serve": "skate.cli serve"}
 
 ERROR_LINE = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning|Timeout|Stop\w*)\b.*")
@@ -68,7 +68,7 @@ State = Literal["passed", "output differs", "failed", "timed out", "skipped by t
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of an example.
+    """The result of running an example.
 
     Attributes:
         id: The page and the number of the block, or the file.

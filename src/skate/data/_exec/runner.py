@@ -15,9 +15,8 @@ from skate.data._exec.flow import Cancel, Flow, Instruction, Resume, Start, Star
 from skate.data._exec.items import Item, Report
 from skate.data._exec.operators import Operator
 from skate.data._exec.pool import Member, Pool
-from skate.data._exec.preloading import preloading
 from skate.data._exec.tasks import OnMade, Task, Work
-from skate.data._exec.worker import AHEAD, HOST, Holder, WorkerActor, hold, run_task
+from skate.data._exec.worker import AHEAD, HOST, Holder, WorkerActor, hold, run_task, with_preloading
 
 
 class OnWorkers:
@@ -158,7 +157,7 @@ class OnWorkers:
             options = {"name": operator.name, **operator.options, **_asked(operator.options_now)}
             if borrows:
                 options["num_cpus"] = 0
-            found = run_task.options(**preloading(options))
+            found = run_task.options(**with_preloading(options))
             if operator.options_now is None:
                 self._functions[operator, borrows] = found
         return found
@@ -228,7 +227,9 @@ class OnWorkers:
     async def _start_actor(self, pool: Pool, member: Member) -> None:
         try:
             options = {**pool.options, **_asked(pool.options_now)}
-            handle = skate.remote(WorkerActor).options(**preloading(options)).remote(self._holder(pool.actor))
+            handle = (
+                skate.remote(WorkerActor).options(**with_preloading(options)).remote(self._holder(pool.actor))
+            )
             await handle.ready.remote()
             self._tell(self.flow.actor_started, member, handle)
         except Exception as error:  # the consumer is the one to judge it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -29,6 +29,8 @@ _works: OrderedDict[str, Work] = OrderedDict()
 AHEAD = 4
 
 HOST = os.uname().nodename  # tells processes of several machines apart
+
+_PRELOADED = "skate.data._preloaded"  # imports the libraries that every worker needs
 
 KEEPS = 256 * 1024 * 1024  # bytes that a worker has for itself before it gives back what it does not use
 
@@ -126,6 +128,17 @@ def run_task(
 ) -> Iterator[Any]:
     """Do a task's work; yield, for each block, the block and its report."""
     yield from _stream(holder, argument, index, spans, blocks)
+
+
+def with_preloading(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a task or an actor, so that its worker starts with Arrow, pandas and this library imported.
+
+    >>> with_preloading({"num_cpus": 2, "runtime_env": {"env_vars": {"A": "b"}}})
+    {'num_cpus': 2, 'runtime_env': {'env_vars': {'A': 'b'}, 'preload': ['skate.data._preloaded']}}
+    """
+    environment = options.get("runtime_env") or {}
+    modules = [_PRELOADED, *(environment.get("preload") or ())]
+    return {**options, "runtime_env": {**environment, "preload": modules}}
 
 
 class WorkerActor:

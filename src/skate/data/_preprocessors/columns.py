@@ -93,7 +93,7 @@ class _InParts(Transform):
             yield self._preprocessor._transform_arrow(batch.slice(start, at_once))
 
 
-def require(name: str, names: Collection[str], who: object) -> None:
+def require_column(name: str, names: Collection[str], who: object) -> None:
     """Check that a batch has a column.
 
     Raises:
@@ -109,7 +109,7 @@ def column_of(table: pa.Table, name: str, who: object) -> pa.ChunkedArray:
     Raises:
         ValueError: There is none of this name.
     """
-    require(name, table.column_names, who)
+    require_column(name, table.column_names, who)
     column = table.column(name)
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 

@@ -12,7 +12,7 @@ from skate.air._optional import load
 from skate.data._arguments import checked
 from skate.data._block import tensors
 from skate.data._block.columns import as_ndarray, is_tensor_like
-from skate.data._preprocessors.columns import require
+from skate.data._preprocessors.columns import require_column
 from skate.data._preprocessors.options import Option, matching_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessor import SerializablePreprocessorBase
@@ -72,7 +72,7 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
         if isinstance(np_data, np.ndarray):
             return self._transformed(np_data)
         for name in self.columns:
-            require(name, np_data, self)
+            require_column(name, np_data, self)
         made = {
             output: self._transformed(np_data[name])
             for name, output in zip(self.columns, self.output_columns, strict=True)
