@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import HealthCheck, settings
 
+import tests
 from tests import leaks
 
 ENGINES = ("inline", "local")
@@ -39,7 +41,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     leaks.mark_this_run()
-    if "ray" in (config.getoption("--engine") or ()):
+    if "ray" not in (config.getoption("--engine") or ()):
+        # What tests define travels by value, as what a script or a notebook defines. By reference, each worker would
+        # import the module of the test, and pytest with it, which takes longer than most tests.
+        cloudpickle.register_pickle_by_value(tests)
+    else:
         # Sockets and files that Ray forgets to close, and its own use of what is deprecated.
         for kind in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning", "FutureWarning"):
             config.addinivalue_line("filterwarnings", f"ignore::{kind}")
@@ -144,6 +150,17 @@ def ray_means_ray_again() -> Iterator[None]:
     as_ray = sys.modules.get("skate.as_ray")
     if as_ray is not None:
         as_ray.uninstall()
+
+
+@pytest.fixture
+def by_reference() -> Iterator[None]:
+    """Have what tests define travel by its name, as what an imported module defines."""
+    is_by_value = tests.__name__ in cloudpickle.list_registry_pickle_by_value()
+    if is_by_value:
+        cloudpickle.unregister_pickle_by_value(tests)
+    yield
+    if is_by_value:
+        cloudpickle.register_pickle_by_value(tests)
 
 
 @pytest.fixture(scope="session")

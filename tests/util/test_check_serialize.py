@@ -129,7 +129,7 @@ def with_keyword_default(*, c: Any = global_lock) -> None:
     """Holds a lock in its keyword defaults."""
 
 
-def test_nothing_is_reported_for_what_pickles() -> None:
+def test_nothing_is_reported_for_what_pickles(by_reference: None) -> None:
     assert unserializable_path([1, "a", {2: (None, Pair(1, 2))}, uses_global, Model]) is None
 
 
