@@ -131,7 +131,7 @@ class TestAutoscalingPolicy:
         with pytest.raises(AttributeError, match="no attribute 'four'"):
             AutoscalingPolicy(policy_function=f"{__name__}:four")
 
-    def test_a_function_is_named_by_its_path(self) -> None:
+    def test_a_function_is_named_by_its_path(self, by_reference: None) -> None:
         policy = AutoscalingPolicy(policy_function=three_replicas)
         assert policy.policy_function == f"{__name__}.three_replicas"
         assert policy.get_policy() is three_replicas

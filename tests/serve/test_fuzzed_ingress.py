@@ -26,7 +26,7 @@ from tests.serve import shop
 from tests.serve.test_http import fetch
 from tests.serve.test_watch_metrics import until_total
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("by_reference", "engine")
 
 # Each server has its own.
 OWN_HEADERS = {"date", "server", "x-request-id"}
