@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-import skate
 from tests.misuse import core
 from tests.misuse.support import Mistake, check, read_table
 
@@ -15,14 +14,6 @@ IN_A_SESSION, WITHOUT = list(core.in_a_session()), list(core.without_a_session()
 @pytest.mark.parametrize("mistake", IN_A_SESSION, ids=lambda mistake: mistake.id)
 def test_a_mistake_gives_a_clear_error(session: None, mistake: Mistake) -> None:
     check(mistake, TABLE)
-
-
-@pytest.mark.parametrize("mistake", WITHOUT, ids=lambda mistake: mistake.id)
-def test_a_mistake_before_a_session_gives_a_clear_error(mistake: Mistake) -> None:
-    try:
-        check(mistake, TABLE)
-    finally:
-        skate.shutdown()
 
 
 def test_the_table_has_no_other_mistakes() -> None:
