@@ -274,6 +274,22 @@ def test_framing_without_content_ends(start: Start) -> None:
         assert status_of(client.read_all()) in (400, 431)
 
 
+def test_framing_without_content_ends_when_it_comes_at_once(start: Start) -> None:
+    edge = start(Limits(header_bytes=2000))
+    framing = b"1;" + b"extension=" + b"a" * 50_000
+    assert status_of(ask(edge.url, POST + b"transfer-encoding: chunked\r\n\r\n" + framing)) in (400, 431)
+
+
+def test_a_long_body_before_a_request_does_not_count_as_its_framing(start: Start) -> None:
+    edge = start(Limits(header_bytes=1000))
+    first = POST + b"content-length: 50000\r\n\r\n" + b"b" * 50_000
+    with RawClient(edge.url) as client:
+        client.send(first + POST + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n2\r\na")
+        assert client.read_until(b"50000").endswith(b"50000")
+        client.send(b"b\r\n0\r\n\r\n")
+        assert client.read_all().endswith(b"POST /good 2")
+
+
 def test_a_body_in_tiny_chunks_is_taken(start: Start) -> None:
     edge = start(Limits(header_bytes=1000))
     chunks = b"1\r\na\r\n" * 2000 + b"0\r\n\r\n"

@@ -122,7 +122,11 @@ class Guard:
         self.refuse(400, msg)
 
     def _see_to_rest(self, size: int) -> None:
-        """After a piece of so many bytes: see to what is still missing of a request, if anything is."""
+        """See to what is still missing of a request, if anything is, after a piece has come.
+
+        Args:
+            size: The bytes of the piece, or 0 if a part of them belongs to an earlier request.
+        """
         cycle = self.cycle
         if self._is_refused:
             return
@@ -137,7 +141,7 @@ class Guard:
             self.refuse(413, self._too_large())
             return
         self._fed_bytes += size
-        if self._fed_bytes > self.limits.header_bytes + _FRAMING * (self._body_bytes + size):
+        if self._fed_bytes > self.limits.header_bytes + _FRAMING * self._body_bytes:
             self.refuse(400, "The request's body has more framing than content.")
             return
         self._heard = self.loop.time()

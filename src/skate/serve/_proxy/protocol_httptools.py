@@ -33,6 +33,7 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._head_bytes = 0
         self._began = False  # a request, with the piece that came last
+        self._ended = False  # a request, with the piece that came last
         self._is_long = False  # the head may be longer than is taken: it has to be measured
         self._refusal: tuple[int, str] | None = None  # why parsing was broken off
         # A request that may turn out to be whole: its headers, and its body so far.
@@ -49,7 +50,7 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
             return
         size = len(data)
         self._has_sent = True
-        self._began = False
+        self._began = self._ended = False
         self._is_long = self._is_in_head or size > self.limits.header_bytes
         HttpToolsProtocol.data_received(self, data)
         if self._held is not None and not self._is_refused:
@@ -57,7 +58,7 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
         cycle = self.cycle
         if self._is_in_head or cycle is None or cycle.more_body or cycle.response_complete:
             self._measure_head(size)
-            self._see_to_rest(size)
+            self._see_to_rest(0 if self._ended else size)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client."""
@@ -175,6 +176,7 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
 
     def on_message_complete(self) -> None:
         """Let a request begin that is whole."""
+        self._ended = True
         if self._held is None:
             HttpToolsProtocol.on_message_complete(self)
             return
