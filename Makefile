@@ -47,7 +47,7 @@ ARGS ?=
 
 # The order of tests: none is the order of the files. `make steady` shuffles modules, and tests within a module.
 ORDER ?=
-ROUNDS ?= 5
+SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test steady frameworks ray ray-more check format docs bench compat ray-docs chaos clean
@@ -68,19 +68,19 @@ $(STAMP): pyproject.toml constraints.txt
 run: setup ## the tour: tasks, actors and objects, what each cost, and out/timeline.png
 	$(BIN)/python examples/04_tour.py
 
-# The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Two
+# The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Three
 # parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
 # has ended. No test is tried twice.
-PARTS := test-engines test-programs test-data test-serve
-PROGRAMS := tests/chaos tests/compat tests/misuse tests/train $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
-APART := tests/data tests/serve $(PROGRAMS) tests/test_architecture.py
+PARTS := test-engines test-data test-programs test-serve test-train
+PROGRAMS := tests/chaos tests/compat tests/misuse $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
+APART := tests/data tests/serve tests/train $(PROGRAMS) tests/test_architecture.py
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
 test: setup check ## all checks and all tests, but for those of `make frameworks` and `make ray`
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
-	$(if $(ARGS),,@echo "$(words $(PARTS)) parts, two at a time: each is shown when it has ended, the first after minutes")
-	$(if $(ARGS),,$(MAKE) --jobs=2 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
+	$(if $(ARGS),,@echo "$(words $(PARTS)) parts, three at a time: each is shown when it has ended, the first after minutes")
+	$(if $(ARGS),,$(MAKE) --jobs=3 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
 
 $(PARTS): setup
 test-engines:
@@ -91,13 +91,15 @@ test-data:
 	$(BIN)/python -m pytest $(ORDER) tests/data
 test-serve:
 	$(BIN)/python -m pytest $(ORDER) tests/serve
+test-train:
+	$(BIN)/python -m pytest $(ORDER) tests/train $(addprefix --ignore ,$(FRAMEWORKS))
 
 # A test that passes by luck fails here sooner or later: in another order, or on a busy machine.
-steady: setup ## `make test` ROUNDS times, in random order, beside two busy processes
+steady: setup ## `make test` once for each of SEEDS, in random order, beside two busy processes
 	@for each in 1 2; do timeout 10h sh -c 'while :; do :; done' & busy="$$busy $$!"; done; trap "kill $$busy" EXIT; \
-	for round in $$(seq $(ROUNDS)); do \
-	  echo "round $$round of $(ROUNDS)"; \
-	  $(MAKE) --no-print-directory test ORDER="--random-order --random-order-seed=$$round" || exit 1; \
+	for seed in $(SEEDS); do \
+	  echo "seed $$seed of $(SEEDS)"; \
+	  $(MAKE) --no-print-directory test ORDER="--random-order --random-order-seed=$$seed" || exit 1; \
 	done
 
 frameworks: setup ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray

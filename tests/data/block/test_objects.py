@@ -43,7 +43,7 @@ def test_object_columns_survive_a_pickle(items: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("transport", [through_ipc, through_parquet])
-def test_pyarrow_reads_object_columns_as_bytes(transport: Any) -> None:
+def test_pyarrow_reads_object_columns_as_bytes(by_reference: None, transport: Any) -> None:
     table = pa.table({"x": objects.from_objects([Point(1), None])})
     back = transport(table)
     assert back["x"].to_pylist() == [pickle.dumps(Point(1), 5), None]

@@ -21,7 +21,7 @@ from skate.data.block import BlockMetadata
 from skate.data.datasource import Datasource, ReadTask
 
 NAMES = ["skate.python_object", "ray.data.arrow_pickled_object"]
-pytestmark = pytest.mark.usefixtures("client_libraries")
+pytestmark = pytest.mark.usefixtures("by_reference", "client_libraries")
 _called: list[str] = []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,25 @@ from skate.data.preprocessors import (
 )
 from tests.data.preprocessors.support import column, dataset
 
-ENCODERS = [OrdinalEncoder(["x"]), OneHotEncoder(["x"]), MultiHotEncoder(["x"]), LabelEncoder("x")]
+ENCODERS = [
+    partial(OrdinalEncoder, ["x"]),
+    partial(OneHotEncoder, ["x"]),
+    partial(MultiHotEncoder, ["x"]),
+    partial(LabelEncoder, "x"),
+]
 
 
 class TestNulls:
-    @pytest.mark.parametrize("made", ENCODERS, ids=lambda made: type(made).__name__)
+    @pytest.mark.parametrize("make", ENCODERS, ids=lambda make: make.func.__name__)
     @pytest.mark.parametrize("missing", [None, np.nan])
-    def test_are_an_error_when_an_encoder_is_fitted(self, made: Any, missing: Any) -> None:
+    def test_are_an_error_when_an_encoder_is_fitted(self, make: Any, missing: Any) -> None:
         ds = skate.data.from_items([{"x": 1.0}, {"x": missing}])
         with pytest.raises(ValueError, match=r"the column 'x': 1 of them are null\. Fill them before"):
-            made.fit(ds)
+            make().fit(ds)
 
-    @pytest.mark.parametrize("made", ENCODERS, ids=lambda made: type(made).__name__)
-    def test_are_an_error_when_they_are_encoded(self, made: Any) -> None:
-        made._fit_anew(dataset(x=[1.0, 2.0]))
+    @pytest.mark.parametrize("make", ENCODERS, ids=lambda make: make.func.__name__)
+    def test_are_an_error_when_they_are_encoded(self, make: Any) -> None:
+        made = make().fit(dataset(x=[1.0, 2.0]))
         with pytest.raises(ValueError, match=r"the column 'x': 1 of 2 values are null\. Fill them before"):
             made.transform_batch(pd.DataFrame({"x": [1.0, None]}))
 

@@ -12,7 +12,7 @@ import skate
 from skate.exceptions import ActorDiedError, TaskCancelledError
 from tests.engine.inline.conftest import note
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = pytest.mark.usefixtures("by_reference", "engine")  # bodies note in this process what they do
 
 
 @skate.remote
