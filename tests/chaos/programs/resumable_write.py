@@ -25,7 +25,7 @@ from skate.util import state
 
 KILLS = 50
 UNITS, ROWS = 100, 10
-AHEAD = 4  # kills that a unit does without, so that some work gets done before the first
+AHEAD = 4  # kills that the first units do without, so that some work gets done before the first kill
 
 
 def kills() -> int:
@@ -41,7 +41,8 @@ def squares(batch: dict[str, Any]) -> dict[str, Any]:
 
 def after_its_kills(batch: dict[str, Any]) -> dict[str, Any]:
     """Return the rows, when as many workers have been killed as belong to the unit."""
-    share = int(batch["id"][0]) // ROWS * KILLS // UNITS - AHEAD
+    unit = int(batch["id"][0]) // ROWS
+    share = unit * (KILLS + AHEAD) // (UNITS - 1) - AHEAD  # the last unit waits for all of them
     while kills() < share:
         time.sleep(0.01)
     return batch
