@@ -48,9 +48,9 @@ def one_round(arena: Arena, seed: int) -> None:
         )
         driver.assert_nothing_left()
     elif not set(tree["node"] + tree["template"]) - set(killed):
-        # Nobody is left who could clean up: the next session does.
-        driver.wait_all_gone()
+        # Nobody is left who could clean up: the next session does, and ends what workers have just started.
         sweep(arena)
+        driver.wait_all_gone()
     else:
         driver.assert_nothing_left()
 
