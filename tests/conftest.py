@@ -42,8 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     leaks.mark_this_run()
     if "ray" not in (config.getoption("--engine") or ()):
-        # What tests define travels by value, as what a script or a notebook defines. By reference, each worker would
-        # import the module of the test, and pytest with it, which takes longer than most tests.
+        # Pickle functions and classes of tests by value, like those of a script or a notebook. By reference, each
+        # worker would import the test module, and with it pytest, which takes longer than most tests.
         cloudpickle.register_pickle_by_value(tests)
     else:
         # Sockets and files that Ray forgets to close, and its own use of what is deprecated.
@@ -154,7 +154,7 @@ def ray_means_ray_again() -> Iterator[None]:
 
 @pytest.fixture
 def by_reference() -> Iterator[None]:
-    """Have what tests define travel by its name, as what an imported module defines."""
+    """Pickle functions and classes of tests by reference, like those of an imported module."""
     is_by_value = tests.__name__ in cloudpickle.list_registry_pickle_by_value()
     if is_by_value:
         cloudpickle.unregister_pickle_by_value(tests)

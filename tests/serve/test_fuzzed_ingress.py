@@ -26,6 +26,7 @@ from tests.serve import shop
 from tests.serve.test_http import fetch
 from tests.serve.test_watch_metrics import until_total
 
+# By reference: pydantic cannot rebuild models that refer to each other when they are pickled by value.
 pytestmark = pytest.mark.usefixtures("by_reference", "engine")
 
 # Each server has its own.

@@ -14,7 +14,7 @@ from skate._engine.inline.engine import InlineEngine
 from skate.exceptions import ActorDiedError, RayActorError
 from tests.engine.inline.conftest import note
 
-pytestmark = pytest.mark.usefixtures("by_reference")  # actors note in this process what they do
+pytestmark = pytest.mark.usefixtures("by_reference")  # actors append to a list of an imported module
 
 
 @skate.remote

@@ -12,7 +12,8 @@ import skate
 from skate.exceptions import ActorDiedError, TaskCancelledError
 from tests.engine.inline.conftest import note
 
-pytestmark = pytest.mark.usefixtures("by_reference", "engine")  # bodies note in this process what they do
+# Generators append to a list of an imported module.
+pytestmark = pytest.mark.usefixtures("by_reference", "engine")
 
 
 @skate.remote

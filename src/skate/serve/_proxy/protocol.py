@@ -122,10 +122,10 @@ class Guard:
         self.refuse(400, msg)
 
     def _see_to_rest(self, size: int) -> None:
-        """See to what is still missing of a request, if anything is, after a piece has come.
+        """After a read: start a timer for the missing part of a request, or refuse the request.
 
         Args:
-            size: The bytes of the piece, or 0 if a part of them belongs to an earlier request.
+            size: The number of bytes read, or 0 if some of them belong to an earlier request.
         """
         cycle = self.cycle
         if self._is_refused:

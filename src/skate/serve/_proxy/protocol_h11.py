@@ -47,8 +47,8 @@ class H11(Guard, H11Protocol):  # type: ignore[misc]  # both say what a connecti
             if self._body_bytes > self.limits.body_bytes:
                 self.refuse(413, self._too_large())
         self._is_in_head = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
-        has_begun_another = before is not None and cycle is not before
-        self._see_to_rest(0 if has_begun_another else len(data))
+        has_next_request = before is not None and cycle is not before
+        self._see_to_rest(0 if has_next_request else len(data))
 
     def handle_events(self) -> None:
         """Act on what has been parsed."""

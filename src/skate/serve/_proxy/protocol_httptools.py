@@ -32,8 +32,8 @@ class HttpTools(Guard, HttpToolsProtocol):  # type: ignore[misc]  # both say wha
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._head_bytes = 0
-        self._began = False  # a request, with the piece that came last
-        self._ended = False  # a request, with the piece that came last
+        self._began = False  # whether the last read contains the beginning of a request
+        self._ended = False  # whether it contains the end of one
         self._is_long = False  # the head may be longer than is taken: it has to be measured
         self._refusal: tuple[int, str] | None = None  # why parsing was broken off
         # A request that may turn out to be whole: its headers, and its body so far.
