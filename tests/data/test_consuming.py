@@ -84,10 +84,10 @@ def test_an_iterable_starts_over_each_time() -> None:
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_leaving_an_iteration_early_leaves_nothing_running(prefetch: int) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())  # some of an earlier test may still be ending
     for _ in numbers(1000, blocks=50).iter_batches(batch_size=1, prefetch_batches=prefetch):
         break
-    assert threading.active_count() == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_batches_are_shuffled_within_a_buffer() -> None:

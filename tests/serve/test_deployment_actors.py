@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from skate.serve.config import DeploymentActorConfig
 from skate.serve.exceptions import RayServeException
 from skate.serve.schema import ApplicationStatus, DeploymentStatus, DeploymentStatusTrigger
 from skate.util import list_named_actors
+from skate.util.state import list_tasks
 from tests.serve.conftest import LIGHT, light
 from tests.serve.waiting import until
 
@@ -186,6 +189,30 @@ def test_a_deployment_whose_actor_cannot_start_fails_and_says_why(run: Callable[
     assert overview.status_trigger is DeploymentStatusTrigger.DEPLOYMENT_ACTOR_FAILED
     assert "Deployment actor 'table' failed" in overview.message
     assert overview.replica_states == {}
+    until(lambda: actor_names() == [], actor_names)
+
+
+def wait_for_gate() -> None:
+    while not os.path.exists(os.environ["GATE"]):
+        time.sleep(0.01)
+
+
+def test_an_actor_whose_creation_is_late_does_not_outlive_a_failed_deployment(
+    run: Callable[..., Any], tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    environment = {
+        "env_vars": {"GATE": str(gate)},
+        "worker_process_setup_hook": f"{__name__}.wait_for_gate",  # of the worker that is to create the actor
+    }
+    broken = DeploymentActorConfig(name="table", actor_class=Broken)
+    late = counter(name="late", runtime_env=environment)
+    deployment = counting(max_constructor_retry_count=1, deployment_actors=[late, broken])
+    with pytest.raises(RuntimeError, match="no such table"):
+        run(deployment.bind())
+    gate.touch()
+    creation = [("name", "=", "ServeDeploymentActor:Counting:late")]
+    until(lambda: {row.state for row in list_tasks(filters=creation)} <= {"FINISHED", "FAILED"})
     until(lambda: actor_names() == [], actor_names)
 
 

@@ -16,12 +16,6 @@ from skate.util.check_serialize import FailureTuple, inspect_serializability, un
 global_lock = threading.Lock()
 
 
-def by_value(kind: Any) -> Any:
-    """Make a class or function of this module pickle as one from a script would: by value."""
-    kind.__module__ = "__main__"
-    return kind
-
-
 class Model:
     def __init__(self) -> None:
         self.name = "m"
@@ -170,9 +164,9 @@ def test_a_closure_is_named_variable_by_variable() -> None:
 
 
 def test_globals_and_defaults_of_a_function_are_named() -> None:
-    assert unserializable_path(by_value(uses_global)) == "uses_global.<globals>.global_lock (a _thread.lock)"
-    assert unserializable_path(by_value(with_default)) == "with_default.__defaults__[0] (a _thread.lock)"
-    found = unserializable_path(by_value(with_keyword_default))
+    assert unserializable_path(uses_global) == "uses_global.<globals>.global_lock (a _thread.lock)"
+    assert unserializable_path(with_default) == "with_default.__defaults__[0] (a _thread.lock)"
+    found = unserializable_path(with_keyword_default)
     assert found == "with_keyword_default.__kwdefaults__['c'] (a _thread.lock)"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate import ObjectRef
 from skate.exceptions import ActorUnavailableError
 from skate.serve._build.overriding import merged_environment
 from skate.serve._build.spec import DeploymentSpec
@@ -139,6 +140,7 @@ class SharedActor:
         self._lost = lost
         self._actor: Any = None
         self._life: asyncio.Task[None] | None = None
+        self._creation: asyncio.Future[ObjectRef[None]] | None = None  # of the task that creates it
 
     @property
     def name(self) -> str:
@@ -188,7 +190,9 @@ class SharedActor:
             name=f"ServeDeploymentActor:{self.spec.id.name}:{self.name}", runtime_env=environment or None
         )
         loop = asyncio.get_running_loop()
-        await (await loop.run_in_executor(None, task.remote, self._config, context, settings))
+        self._creation = loop.run_in_executor(None, task.remote, self._config, context, settings)
+        await (await asyncio.shield(self._creation))
+        self._creation = None
 
     async def _watch(self) -> None:
         """Return never; raises once the actor is gone for good."""
@@ -206,7 +210,18 @@ class SharedActor:
         if self._life is not None:
             self._life.cancel()
             await asyncio.wait([self._life])
+        await self._stop_creation()
         await self._clean_up()
+
+    async def _stop_creation(self) -> None:
+        """Cancel the task that creates the actor, and wait until it can no longer create one."""
+        if self._creation is None:
+            return
+        await asyncio.wait([self._creation])
+        if self._creation.exception() is None:
+            reference = self._creation.result()
+            skate.cancel(reference, force=True)  # it runs user code, which may not return
+            await asyncio.gather(reference.as_future(), return_exceptions=True)
 
     def kill(self) -> None:
         """End it at once."""
@@ -221,7 +236,7 @@ class SharedActor:
 
 
 def _kill_named(name: str) -> None:
-    # By its name: it may have been created just when whoever waits for that was told to stop.
+    # By its name: the handle is looked up only after the creating task has returned.
     try:
         actor = skate.get_actor(name, NAMESPACE)
     except ValueError:
