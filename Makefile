@@ -1,17 +1,23 @@
-# Needs python3 (3.11 or newer), pip and make; everything else goes into .venv.
+# Needs python3 (3.11 or newer), pip and make. Each target installs the packages it needs into .venv.
 #
-#   make run     set up, then the tour: tasks, actors, objects, and a picture of what ran when
-#   make test    set up, check, and run all tests
-#   make help    every target
+#   make run        the tour: tasks, actors, objects, and a picture of what ran when
+#   make test-core  the tests of the engines, in a light environment
+#   make test       all checks and all tests
+#   make help       every target
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.complete
 OUT := out
 
-# The version stands in constraints.txt alone, but torch must be named on pip's command line:
-# left to the resolver, a plain `torch` pulls gigabytes of GPU packages.
+# uv resolves and downloads hundreds of packages in a minute, where pip takes many.
+UV = $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt
+# It trusts the certificates of the system, as pip does here.
+export UV_SYSTEM_CERTS ?= 1
+export UV_HTTP_TIMEOUT ?= 180
+
+# pip installs torch, before anything that requires it. pip finds a CPU build in the places that it is configured to look
+# in; left to a resolver, a plain `torch` pulls gigabytes of GPU packages.
 TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 
 # Ray's own tests, run against Skate by a harness that lives outside this repository.
@@ -39,33 +45,52 @@ MORE_ON_RAY := $(MORE_DATA_ON_RAY:%=tests/data/test_%.py) $(MORE_TRAIN_ON_RAY:%=
 # Training with each strategy and framework, and libraries that were written for Ray, which takes the time of importing and
 # starting all of them.
 WRITTEN_FOR_RAY := cotengra cubed daft datatrove deephyper evotorch hamilton lance_ray modin pymoo sktime
-FRAMEWORKS := tests/train/strategies tests/train/frameworks tests/chaos/test_training.py \
+FRAMEWORKS := tests/frameworks tests/data/test_feeding_frameworks.py tests/train/strategies tests/train/frameworks tests/chaos/test_training.py \
   $(WRITTEN_FOR_RAY:%=tests/compat/test_%.py)
+
+# $(call timed,COMMAND) runs the command of a target and adds a line with the target and its seconds to out/seconds.
+timed = @mkdir -p $(OUT); start=$$(date +%s); status=0; ( set -x; $(1) ) || status=$$?; \
+  echo "$@ $$(($$(date +%s) - start))" >> $(OUT)/seconds; exit $$status
 
 # Extra arguments for what a target runs: make test ARGS="-k actor -x"
 ARGS ?=
 
 # The order of tests: none is the order of the files. `make steady` shuffles modules, and tests within a module.
 ORDER ?=
+PYTEST = $(BIN)/python -m pytest $(ORDER)
 SEEDS ?= 1 2 3 4 5
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test steady frameworks ray ray-more check format docs bench compat ray-docs chaos clean
+.PHONY: help setup run test-core test steady frameworks ray ray-more check format docs bench compat ray-docs chaos clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMP) ## build .venv with what tests and benchmarks need
+setup: $(VENV)/.frameworks $(VENV)/.bench ## build .venv with every package that any target needs
 
-# The stamp is written last: an interrupted set-up is done again from the start.
-$(STAMP): pyproject.toml constraints.txt
+# A stamp for each set of packages, written last: an interrupted set-up is done again. Each set completes the same .venv.
+$(VENV)/.python: constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
 	  f"Skate needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv --clear $(VENV)
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet $(TORCH) --editable '.[dev]'
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet uv
 	@touch $@
 
-run: setup ## the tour: tasks, actors and objects, what each cost, and out/timeline.png
+$(VENV)/.torch: $(VENV)/.python
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet $(TORCH)
+	@touch $@
+
+$(VENV)/.run: EXTRAS = data,serve,train
+$(VENV)/.test-core: EXTRAS = test-core
+$(VENV)/.test: EXTRAS = test
+$(VENV)/.frameworks: EXTRAS = frameworks
+$(VENV)/.bench: EXTRAS = bench
+$(VENV)/.run $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: $(VENV)/.torch
+$(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: pyproject.toml $(VENV)/.python
+	$(UV) --editable '.[$(EXTRAS)]'
+	@touch $@
+
+run: $(VENV)/.run ## the tour: tasks, actors and objects, what each cost, and out/timeline.png
 	$(BIN)/python examples/04_tour.py
 
 # The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Three
@@ -73,61 +98,63 @@ run: setup ## the tour: tasks, actors and objects, what each cost, and out/timel
 # has ended. No test is tried twice.
 PARTS := test-engines test-data test-programs test-serve test-train
 PROGRAMS := tests/chaos tests/compat tests/misuse $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
-APART := tests/data tests/serve tests/train $(PROGRAMS) tests/test_architecture.py
+APART := tests/frameworks tests/data tests/serve tests/train $(PROGRAMS) tests/test_architecture.py
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
-test: setup check ## all checks and all tests, but for those of `make frameworks` and `make ray`
+# The engines, what they share and the contract that every engine keeps. It needs none of the libraries.
+test-core: $(VENV)/.test-core ## the tests of the engines, in a light environment
+	$(PYTEST) tests/base tests/contract tests/engine --ignore tests/engine/ray $(ARGS)
+
+test: $(VENV)/.test check ## all checks and all tests, but for those of `make frameworks` and `make ray`
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
 	$(if $(ARGS),,@echo "$(words $(PARTS)) parts, three at a time: each is shown when it has ended, the first after minutes")
 	$(if $(ARGS),,$(MAKE) --jobs=3 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
 
-$(PARTS): setup
+$(PARTS): $(VENV)/.test
 test-engines:
-	$(BIN)/python -m pytest $(ORDER) $(addprefix --ignore ,$(APART))
+	$(call timed,$(PYTEST) $(addprefix --ignore ,$(APART)))
 test-programs:
-	$(BIN)/python -m pytest $(ORDER) $(PROGRAMS) $(addprefix --ignore ,$(FRAMEWORKS))
+	$(call timed,$(PYTEST) $(PROGRAMS) $(addprefix --ignore ,$(FRAMEWORKS)))
 test-data:
-	$(BIN)/python -m pytest $(ORDER) tests/data
+	$(call timed,$(PYTEST) tests/data $(addprefix --ignore ,$(FRAMEWORKS)))
 test-serve:
-	$(BIN)/python -m pytest $(ORDER) tests/serve
+	$(call timed,$(PYTEST) tests/serve)
 test-train:
-	$(BIN)/python -m pytest $(ORDER) tests/train $(addprefix --ignore ,$(FRAMEWORKS))
+	$(call timed,$(PYTEST) tests/train $(addprefix --ignore ,$(FRAMEWORKS)))
 
 # A test that passes by luck fails here sooner or later: in another order, or on a busy machine.
-steady: setup ## `make test` once for each of SEEDS, in random order, beside two busy processes
+steady: $(VENV)/.test ## `make test` once for each of SEEDS, in random order, beside two busy processes
 	@for each in 1 2; do timeout 10h sh -c 'while :; do :; done' & busy="$$busy $$!"; done; trap "kill $$busy" EXIT; \
 	for seed in $(SEEDS); do \
 	  echo "seed $$seed of $(SEEDS)"; \
 	  $(MAKE) --no-print-directory test ORDER="--random-order --random-order-seed=$$seed" || exit 1; \
 	done
 
-frameworks: setup ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
-	$(BIN)/python -m pytest $(ORDER) $(FRAMEWORKS) $(ARGS)
+frameworks: $(VENV)/.frameworks ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
+	$(call timed,$(PYTEST) $(FRAMEWORKS) $(ARGS))
 
-ray: setup ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
-	$(ON_RAY) tests/contract tests/engine/ray $(LIBRARIES_ON_RAY) $(ARGS)
+ray: $(VENV)/.test ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
+	$(call timed,$(ON_RAY) tests/contract tests/engine/ray $(LIBRARIES_ON_RAY) $(ARGS))
 
-ray-more: setup ## the rest of what runs on a Ray cluster
+ray-more: $(VENV)/.test ## the rest of what runs on a Ray cluster
 	$(ON_RAY) $(MORE_ON_RAY) $(ARGS)
 
-check: setup ## lint, format, types, import direction
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src
-	$(BIN)/python -m pytest --quiet tests/test_architecture.py
+check: $(VENV)/.test ## lint, format, types, import direction
+	$(call timed,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy --strict src && \
+	  $(BIN)/python -m pytest --quiet tests/test_architecture.py)
 
-format: setup ## let ruff fix and format what it can
+format: $(VENV)/.test ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: setup ## write docs/reference from the code
+docs: $(VENV)/.test ## write docs/reference from the code
 	$(BIN)/python docs/reference/generate.py
 
-bench: setup ## Skate beside Ray and others, as ratios
+bench: $(VENV)/.bench ## Skate beside Ray and others, as ratios
 	$(BIN)/python bench/run.py $(ARGS)
 
-compat: setup ## Ray's own public tests: make compat RAY_SOURCES=/path/to/ray
+compat: $(VENV)/.test ## Ray's own public tests: make compat RAY_SOURCES=/path/to/ray
 	@test -f $(COMPAT)/run_suite.py || { echo "no harness at $(COMPAT): make compat COMPAT=/path/to/it" >&2; exit 2; }
 	@test -d "$(RAY_SOURCES)/python/ray/tests" || { echo "RAY_SOURCES must name a checkout of Ray's sources (with \
 	python/ray/tests); it is '$(RAY_SOURCES)'" >&2; exit 2; }
@@ -136,13 +163,13 @@ compat: setup ## Ray's own public tests: make compat RAY_SOURCES=/path/to/ray
 	  --pythonpath $(abspath src) --list $(COMPAT)/lists/$(COMPAT_LIST).txt --isolation file --timeout 60 \
 	  --out $(OUT)/compat_$(COMPAT_LIST).json $(ARGS)
 
-ray-docs: setup ## Ray's documentation examples: make ray-docs RAY_SOURCES=/path/to/ray
+ray-docs: $(VENV)/.test ## Ray's documentation examples: make ray-docs RAY_SOURCES=/path/to/ray
 	@test -d "$(RAY_SOURCES)/doc/source" || { echo "RAY_SOURCES must name a checkout of Ray's sources (with \
 	doc/source); it is '$(RAY_SOURCES)'" >&2; exit 2; }
 	@mkdir -p $(OUT)
 	$(BIN)/python -m tests.compat.ray_documentation --src $(RAY_SOURCES) --out $(OUT)/ray_documentation.json $(ARGS)
 
-chaos: setup ## kill drivers, nodes and workers at random points, and look for what is left
+chaos: $(VENV)/.test ## kill drivers, nodes and workers at random points, and look for what is left
 	$(BIN)/python -m pytest tests/chaos -m chaos $(ARGS)
 
 clean: ## remove everything these targets made
