@@ -1,6 +1,6 @@
 # Needs python3 (3.11 or newer), pip and make. Each target installs the packages it needs into .venv.
 #
-#   make run        the tour: tasks, actors, objects, and a picture of what ran when
+#   make run        prepare data, train a small language model on two workers, and serve it
 #   make test-core  the tests of the engines, in a light environment
 #   make test       all checks and all tests
 #   make help       every target
@@ -90,8 +90,8 @@ $(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench
 	$(UV) --editable '.[$(EXTRAS)]'
 	@touch $@
 
-run: $(VENV)/.run ## the tour: tasks, actors and objects, what each cost, and out/timeline.png
-	$(BIN)/python examples/04_tour.py
+run: $(VENV)/.run ## prepare data, train a small language model on two workers, and serve it
+	$(BIN)/python examples/09_language_model.py
 
 # The tests run in parts, each in a process of its own: libraries that datasets and Serve load leave threads behind. Three
 # parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it

@@ -1,6 +1,6 @@
 """Take a tour: what tasks, actors and objects cost here, a job that uses them all, and a picture of it.
 
-Run it with `make run`, or `python examples/04_tour.py [picture.png]`. SKATE_ENGINE chooses the engine.
+Run it with `python examples/04_tour.py [picture.png]`. SKATE_ENGINE chooses the engine.
 """
 
 import sys

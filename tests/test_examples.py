@@ -26,13 +26,25 @@ PROOF = {
     "06_data.py": r"^left out: broken.py, UnicodeDecodeError$",
     "07_resume.py": r"^every row once: True$",
     "08_serve.py": r"^\d+ answers of version 2, 0 failures$",
+    "09_language_model.py": r"^train: loss [456]\.\d\d to [34]\.\d\d in 20 steps",
+}
+
+
+ARGUMENTS = {
+    ("09_language_model.py", "local"): ["--steps", "20"],
+    ("09_language_model.py", "inline"): ["--steps", "20", "--workers", "1"],
 }
 
 
 def run(example: Path, folder: Path, engine: str) -> str:
     """Run an example in a folder, and return what it printed."""
     done = subprocess.run(
-        [sys.executable, *(("-m", "skate.cli", "run") if example == RAY_PROGRAM else ()), str(example)],
+        [
+            sys.executable,
+            *(("-m", "skate.cli", "run") if example == RAY_PROGRAM else ()),
+            str(example),
+            *ARGUMENTS.get((example.name, engine), ()),
+        ],
         cwd=folder,
         env={**os.environ, "SKATE_ENGINE": engine, "COLUMNS": "110"},
         capture_output=True,
