@@ -1,7 +1,7 @@
 """Carry a language model from text to an HTTP endpoint: prepare data, train on two workers, serve the checkpoint.
 
-The text is the reference manual of Python, which comes with the interpreter, so the program needs no download. A token is
-a byte. After two minutes on two cores the model spells most words and knows the shape of the manual's sentences.
+The text is the reference manual of Python, which comes with the interpreter, so the program downloads nothing. A token
+is a byte. After a minute on two cores the model spells most words and knows the shape of the manual's sentences.
 
     make run
     python examples/09_language_model.py --steps 100    # shorter
