@@ -130,7 +130,7 @@ def main() -> None:
     if what == "init":
         report("init")  # which also imports the engine
     skate.init(num_cpus=2)
-    from skate._engine.local import driver
+    from skate._engine.local.driver import driver
 
     # A time-out that ends a wait would hide that the wait has no end.
     driver.GOODBYE_SECONDS = 600.0

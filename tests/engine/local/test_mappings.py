@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from skate._base.object_ref import ObjectRef
-from skate._engine.local import messages as m
-from skate._engine.local.mappings import IDLE, Mappings
-from skate._engine.local.references import References
-from skate._engine.local.session import Session
-from skate._engine.local.shared_memory import Mapping, SegmentFiles
+from skate._engine.local.client.mappings import IDLE, Mappings
+from skate._engine.local.client.references import References
+from skate._engine.local.session.folders import Session
+from skate._engine.local.session.shared_memory import Mapping, SegmentFiles
+from skate._engine.local.wire import messages as m
 
 ID = b"i" * 28
 

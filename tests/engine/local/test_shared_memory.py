@@ -18,10 +18,10 @@ import pytest
 import skate
 from skate._base.serialization import loads, serialize
 from skate._engine.common import machine_facts, open_files
-from skate._engine.local import segments
-from skate._engine.local.progress import Progress, last_begun, run_id
-from skate._engine.local.session import Session
-from skate._engine.local.shared_memory import Mapping, SegmentFiles, map_file
+from skate._engine.local.session import segments
+from skate._engine.local.session.folders import Session
+from skate._engine.local.session.shared_memory import Mapping, SegmentFiles, map_file
+from skate._engine.local.session.task_progress import Progress, last_begun, run_id
 
 MANY = 300
 
@@ -107,7 +107,7 @@ def test_a_mapping_that_fails_names_the_reason(tmp_path: Path) -> None:
 def test_warm_segments_are_unmapped_when_a_process_has_too_many_mappings(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skate._engine.local import shared_memory
+    from skate._engine.local.session import shared_memory
 
     files = SegmentFiles(session)
     value = serialize(bytes(10))

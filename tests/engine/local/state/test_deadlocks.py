@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skate._engine.local import messages as m
 from skate._engine.local.state.deadlocks import ANSWER_SECONDS, DOUBT, INTERVAL, STARVATION_SECONDS
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.world import Process, Worker, World, result
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from skate._engine.local import messages as m
 from skate._engine.local.state.memory_pressure import FRESH, Candidate, choose
 from skate._engine.local.state.tasks import FIRST_DELAY, LAST_DELAY
+from skate._engine.local.wire import messages as m
 from skate.exceptions import ActorDiedError, OutOfMemoryError
 from tests.engine.local.state.world import World, load_error, result
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import IDLE, LEASED, LEAVING
 from skate._engine.local.state.scheduler import DEPTH, IDLE_SECONDS, PATIENCE
 from skate._engine.local.state.starts import FAILURES, KILLED
+from skate._engine.local.wire import messages as m
 from skate.exceptions import RaySystemError, RuntimeEnvSetupError, WorkerCrashedError
 from tests.engine.local.state.world import Process, Worker, World, result
 

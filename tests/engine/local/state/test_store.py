@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from skate._base.object_ref import SHARED
-from skate._engine.local import messages as m
-from skate._engine.local.segments import is_on_disk, on_disk
+from skate._engine.local.session.segments import is_on_disk, on_disk
 from skate._engine.local.state.store import GRACE, TIDYING
+from skate._engine.local.wire import messages as m
 from skate.exceptions import ObjectFreedError
 from tests.engine.local.state.world import PAGE, Process, World, load_error, result
 

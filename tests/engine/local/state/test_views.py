@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skate._engine.local import messages as m
 from skate._engine.local.state.views import LEVELS, PATIENCE
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.world import World, result
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
-from skate._engine.local import messages as m
-from skate._engine.local.progress import run_id
+from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
 from skate._engine.local.state.records import (
     ACTOR,
@@ -27,6 +26,7 @@ from skate._engine.local.state.records import (
     Peer,
     Task,
 )
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from skate._engine.common import failures
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import ACTOR, IDLE, LEASED, SchedulingClass
 from skate._engine.local.state.wait_chain import describe_chain, describe_holders
 from skate._engine.local.state.wait_graph import DEMAND, PROCESS, WAIT, WaitGraph
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

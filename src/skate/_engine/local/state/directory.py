@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED
 from skate._engine.common import failures
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import Object, Task
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import Peer, SchedulingClass
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

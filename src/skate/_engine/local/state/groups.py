@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from skate._base.object_ref import ERROR, INLINE
 from skate._engine.common import failures
 from skate._engine.common.resources import Pool, Request, to_floats, to_units
-from skate._engine.local import messages as m
 from skate._engine.local.state import exits
 from skate._engine.local.state.records import RUNNING, Group
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

@@ -8,7 +8,6 @@ from typing import Any
 from skate._base import ids
 from skate._base.object_ref import SHARED
 from skate._engine.common.resources import Pool, to_units
-from skate._engine.local import messages as m
 from skate._engine.local.state import exits
 from skate._engine.local.state.actors import Actors
 from skate._engine.local.state.deadlocks import Deadlocks
@@ -21,7 +20,8 @@ from skate._engine.local.state.scheduler import Scheduler
 from skate._engine.local.state.store import Store
 from skate._engine.local.state.tasks import Tasks
 from skate._engine.local.state.views import Views
-from skate._engine.local.wire import pack
+from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.frames import pack
 
 HOST = 0  # messages to this number are commands to the program around the machine
 

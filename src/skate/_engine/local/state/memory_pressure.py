@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from skate._engine.common import failures
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import ACTOR, IDLE, LEASED, Peer
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

@@ -6,7 +6,7 @@ from collections import deque
 
 from skate._base.accelerators import DEVICE_VARIABLES
 from skate._engine.common.resources import Grant, Pool, Request
-from skate._engine.local.messages import ActorOptions, Consumed, Result, TaskTemplate
+from skate._engine.local.wire.messages import ActorOptions, Consumed, Result, TaskTemplate
 
 # States of a task.
 WAITING = "PENDING_ARGS_AVAIL"

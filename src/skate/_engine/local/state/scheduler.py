@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from skate._base.object_ref import SHARED
 from skate._engine.common.resources import Pool, to_units
-from skate._engine.local import messages as m
 from skate._engine.local.state import exits
 from skate._engine.local.state.feasibility import why_impossible
 from skate._engine.local.state.records import (
@@ -25,6 +24,7 @@ from skate._engine.local.state.records import (
     Template,
 )
 from skate._engine.local.state.starts import Starts
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

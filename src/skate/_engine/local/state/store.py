@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
-from skate._engine.local import messages as m
-from skate._engine.local import segments
+from skate._engine.local.session import segments
 from skate._engine.local.state.records import Object, Peer
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

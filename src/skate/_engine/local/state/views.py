@@ -10,10 +10,10 @@ from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
-from skate._engine.local import messages as m
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.state.exits import exit_detail, exit_type
 from skate._engine.local.state.records import ACTOR, ALIVE, DEAD, QUEUED, RUNNING, WAITING, Actor, Peer, Task
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

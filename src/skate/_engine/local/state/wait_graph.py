@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 from skate._base import ids
 from skate._base.object_ref import PENDING
 from skate._engine.common.resources import Pool, Request
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import (
     ALIVE,
     DEAD,
@@ -44,6 +43,7 @@ from skate._engine.local.state.records import (
     SchedulingClass,
 )
 from skate._engine.local.state.waits import Graph, Key
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine

@@ -1,0 +1,221 @@
+"""What a process waits for: noted while it waits, and reported when the node asks.
+
+A report must never say that a process waits when it could go on by itself. So it counts as active whenever a thread
+runs that is not in a wait noted here, an event loop has something to do, or something else could end a wait: a limit of
+time, a timer signal, an item of a generator.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._base.serialization import dumps
+from skate._engine.common.threads import rests_in_pool
+from skate._engine.local.client.task_context import current_task
+from skate._engine.local.wire import messages as m
+
+if TYPE_CHECKING:
+    from skate._engine.local.client.client import Client
+
+AWAIT_SECONDS = 0.5  # how long something is awaited before the node is told
+
+
+class Wait:
+    """A thread that waits for objects."""
+
+    __slots__ = ("need", "number", "references", "task", "thread", "timed", "verdict")
+
+    def __init__(self, number: int, references: Sequence[ObjectRef[Any]], need: int, timed: bool) -> None:
+        running = current_task.get()
+        self.number = number
+        self.references = references
+        self.need = need  # how many must come; 0 for those of a `get`, which ends with the first error
+        self.timed = timed
+        self.task = running.task if running is not None else b""
+        self.thread = threading.get_ident()
+        self.verdict = ""  # why the wait would never end
+
+    def row(self) -> tuple[int, bytes, int, list[bytes]] | None:
+        """Return the wait as a report shows it, None if it is about to end."""
+        pending = [reference._id for reference in self.references if reference._state == PENDING]
+        need = self.need - (len(self.references) - len(pending)) if self.need else 1
+        failed = not self.need and any(reference._state == ERROR for reference in self.references)
+        ends = failed or need <= 0 or not pending or bool(self.verdict)
+        return None if ends else (self.number, self.task, need, pending)
+
+
+@dataclass
+class Occupation:
+    """What a worker is busy with, apart from its waits."""
+
+    resting: set[int] = field(default_factory=set)  # threads that have nothing to run
+    calls: list[bytes] = field(default_factory=list)  # that an actor has yet to answer
+    takes_calls: bool = False  # whether it would run another call at once
+    loop: Any = None  # the event loop that runs the calls of an actor
+    loop_thread: int = 0
+
+
+@dataclass
+class Outstanding:
+    """Calls to actors that have not been answered."""
+
+    sent: list[bytes] = field(default_factory=list)
+    cancelled: list[bytes] = field(default_factory=list)
+    unsent: list[tuple[bytes, list[bytes], list[bytes]]] = field(default_factory=list)
+
+
+class Waits:
+    """The waits of a process."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._numbers = itertools.count(1)
+        self._last = 0
+        self._waits: dict[int, Wait] = {}
+        self._watched: set[bytes] = set()  # objects that were awaited at the last look
+        self._watching = False
+        self._announced: set[bytes] = set()
+        self._timer: Any = None
+        # Of a worker: what it is busy with besides the tasks and calls that wait; None when it runs code.
+        self.occupation: Callable[[set[bytes]], Occupation | None] = lambda _: Occupation()
+        self.outstanding: Callable[[], Outstanding] = Outstanding
+        self.known_futures: Callable[[], set[Any]] = set  # of the event loop: that only calls end
+        client.handlers[m.WaitProbe] = self._probed
+        client.handlers[m.Deadlock] = self._end_one
+
+    # ------------------------------------------------------------ threads
+
+    def begin(self, references: Sequence[ObjectRef[Any]], need: int, *, timed: bool) -> Wait:
+        """Note that this thread waits for objects."""
+        self._last = number = next(self._numbers)
+        wait = self._waits[number] = Wait(number, references, need, timed)
+        return wait
+
+    def end(self, wait: Wait) -> None:
+        """Note that the thread goes on."""
+        self._waits.pop(wait.number, None)
+
+    # ------------------------------------------------------------ coroutines
+
+    def watch(self, loop: Any) -> None:
+        """Look in a while whether what coroutines of this loop await has come. Call it in the loop's thread."""
+        if not self._watching:
+            self._watching = True
+            self._timer = loop.call_later(AWAIT_SECONDS, self._look, loop)
+
+    def _look(self, loop: Any) -> None:
+        client = self._client
+        awaited = set(client.awaited())
+        stalled = awaited & self._watched
+        if stalled - self._announced and not client.closed:
+            client.send(m.Stalled())
+        self._announced = stalled
+        self._watched = awaited
+        self._watching = bool(awaited)
+        self._timer = loop.call_later(AWAIT_SECONDS, self._look, loop) if awaited else None
+
+    # ------------------------------------------------------------ what the node asks and tells
+
+    def _probed(self, message: m.WaitProbe) -> None:
+        occupation = self._occupation()
+        blocked = {wait.thread for wait in list(self._waits.values())}
+        if occupation is None or occupation.loop is None or occupation.loop_thread in blocked:
+            self._report(message.round, occupation is not None)
+        else:
+            # One turn of the loop later: the call itself has made the loop's own socket readable.
+            loop = occupation.loop
+            loop.call_soon_threadsafe(loop.call_soon, self._report_from_loop, message.round, loop)
+
+    def _report_from_loop(self, round: int, loop: Any) -> None:
+        client = self._client
+        known = client.awaiting_futures() | self.known_futures()
+        self._report(round, is_quiet(loop, client.hub.descriptor, self._timer, known))
+
+    def _occupation(self) -> Occupation | None:
+        return self.occupation({wait.task for wait in list(self._waits.values())})
+
+    def _report(self, round: int, quiet: bool) -> None:
+        client = self._client
+        if client.closed:
+            return
+        client.hub.send_held_back()
+        client.flush_garbage()
+        occupation = self._occupation() if quiet else None
+        rows = [None if wait.timed else wait.row() for wait in list(self._waits.values())]
+        waits = [row for row in rows if row is not None]
+        report = m.WaitReport(round, active=True, waits=waits, awaited=client.awaited())
+        if occupation is not None and len(waits) == len(rows) and not self._runs_code(occupation):
+            calls = self.outstanding()
+            report = m.WaitReport(
+                round,
+                False,
+                self._last + client.settled,
+                waits,
+                client.awaited(),
+                occupation.calls,
+                occupation.takes_calls,
+                calls.sent,
+                calls.cancelled,
+                calls.unsent,
+            )
+        client.send(report)
+
+    def _runs_code(self, occupation: Occupation) -> bool:
+        """Return whether some thread may do something that no wait and no message from elsewhere begins."""
+        client = self._client
+        if signal.getitimer(signal.ITIMER_REAL)[0] or any(
+            s.is_awaited() for s in list(client.streams.values())
+        ):
+            return True
+        resting = {wait.thread for wait in list(self._waits.values())} | occupation.resting
+        resting.add(client.hub.thread)
+        if occupation.loop is not None:
+            resting.add(occupation.loop_thread)
+        return any(
+            ident not in resting and not rests_in_pool(frame)
+            for ident, frame in sys._current_frames().items()
+        )
+
+    def _end_one(self, message: m.Deadlock) -> None:
+        """The node says that a wait would never end."""
+        wait = self._waits.get(message.wait)
+        if wait is not None:
+            wait.verdict = message.text
+        reference = self._client._awaited.get(message.object)
+        if reference is not None:
+            from skate._base.errors import DeadlockError
+
+            self._client.settle(reference, ERROR, dumps(DeadlockError(message.text)))
+
+
+def is_quiet(loop: Any, descriptor: int, timer: Any, known: set[Any]) -> bool:
+    """Return whether nothing but a reference or a call can set an event loop going.
+
+    It has nothing to do, no timer but ours, no file to watch but ours, and all of its coroutines wait for each other or
+    for `known` futures; any other one could be ended by a thread that Python does not see. asyncio does not show these
+    things; a loop that keeps them elsewhere is never quiet.
+    """
+    import asyncio
+
+    try:
+        timers = [handle for handle in loop._scheduled if handle is not timer and not handle.cancelled()]
+        files = set(loop._selector.get_map()) - {descriptor, loop._ssock.fileno()}
+        if loop._ready or timers or files:
+            return False
+        waited = [task._fut_waiter for task in asyncio.all_tasks(loop)]  # type: ignore[attr-defined]
+        while waited:
+            future = waited.pop()
+            if isinstance(future, asyncio.tasks._GatheringFuture):  # type: ignore[attr-defined]
+                waited += [child for child in future._children if not child.done()]
+            elif future not in known and not isinstance(future, asyncio.Task):
+                return False
+    except AttributeError:
+        return False
+    return True

@@ -1,0 +1,212 @@
+"""Starting a node from a driver, without importing more than needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from skate._base import variables
+from skate._base.locations import IMPORT_ROOT
+from skate._engine.common.machine_facts import resources, store_budget
+from skate._engine.common.process_limits import retry_with_deadline
+from skate._engine.local.session import folders as sessions
+from skate._engine.local.session.descendants import PATIENCE, SESSION, end_members
+
+GOODBYE_SECONDS = 10.0
+
+# Ray's names and defaults; given in `_system_config`, or in environment variables (RAY_memory_usage_threshold).
+MONITOR_DEFAULTS = {
+    "memory_usage_threshold": 0.95,  # of all memory
+    "memory_monitor_refresh_ms": 250,  # 0 turns the monitor off
+    "task_oom_retries": -1,  # without end
+}
+
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from skate._engine.local.node.boot import main; main(sys.argv[2])"
+)
+
+
+class NodeProcess:
+    """A node that this driver has started and will end."""
+
+    def __init__(self, session: sessions.Session, sock: socket.socket, pid: int, log: int, life: int) -> None:
+        self.session = session
+        self.sock = sock
+        self.pid = pid
+        self._log = log
+        self._life = life  # ends when the last process of the session does
+
+    def log(self) -> str:
+        """Return the end of what the node has printed, also after its session is gone."""
+        size = os.fstat(self._log).st_size
+        return os.pread(self._log, 4000, max(0, size - 4000)).decode("utf-8", "replace")
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the node to end, and end it if it does not; nothing of the session is left then."""
+        deadline = time.monotonic() + timeout
+        killed = False
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except (OSError, AttributeError):
+            descriptor = -1
+        while True:
+            try:
+                pid, _ = os.waitpid(self.pid, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid:
+                break
+            left = deadline - time.monotonic()
+            if left <= 0 and not killed:
+                killed = True
+                os.kill(self.pid, signal.SIGKILL)
+                left = 5.0
+            _wait_readable(descriptor, max(0.01, left))
+        if descriptor >= 0:
+            os.close(descriptor)
+        os.close(self._log)
+        self._wait_for_others()
+        if self.session.is_left:
+            self.session.remove()
+
+    def abandon(self) -> None:
+        """End a node that nobody came to use."""
+        self.sock.close()
+        self.wait(GOODBYE_SECONDS)
+
+    def _wait_for_others(self) -> None:
+        """A killed node leaves the end of the others to its template, and to us if that is dead too."""
+        if not _wait_readable(self._life, PATIENCE) or self.session.is_left:
+            end_members(self.session.folder)
+        os.close(self._life)
+
+
+def _wait_readable(descriptor: int, timeout: float) -> bool:
+    if descriptor < 0:
+        time.sleep(0.005)  # no pidfd on this system: waitpid cannot wait with a timeout
+        return False
+    import select
+
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(timeout * 1000))
+
+
+def node_config(
+    *,
+    num_cpus: float | None,
+    num_gpus: float | None,
+    custom: dict[str, float] | None,
+    memory: float | None,
+    labels: dict[str, str] | None,
+    object_store_memory: int | None,
+    preload: list[str],
+    system_config: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return what a node has to know, with what this machine has where nothing is given."""
+    total, devices = resources(num_cpus, num_gpus, custom, memory)
+    budget, warning = store_budget(sessions.shm_root(), object_store_memory)
+    if warning:
+        import logging
+
+        logging.getLogger("skate").warning(warning)
+    total["object_store_memory"] = float(budget)
+    return {
+        "resources": total,
+        "devices": devices,
+        "labels": labels or {},
+        "node_id": os.urandom(28).hex(),
+        "budget": budget,
+        "preload": preload,
+        "memory_monitor": monitor_settings(system_config),
+    }
+
+
+def monitor_settings(given: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the settings of the memory monitor, from `_system_config`, the environment, and the defaults.
+
+    Raises:
+        ValueError: One of them is no number, or out of range.
+    """
+    found = {}
+    for name, default in MONITOR_DEFAULTS.items():
+        if name not in (given or {}):
+            found[name] = variables.number(name, default)
+            continue
+        try:
+            found[name] = float((given or {})[name])
+        except (TypeError, ValueError):
+            raise ValueError(f"{name} must be a number, not {(given or {})[name]!r}") from None
+    if not 0.0 <= found["memory_usage_threshold"] <= 1.0:
+        raise ValueError(
+            f"memory_usage_threshold is a share of memory from 0 to 1, not {found['memory_usage_threshold']:g}"
+        )
+    return found
+
+
+def start_node(config: dict[str, Any]) -> NodeProcess:
+    """Start a node as a child process, connected by a socket pair."""
+    fill_standard_streams()
+    session = sessions.create()
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    life, held = os.pipe()
+    try:
+        descriptors = {"driver_fd": its.fileno(), "life_fd": held}
+        pid, log = spawn_node(session, {**config, "private": True}, descriptors)
+    except BaseException:
+        session.remove()
+        mine.close()
+        os.close(life)
+        raise
+    finally:
+        its.close()
+        os.close(held)
+    return NodeProcess(session, mine, pid, log, life)
+
+
+def fill_standard_streams() -> None:
+    """Open the null device in place of standard streams that the program was started without.
+
+    Else a socket or a lock would get the number of such a stream, and a child process would use it as one.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def spawn_node(
+    session: sessions.Session, config: dict[str, Any], descriptors: dict[str, int]
+) -> tuple[int, int]:
+    """Start the process of a node, which inherits descriptors; return its pid and its log's descriptor."""
+    for descriptor in (*descriptors.values(), *session.claims):
+        os.set_inheritable(descriptor, True)
+    config = {**config, **session._asdict(), **descriptors}
+    log = os.open(os.path.join(session.logs, "node.log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        pid = retry_with_deadline(
+            lambda: os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-c", _BOOT, IMPORT_ROOT, json.dumps(config)],
+                {**os.environ, SESSION: session.folder},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, log, 1),
+                    (os.POSIX_SPAWN_DUP2, log, 2),
+                ],
+                setsid=True,
+                setsigmask=(),  # the thread that starts the node may block signals that the node needs
+            )
+        )
+    except BaseException:
+        os.close(log)
+        raise
+    finally:
+        session.close()  # the node has the claims now
+    return pid, log

@@ -1,0 +1,36 @@
+"""The first moments of a node: fork the template, so that both load the rest side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from skate._engine.common import open_files
+from skate._engine.common.process_limits import retry_with_deadline
+from skate._engine.local.session.descendants import adopt_orphans
+from skate._engine.local.worker.template import start_template
+
+
+def main(text: str) -> None:
+    """Run a node with a configuration given as JSON."""
+    config = json.loads(text)
+    if config.get("detach"):
+        if retry_with_deadline(os.fork):
+            os._exit(0)  # whoever started us has no child to wait for
+        os.setsid()
+        os.chdir("/")
+    open_files.raise_limit()  # of workers too, which descend from this process
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for role in ("driver_fd", "life_fd", "ready_fd"):
+        if role in config:
+            os.set_inheritable(config[role], False)
+    adopt_orphans()
+    template = start_template(config) if config.get("fork", sys.platform == "linux") else None
+    from skate._engine.local.node.main import serve
+
+    serve(config, template)

@@ -1,0 +1,98 @@
+"""Processes come and go, and ask the node questions."""
+
+from __future__ import annotations
+
+from skate._engine.local.wire.messages.values import Message
+
+
+class Hello(Message, tag=1):
+    """A process introduces itself: a driver, or a worker that the node started."""
+
+    kind: str
+    pid: int
+    number: int = 0
+    address: str = ""
+    job: bytes = b""  # serialized JobInfo of a driver
+    failed: str = ""  # of a worker: why it cannot work, and ends now
+    refused: str = ""  # of a worker: which limit of the system keeps it from working, and ends it now
+
+
+class Welcome(Message, tag=2):
+    """The node accepts a process and tells it who and where it is."""
+
+    number: int
+    job: bytes
+    session: str
+    node_id: bytes
+    namespace: str
+    resources: dict[str, float]
+    labels: dict[str, str] = {}
+    inline_limit: int = 0
+    error: str = ""
+
+
+class Goodbye(Message, tag=3):
+    """A process leaves on purpose: a driver with all of its job, a worker so that what it has started goes on."""
+
+    reason: str = ""
+
+
+class Exit(Message, tag=4):
+    """The node tells a worker to end after what it is running."""
+
+    reason: str = ""
+    code: int = 0
+    at_once: bool = False
+
+
+class Ask(Message, tag=80):
+    """Ask the node something; see `state/views.py` for the questions."""
+
+    request: int
+    question: str
+    subject: bytes = b""
+    text: str = ""
+
+
+class Answer(Message, tag=81):
+    """The answer to an Ask or any message with a request number; `data` is MessagePack."""
+
+    request: int
+    data: bytes = b""
+    error: bytes = b""  # serialized exception
+
+
+class Events(Message, tag=82):
+    """What this worker ran, for the timeline and the state API."""
+
+    rows: list[tuple[bytes, str, str, float, float, str, str]]
+    request: int = 0
+
+
+class SendEvents(Message, tag=83):
+    """The node asks a worker for its Events."""
+
+    request: int
+
+
+class Output(Message, tag=84):
+    """Lines that a worker printed."""
+
+    name: str
+    pid: int
+    lines: list[str]
+    error: bool = False
+    dropped: int = 0  # lines before these that the node did not send, because the driver was behind
+
+
+class FlushOutput(Message, tag=85):
+    """A driver asks the node to send everything that workers have printed, and to answer after that."""
+
+    request: int
+    source: int = 0  # the driver, for the node's process
+
+
+class Stopped(Message, tag=86):
+    """A worker has stopped at a breakpoint and waits for a debugger: for the driver of its job."""
+
+    breakpoint: dict[str, str | int | float]

@@ -1,0 +1,335 @@
+"""Where an actor's calls run: one after the other, in threads, or in an event loop.
+
+Each concurrency group of an actor is a lane of its own, so that a call which blocks one group does not
+hold up another.
+"""
+
+from __future__ import annotations
+
+import queue
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Protocol
+
+from skate._engine.common.process_limits import start_thread
+from skate._engine.local.client.wait_reports import Occupation
+from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.hub import Hub
+from skate._engine.local.worker.incoming import Incoming
+
+MAX_TURNS = 100  # of an event loop that is never idle, before waiting calls start all the same
+
+
+class Lane(Protocol):
+    """Runs calls of one concurrency group."""
+
+    @property
+    def size(self) -> int:
+        """How many calls run at once."""
+
+    def put(self, incoming: Any) -> None:
+        """Run a call when its turn comes."""
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting or running."""
+
+    def close(self) -> None:
+        """Let go of threads that have nothing to do."""
+
+
+class MainLane:
+    """Calls of a plain actor, in order, in the main thread."""
+
+    def __init__(self) -> None:
+        self.calls: deque[Any] = deque()
+        self.put = self.calls.append
+
+    @property
+    def size(self) -> int:
+        """How many calls run at once."""
+        return 1
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting."""
+        return bool(self.calls)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class ThreadLane:
+    """Calls in a fixed number of threads, which live as long as the actor: users keep data in them."""
+
+    def __init__(self, run: Callable[[Any], None], size: int, on_idle: Callable[[], None]) -> None:
+        self._run = run
+        self.size = size
+        self._on_idle = on_idle
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._unfinished = 0
+        self._lock = threading.Lock()
+
+    def put(self, incoming: Any) -> None:
+        """Run a call as soon as a thread is free."""
+        with self._lock:
+            self._unfinished += 1
+            if self._unfinished > len(self._threads) and len(self._threads) < self.size:
+                self._add_thread()
+        self._queue.put(incoming)
+
+    def _add_thread(self) -> None:
+        name = f"skate-call-{len(self._threads)}"
+        thread = threading.Thread(target=self._work, name=name, daemon=True)
+        try:
+            start_thread(thread)
+        except OSError:
+            if not self._threads:
+                raise
+            return  # at a limit of the system: the threads that are there take the calls in turn
+        self._threads.append(thread)
+
+    def _work(self) -> None:
+        while True:
+            incoming = self._queue.get()
+            if incoming is None:
+                return
+            try:
+                self._run(incoming)
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
+                self._on_idle()
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting or running."""
+        return self._unfinished > 0
+
+    def threads(self) -> set[int]:
+        """Return the threads that run calls, or wait for one."""
+        return {thread.ident or 0 for thread in list(self._threads)}
+
+    def close(self) -> None:
+        """End the threads that have nothing to do."""
+        for _ in self._threads:
+            self._queue.put(None)
+
+
+class _BeforeSelect(Protocol):
+    def __call__(self, *, is_idle: bool) -> bool: ...
+
+
+class _Selector(selectors.DefaultSelector):
+    """Asks before each turn of an event loop whether there is more to run."""
+
+    def __init__(self, before_select: _BeforeSelect) -> None:
+        super().__init__()
+        self._before_select = before_select
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        is_idle = timeout is None or timeout > 0
+        return super().select(0 if self._before_select(is_idle=is_idle) else timeout)
+
+
+class LoopLane:
+    """Calls of an asyncio actor, interleaved in an event loop.
+
+    Without concurrency groups the loop runs in the main thread and reads the sockets itself, which
+    saves a hand-over between threads for each call. With groups, each has a loop in a thread.
+
+    At most `size` calls run at a time. A call that had to wait for a free slot starts when no coroutine of the loop is
+    ready, so that calls which are already awake continue first; at the latest after `MAX_TURNS` turns of the loop.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Any], Coroutine[Any, Any, None]],
+        size: int,
+        on_idle: Callable[[], None],
+        on_cancelled: Callable[[Any], None],
+    ) -> None:
+        import asyncio
+
+        self._run = run
+        self._on_cancelled = on_cancelled
+        self._on_idle = on_idle
+        self._begun = 0  # counted by who reads
+        self._over = 0  # counted in the loop
+        self.size = size
+        self._running = 0
+        self._waiting: deque[Any] = deque()  # calls without a slot, in order
+        self._turns = 0  # of the loop, since a slot is free for a waiting call
+        self._in_thread = False
+        self.thread = 0  # that runs the loop
+        self.loop = asyncio.SelectorEventLoop(_Selector(self._before_select))
+        self._stop: asyncio.Future[None] | None = None
+
+    def put(self, incoming: Any) -> None:
+        """Start a call, or let it wait for a slot."""
+        self._begun += 1
+        if self.thread == threading.get_ident():
+            self._admit(incoming)
+        else:
+            self.loop.call_soon_threadsafe(self._admit, incoming)
+
+    def futures(self) -> set[Any]:
+        """Return the future that the loop waits for until its end."""
+        return set() if self._stop is None else {self._stop}
+
+    @property
+    def is_starting_call(self) -> bool:
+        """Whether a call that waited for a slot is about to start."""
+        return bool(self._waiting) and self._running < self.size
+
+    def on_await(self, watch: Callable[[Any], None]) -> Callable[[], None]:
+        """Return a function that calls `watch` with the loop, if this is its thread."""
+
+        def awaited() -> None:
+            if self.thread == threading.get_ident():
+                watch(self.loop)
+
+        return awaited
+
+    def _admit(self, incoming: Any) -> None:
+        if self._running < self.size and not self._waiting:
+            self._start(incoming)
+        else:
+            self._waiting.append(incoming)
+
+    def _before_select(self, *, is_idle: bool) -> bool:
+        """Start waiting calls if the loop has nothing else to run; return whether it has something now."""
+        if not self.is_starting_call:
+            return not is_idle
+        self._turns += 1
+        if is_idle or self._turns > MAX_TURNS:
+            self._turns = 0
+            while self._waiting and self._running < self.size:
+                self._start(self._waiting.popleft())
+        return True
+
+    def _start(self, incoming: Any) -> None:
+        self._running += 1
+        incoming.task = self.loop.create_task(self._run(incoming))
+        incoming.task.add_done_callback(lambda task: self._ended(incoming, task))
+        incoming.loop = self.loop
+
+    def _ended(self, incoming: Any, task: Any) -> None:
+        self._over += 1
+        self._running -= 1
+        if task.cancelled():  # before its turn came: a running call answers by itself
+            self._on_cancelled(incoming)
+        elif task.exception() is not None:
+            self.loop.call_exception_handler(
+                {"message": "a call failed in Skate", "exception": task.exception()}
+            )
+        self._on_idle()
+
+    def busy(self) -> bool:
+        """Tell whether calls are waiting or running."""
+        return self._begun > self._over
+
+    # ------------------------------------------------------------ in the main thread
+
+    def serve(self, begin: Callable[[], Coroutine[Any, Any, bool]], hub: Hub) -> bool:
+        """Run the loop in this thread until `finish`; `begin` creates the actor in it."""
+        import asyncio
+
+        asyncio.set_event_loop(self.loop)
+        self.thread = threading.get_ident()
+
+        async def main() -> bool:
+            self._stop = self.loop.create_future()
+            if not await begin():
+                return False
+            hub.join_loop(self.loop)
+            await self._stop
+            return True
+
+        try:
+            return self.loop.run_until_complete(main())
+        finally:
+            self._cancel_rest()
+
+    def finish(self) -> None:
+        """End `serve`."""
+
+        def stop() -> None:
+            if self._stop is not None and not self._stop.done():
+                self._stop.set_result(None)
+
+        if self._in_thread:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        else:
+            self.loop.call_soon_threadsafe(stop)
+
+    def _cancel_rest(self) -> None:
+        import asyncio
+
+        for task in asyncio.all_tasks(self.loop):
+            task.cancel()
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+
+    # ------------------------------------------------------------ in a thread
+
+    def start_thread(self, name: str) -> None:
+        """Run the loop in a thread of its own."""
+        import asyncio
+
+        self._in_thread = True
+
+        def work() -> None:
+            self.thread = threading.get_ident()
+            asyncio.set_event_loop(self.loop)
+            self.loop.run_forever()
+
+        threading.Thread(target=work, name=f"skate-loop-{name}", daemon=True).start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the loop, which another thread runs; return its result."""
+        import asyncio
+
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
+    def close(self) -> None:
+        """Stop the loop's thread."""
+        if self._in_thread:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+
+
+def describe_lanes(
+    lanes: Collection[Lane],
+    lane_of: Callable[[m.Call], Lane | None],
+    calls: dict[bytes, Incoming],
+    waiting: set[bytes],
+) -> Occupation | None:
+    """Return what an actor is busy with besides the calls that wait; None when it runs code, or is about to."""
+    running: dict[Lane, int] = dict.fromkeys(lanes, 0)
+    queued: dict[Lane, int] = dict.fromkeys(lanes, 0)
+    for incoming in list(calls.values()):
+        lane = lane_of(incoming.call)
+        if lane not in running or incoming.cancelled or incoming.call.num_returns == m.STREAMING:
+            return None
+        if isinstance(lane, LoopLane):
+            running[lane] += 1  # the event loop knows which of them wait
+        elif not incoming.started:
+            queued[lane] += 1
+        elif incoming.call.task in waiting:
+            running[lane] += 1
+        else:
+            return None
+    found = Occupation(calls=list(calls))
+    for lane in lanes:
+        if queued[lane] and running[lane] < lane.size:
+            return None
+        found.takes_calls = found.takes_calls or running[lane] + queued[lane] < lane.size
+        if isinstance(lane, LoopLane):
+            if found.loop is not None or lane.is_starting_call:
+                return None
+            found.loop, found.loop_thread = lane.loop, lane.thread
+        elif isinstance(lane, ThreadLane):
+            found.resting |= lane.threads()
+    main = threading.main_thread().ident or 0
+    if not any(isinstance(lane, MainLane) and running[lane] for lane in lanes) and found.loop_thread != main:
+        found.resting.add(main)
+    return found

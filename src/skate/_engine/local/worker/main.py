@@ -1,0 +1,432 @@
+"""A worker process: runs tasks, or becomes an actor."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from typing import Any
+
+from skate._base import errors as exceptions
+from skate._engine.common import signals
+from skate._engine.local.client.client import Client
+from skate._engine.local.client.engine import LocalEngine
+from skate._engine.local.client.task_context import TaskContext, current_task
+from skate._engine.local.client.wait_reports import Occupation
+from skate._engine.local.session.descendants import SESSION
+from skate._engine.local.session.task_progress import Progress
+from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.frames import Connection, unpack
+from skate._engine.local.wire.interrupts import Interrupts
+from skate._engine.local.wire.unix_sockets import bind, connect
+from skate._engine.local.worker.events import EventLog
+from skate._engine.local.worker.execution import Executor, Prepared
+from skate._engine.local.worker.line_writer import LineWriter, end_lines
+from skate._engine.local.worker.process_title import IDLE, ProcessTitle
+
+BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # what `breakpoint()` calls: a worker has no terminal
+COALESCE = 8  # results of short tasks that may travel together
+
+
+class Worker:
+    """The main thread runs what the node or callers send; a second one reads while it is busy."""
+
+    def __init__(
+        self,
+        client: Client,
+        engine: LocalEngine,
+        listener: socket.socket,
+        progress: Progress,
+        title: ProcessTitle,
+    ) -> None:
+        self.client = client
+        self.engine = engine
+        self.executor = Executor(client, engine)
+        self.events = EventLog()
+        self.title = title
+        self.queue: deque[Any] = deque()
+        self.running: TaskContext | None = None
+        self.leaving = ""
+        self.exit_code = 0
+        self._listener = listener
+        self._unsent = 0
+        self._progress = progress
+        self._templates: dict[int, Prepared] = {}
+        self._calls: dict[bytes, int] = {}  # function -> how often it ran, for max_calls
+        self._interrupt: bytes | None = None
+        self._telling = threading.Lock()
+        self._main = threading.main_thread().ident or 0
+        self.actor: Any = None
+        engine.stray_parent = self._stray_parent
+        client.before_blocking = self._before_blocking
+        client.waits.occupation = self._occupation
+        client.on_node_closed = self._node_gone
+        client.handlers.update(
+            {
+                m.Run: self._queue,
+                m.Become: self.queue.append,
+                m.Define: self._define,
+                m.Recall: lambda _: self._hand_back(),
+                m.CancelRunning: self._cancel,
+                m.Exit: self._exit,
+                m.Consumed: self.executor.gate.consumed,
+                m.SendEvents: self._send_events,
+            }
+        )
+
+    # ------------------------------------------------------------ messages
+
+    def _define(self, message: m.Define) -> None:
+        self._templates[message.number] = Prepared(message.template, message.code)
+
+    def _queue(self, run: m.Run) -> None:
+        if self._templates[run.template].template.num_returns == m.STREAMING:
+            self.executor.gate.expect_reader(run.task)  # the next message may tell of it
+        self.queue.append(run)
+
+    def _hand_back(self) -> None:
+        """Give back tasks that have not been started: somebody else is faster."""
+        back = []
+        while self.queue:
+            try:
+                run = self.queue.pop()
+            except IndexError:
+                break
+            if isinstance(run, m.Run):
+                back.append(run.task)
+                self.executor.gate.ended(run.task)
+            else:
+                self.queue.append(run)
+                break
+        if back:
+            self.client.send(m.HandBack(back[::-1]))
+        self.client.hub.flush(self.client.node)  # what runs next may end this process
+
+    def _cancel(self, message: m.CancelRunning) -> None:
+        for run in list(self.queue):
+            if isinstance(run, m.Run) and run.task == message.task:
+                try:
+                    self.queue.remove(run)
+                except ValueError:
+                    break
+                self.executor.gate.ended(run.task)
+                self.client.send(
+                    m.Done(run.task, [self.executor.cancelled(run.task)], failed="TaskCancelledError")
+                )
+                return
+        running = self.running
+        if running is not None and running.task == message.task:
+            running.cancelled = True
+            if message.recursive:
+                for child in list(running.children):
+                    self.engine.cancel_task(child, force=False, recursive=True)
+            self._interrupt = message.task
+            signal.pthread_kill(self._main, signal.SIGINT)
+        else:
+            self.client.hub.flush(self.client.node)  # its result may wait there for others to travel with
+
+    def on_interrupt(self, *_: Any) -> None:
+        """Raise KeyboardInterrupt in the task that is to be cancelled, and in no other."""
+        running = self.running
+        if running is not None and running.task == self._interrupt:
+            self._interrupt = None
+            raise KeyboardInterrupt
+
+    def _exit(self, message: m.Exit) -> None:
+        self.leaving = message.reason or "told to"
+        self.exit_code = message.code
+        if self.actor is not None:
+            self.actor.leave()
+
+    def _send_events(self, message: m.SendEvents) -> None:
+        with self._telling:  # the main thread may be about to end the process
+            rows = self.events.take()
+            if self.actor is not None:
+                rows += self.actor.in_progress()
+            self.client.send(m.Events(rows, message.request))
+
+    def tell_the_rest(self) -> None:
+        """Send what the node has yet to learn, and that the process ends after that."""
+        with self._telling:
+            rows = self.events.take()
+            if rows:
+                self.client.send(m.Events(rows))
+            self.client.flush_garbage()
+            self.client.send(m.Goodbye())
+            self.client.hub.send_held_back()
+
+    def _stray_parent(self) -> bytes:
+        """Return the task that a thread belongs to which the user has started: the one that is running."""
+        running = self.running
+        return b"" if running is None else running.task
+
+    def _node_gone(self) -> None:
+        os._exit(1)
+
+    def _occupation(self, waiting: set[bytes]) -> Occupation | None:
+        """Return what the process is busy with besides what waits; None when it runs code."""
+        if self.actor is not None:
+            return self.actor.occupation(waiting)  # type: ignore[no-any-return]
+        if self.queue or self.leaving or (self.running is not None and self.running.task not in waiting):
+            return None
+        return Occupation(resting=set() if self.running is not None else {self._main})
+
+    def _before_blocking(self, references: list[Any], timed: bool) -> Any:
+        """Tell the node that this worker waits; return what tells that it goes on."""
+        running = current_task.get()
+        if running is None:
+            return None
+        if self.queue and self.actor is None:
+            self._hand_back()
+        client = self.client
+        client.send(m.Blocked(running.task, [reference._id for reference in references[:100]], timed))
+
+        def resume() -> None:
+            if not client.closed:
+                client.send(m.Unblocked(running.task))
+
+        return resume
+
+    # ------------------------------------------------------------ running
+
+    def run(self) -> int:
+        """Work until told to leave."""
+        hub = self.client.hub
+        queue = self.queue
+        while not self.leaving:
+            if not queue:
+                self.client.mappings.tidy()
+                self.client.flush_garbage()
+                self.title.show(IDLE)
+                hub.attend(lambda: bool(queue) or bool(self.leaving))
+                continue
+            message = queue.popleft()
+            if type(message) is m.Run:
+                self._task(message)
+            else:
+                return self._become(message)
+        return self.exit_code
+
+    def _task(self, run: m.Run) -> None:
+        prepared = self._templates[run.template]
+        task = TaskContext(run.task, prepared.template.name, run.depth)
+        task.template = prepared.template
+        task.attempt = run.attempt
+        self.running = task
+        self.title.show(prepared.template.name)
+        self._progress.begin(run.task, run.attempt)
+        token = current_task.set(task)
+        try:
+            done = self.executor.run_task(run, prepared, task)
+            end_lines()
+        except KeyboardInterrupt:  # cancelled in the moment of its end
+            count = max(1, prepared.template.num_returns)
+            done = m.Done(run.task, [self.executor.cancelled(run.task)] * count, failed="TaskCancelledError")
+        finally:
+            self.running = None
+            current_task.reset(token)
+        limit = prepared.template.max_calls
+        if limit:
+            key = prepared.template.function
+            self._calls[key] = count = self._calls.get(key, 0) + 1
+            if count >= limit:
+                done.last = True
+                self.leaving = "max_calls"
+        client = self.client
+        if client.closed:
+            os._exit(0)  # the function has forked, and this is the child, which comes to its end here
+        if self.executor.exit_code is not None:
+            self.leaving = "exit"
+            self.exit_code = self.executor.exit_code
+            client.hub.flush(client.node)
+            return
+        last = self.leaving or run.attempt == prepared.template.max_retries
+        if self.queue and self._unsent < COALESCE and not last:
+            self._unsent += 1
+            client.post(done)
+        else:
+            self._unsent = 0
+            client.send(done)
+            client.hub.flush(client.node)  # what runs next may end this process
+
+    def _become(self, message: m.Become) -> int:
+        from skate._engine.local.worker.actor_host import ActorHost
+
+        self._progress.begin(message.run.task, message.run.attempt)
+        self.actor = ActorHost(self, self._listener, message, self._templates[message.run.template])
+        return int(self.actor.run())
+
+
+def main(request: dict[str, Any], descriptors: list[int]) -> int:
+    """Be a worker: set the process up, then work."""
+    _set_up_output(descriptors)
+    os.setpgid(0, 0)
+    _offer_to_the_oom_killer()
+    session, number = request["session"], request["number"]
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    address = os.path.join(session, f"w{number}.sock")
+    bind(listener, address)
+    listener.listen(128)
+    listener.setblocking(False)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connect(sock, os.path.join(session, "node.sock"))
+    connection = Connection(sock)
+    welcome = m.Welcome(
+        number,
+        request["job"],
+        session,
+        request["node_id"],
+        request["namespace"],
+        {},
+        request["labels"],
+    )
+    client = Client(connection, welcome, request["shm"])
+    engine = LocalEngine(client)
+    as_ray = bool((request["info"].get("metadata") or {}).get("as_ray"))
+    title = ProcessTitle("ray" if as_ray else "skate")
+    worker = Worker(client, engine, listener, Progress(client.files.session, number), title)
+    Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signals.own_wakeup_descriptor()
+    faulthandler.register(signal.SIGUSR1)  # `skate stack`
+    _adopt_job(request, engine)
+    from skate._engine import adopt
+
+    adopt(engine)
+    hook = request.get("setup_hook")
+    if hook:
+        from skate._engine.common.environments import run_setup_hook
+
+        try:
+            run_setup_hook(hook)
+        except exceptions.RuntimeEnvSetupError as error:
+            connection.post(m.Hello("worker", os.getpid(), number, address, failed=error.error_message or ""))
+            client.hub.flush(connection)
+            return 1
+    try:
+        client.hub.start_thread()
+    except OSError as error:
+        connection.post(m.Hello("worker", os.getpid(), number, address, refused=str(error.strerror)))
+        client.hub.flush(connection)
+        return 1
+    connection.post(m.Hello("worker", os.getpid(), number, address))
+    client.hub.flush(connection)
+    code = 1
+    try:
+        code = worker.run()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else 1
+    _leave(worker)
+    return code
+
+
+def _offer_to_the_oom_killer() -> None:
+    """When memory runs out, let it be a worker, which can be replaced, and not the driver or the node."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write("1000")
+    except OSError:
+        return  # not Linux, or not allowed
+
+
+def _set_up_output(descriptors: list[int]) -> None:
+    """Send what this process prints to the node, line by line."""
+    if descriptors:
+        os.dup2(descriptors[0], 1)
+        os.dup2(descriptors[1], 2)
+        for descriptor in descriptors:
+            os.close(descriptor)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - lives as long as the process
+    sys.stdout = LineWriter(1)
+    sys.stderr = LineWriter(2)
+
+
+def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
+    """Look like the driver: its import path, working directory and environment variables."""
+    job = request["info"]
+    environment = request.get("environment") or {}
+    if job.get("environ") is not None:
+        os.environ.clear()
+        os.environ.update({**job["environ"], SESSION: request["session"]})
+    # Another interpreter has a library and packages of its own, which are to be found first.
+    foreign = set(job.get("own_path") or ()) if environment.get("python") else set()
+    for entry in reversed([entry for entry in job.get("sys_path", []) if entry not in foreign]):
+        if entry in sys.path:
+            sys.path.remove(entry)
+        sys.path.insert(0, entry)
+    sys.path[:] = [entry for entry in sys.path if entry]  # "" is of the command that started this process
+    for entry in reversed(environment.get("sys_path") or []):
+        sys.path.insert(0, entry)
+    if os.environ.get("PYTHONBREAKPOINT") != "0":  # else breakpoints are switched off
+        os.environ["PYTHONBREAKPOINT"] = BREAKPOINT_HOOK
+    os.environ.update(environment.get("env_vars") or {})
+    cwd = environment.get("cwd") or job.get("cwd")
+    if cwd:
+        try:
+            os.chdir(cwd)
+        except OSError as error:
+            sys.stderr.write(f"skate: the working directory {cwd} cannot be entered: {error}\n")
+    if environment.get("cwd"):
+        sys.path.insert(0, environment["cwd"])
+    engine.environment = environment.get("original") or {}
+    metadata = job.get("metadata") or {}
+    if metadata.get("as_ray") or "skate._base.alias" in sys.modules:
+        from skate._base import alias
+
+        # What the template has preloaded for one job must not hold for another.
+        (alias.install if metadata.get("as_ray") else alias.uninstall)()
+    engine.default_lifetime = metadata.get("default_actor_lifetime", "")
+    engine.driver_has_terminal = bool(job.get("terminal"))
+    if "logging_config" in metadata:
+        from skate._engine.common.log_context import log_as
+
+        log_as(metadata["logging_config"], engine.context)
+    engine.environment_resolver = _resolver(engine, request)
+    if job.get("argv"):
+        sys.argv = list(job["argv"])
+
+
+def _resolver(engine: LocalEngine, request: dict[str, Any]) -> Any:
+    from skate._engine.local.client.job import environment_resolver
+
+    return environment_resolver(
+        engine, request["info"].get("runtime_env") or {}, inherited=engine.environment
+    )
+
+
+def _leave(worker: Worker) -> None:
+    """End like a normal program: exit handlers run, no call is lost, what was printed and what was run is told."""
+    import atexit
+
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if not worker.client.closed:
+        worker.engine.links.settle()
+        worker.tell_the_rest()
+
+
+def main_of_spawned(path: str) -> None:
+    """Be a worker that was not forked from the template."""
+    from skate._engine.local.session.descendants import die_with_parent
+
+    die_with_parent(os.getppid())
+    code = main(_load_request(path), [])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _load_request(path: str) -> dict[str, Any]:
+    """Read and remove the start request of a spawned worker."""
+    with open(path, "rb") as file:
+        request: dict[str, Any] = unpack(file.read())
+    os.unlink(path)
+    return request

@@ -1,0 +1,85 @@
+"""How the answers of an actor reach its callers: directly, or by way of the node."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from skate._base.object_ref import SHARED
+from skate._engine.local.wire import messages as m
+
+if TYPE_CHECKING:
+    from skate._engine.local.client.client import Client
+    from skate._engine.local.client.task_context import TaskContext
+    from skate._engine.local.worker.execution import Executor
+    from skate._engine.local.worker.incoming import Incoming
+
+
+class Replies:
+    """Sends results and items; what the node must know before the caller goes through the node."""
+
+    def __init__(self, client: Client, executor: Executor) -> None:
+        self._client = client
+        self._executor = executor
+        self._parked: list[tuple[Any, Any]] = []  # loops and futures of generators that wait for readers
+
+    def reply(self, incoming: Incoming, reply: m.Reply, context: TaskContext) -> None:
+        """Answer a call."""
+        via_node = context.borrowed
+        for result in reply.results:
+            if result.state == SHARED or result.contains:
+                via_node = True
+        if via_node:
+            self._client.send(m.ReplyVia(incoming.call.caller, reply))
+        else:
+            self._client.hub.send(incoming.connection, reply)
+
+    def item(self, incoming: Incoming, index: int, result: m.Result) -> None:
+        """Send what a generator has made."""
+        call = incoming.call
+        limited = self._executor.gate.limited(call.task)
+        if result.state == SHARED or result.contains:
+            self._client.send(m.ReplyVia(call.caller, m.Reply(call.task, [result]), index, limited))
+        else:
+            self._client.hub.send(incoming.connection, m.CallItem(call.task, index, result, limited))
+
+    async def stream(self, incoming: Incoming, generator: Any) -> int:
+        """Send what an asynchronous generator makes, as fast as its reader allows; return how many it were."""
+        import asyncio
+
+        task = incoming.call.task
+        executor = self._executor
+        gate = executor.gate
+        gate.open(task, incoming.options["window"])
+        loop = asyncio.get_running_loop()
+        while True:
+            while not gate.may_go_on(task):
+                parked: asyncio.Future[None] = loop.create_future()
+                self._parked.append((loop, parked))
+                if gate.may_go_on(task):  # the reader has moved in between, and woke those parked before us
+                    break
+                await parked
+            if gate.is_closed(task):
+                await generator.aclose()
+                break
+            gate.begin(task)
+            try:
+                value = await anext(generator)
+            except StopAsyncIteration:
+                break
+            for made in executor.split_yield(value, incoming.options["per_yield"], incoming.name):
+                result = executor.result(made, incoming.name)
+                gate.add(task)
+                self.item(incoming, gate.made(task), result)
+        return gate.made(task)
+
+    def reader_moved(self) -> None:
+        """Let generators that wait for their readers look again."""
+        parked, self._parked = self._parked, []
+        for loop, future in parked:
+            self._client.call_in_loop(loop, functools.partial(_wake, future))
+
+
+def _wake(future: Any) -> None:
+    if not future.done():
+        future.set_result(None)
