@@ -82,7 +82,7 @@ def local(
     system_config: dict[str, Any] | None = None,
 ) -> Any:
     """Start a node of this driver's own."""
-    from skate._engine.local.driver import booting
+    from skate._engine.local.driver import launcher
     from skate._engine.local.driver.launcher import node_config
 
     config = node_config(
@@ -97,7 +97,7 @@ def local(
     )
     if "as_ray" in job.metadata:
         config["as_ray"] = True  # what is preloaded may import ray
-    return booting.start(
+    return launcher.start(
         config,
         namespace=job.namespace,
         runtime_env=packed_environment(job.runtime_env),

@@ -14,7 +14,7 @@ from skate._engine.common.failures import DIED, RESTARTS
 from skate._engine.common.outcomes import task_error
 from skate._engine.local.client.client import Client
 from skate._engine.local.client.stream import TaskStream
-from skate._engine.local.client.wait_reports import Outstanding
+from skate._engine.local.client.wait_reports import OutstandingCalls
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
 from skate._engine.local.wire.interrupts import critical
@@ -58,7 +58,7 @@ class ActorLink:
         """Return how many calls have not been answered."""
         return len(self._waiting) + len(self._sent)
 
-    def list_calls(self, outstanding: Outstanding) -> None:
+    def list_calls(self, outstanding: OutstandingCalls) -> None:
         """Add the calls that have not been answered, and what they wait for."""
         with self._lock:
             self._cancelled &= self._sent.keys()
@@ -377,8 +377,8 @@ class LinkTable:
         if isinstance(connection.label, ActorLink):
             connection.label.lost()
 
-    def _outstanding(self) -> Outstanding:
-        found = Outstanding()
+    def _outstanding(self) -> OutstandingCalls:
+        found = OutstandingCalls()
         for link in list(self._links.values()):
             link.list_calls(found)
         return found

@@ -20,19 +20,20 @@ from skate._base.exports import explain
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
 from skate._base.serialization import Serialized, loads, serialize
 from skate._engine.common import failures, open_files
+from skate._engine.common.outcomes import as_raised
+from skate._engine.common.values import INLINE_LIMIT
 from skate._engine.local.client.mappings import Mappings
 from skate._engine.local.client.references import References
 from skate._engine.local.client.task_context import current_task
 from skate._engine.local.client.wait_reports import Waits
 from skate._engine.local.session import segments
 from skate._engine.local.session.folders import Session
-from skate._engine.local.session.shared_memory import Mapping, SegmentFiles, is_full
+from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping, is_full
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
 
-INLINE_LIMIT = 100 * 1024  # bytes: values up to this size travel inside messages
-SOON = 0.002  # seconds that a worker waits before it lends its CPU to others
-LONG = 0.5  # seconds that a driver waits before it says so
+WORKER_BLOCK_DELAY_S = 0.002  # seconds that a worker waits before it lends its CPU to others
+DRIVER_BLOCK_DELAY_S = 0.5  # seconds that a driver waits before it says so
 FORKED = "this process was forked from the one that has the session; call init() to start one here"
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -63,7 +64,7 @@ class Client(References):
 
     def _tidy(self, message: m.Tidy) -> None:
         """Memory is short: let go of what is not needed."""
-        self.mappings.let_go_of_idle()
+        self.mappings.release_idle()
         self.flush_garbage()
         if message.collect:  # in a thread of its own: it takes time, and may run code of the user's
             threading.Thread(target=self._collect, name="skate-collect", daemon=True).start()
@@ -76,7 +77,7 @@ class Client(References):
 
     def flush_garbage(self) -> None:
         """Tell the node what this process has let go of."""
-        self.mappings.let_go_of_dropped()
+        self.mappings.release_dropped()
         super().flush_garbage()
 
     # ------------------------------------------------------------ get and wait
@@ -87,7 +88,7 @@ class Client(References):
         pending = [reference for reference in references if reference._state == PENDING]
         if pending:
             self.subscribe(pending)
-            if not self._attend_all(pending, timeout):
+            if not self._wait_for_all(pending, timeout):
                 self._raise_error_among(references)
                 if self.closed:
                     raise self.closed_error()
@@ -107,16 +108,16 @@ class Client(References):
         """Raise if a reference is not of this session."""
         for reference in references:
             if reference._engine is not self:
-                self._foreign(reference, several=several)
+                self._raise_foreign(reference, several=several)
         if self.closed:
             raise self.closed_error()
 
-    def _foreign(self, reference: ObjectRef[Any], *, several: bool = False) -> None:
+    def _raise_foreign(self, reference: ObjectRef[Any], *, several: bool = False) -> None:
         if reference._engine is None:
             reference._need_engine()
         raise ValueError(failures.foreign_reference(reference, several=several))
 
-    def _attend_all(self, pending: list[ObjectRef[Any]], timeout: float | None) -> bool:
+    def _wait_for_all(self, pending: list[ObjectRef[Any]], timeout: float | None) -> bool:
         remaining = pending[::-1]
         errors = self._errors
 
@@ -131,9 +132,9 @@ class Client(References):
                 return any(reference._state == ERROR for reference in pending)
             return False
 
-        return self._blocking(pending, all_there, timeout, timed=timeout is not None) and not self.closed
+        return self.block(pending, all_there, timeout, timed=timeout is not None) and not self.closed
 
-    def _blocking(
+    def block(
         self,
         references: list[ObjectRef[Any]],
         until: Callable[[], bool],
@@ -160,7 +161,7 @@ class Client(References):
             self.flush_garbage()
             return self.hub.attend(until, 0)
         # What is there in a moment does not make room for another worker.
-        soon = LONG if self.before_blocking is None else SOON
+        soon = DRIVER_BLOCK_DELAY_S if self.before_blocking is None else WORKER_BLOCK_DELAY_S
         if timeout is not None and timeout <= soon:
             return self.hub.attend(until, timeout)
         if self.hub.attend(until, soon):
@@ -215,7 +216,7 @@ class Client(References):
                 return need <= sum(r._stream.ready() for r in streams) or bool(self.closed)
 
             timed = timeout is not None or bool(streams)
-            self._blocking(pending, enough, timeout, need=need, timed=timed)
+            self.block(pending, enough, timeout, need=need, timed=timed)
             if self.closed:
                 raise self.closed_error()
             ready = _first_ready(references, num_returns)
@@ -229,7 +230,7 @@ class Client(References):
         )
 
     def _is_own(self, waitable: Any) -> bool:
-        """Tell whether a reference is of this session; generators are not looked at."""
+        """Return whether a reference is of this session; generators are not looked at."""
         return type(waitable) is not ObjectRef or waitable._engine is self
 
     def _wait_for_own(
@@ -264,14 +265,14 @@ class Client(References):
         mapping = self.map(reference)
         return loads(memoryview(mapping)[: mapping.size_used])
 
-    def map(self, reference: ObjectRef[Any]) -> Mapping:
+    def map(self, reference: ObjectRef[Any]) -> SegmentMapping:
         """Return the mapped memory of a shared object."""
         while True:  # what one thread was told of, another one may have mapped, and let go of
             try:
                 found = self.mappings.take(reference)
             except OSError as error:
                 raise exceptions.RaySystemError(_why_unmapped(error)) from error
-            if isinstance(found, Mapping):
+            if isinstance(found, SegmentMapping):
                 return found
             if found is not None:
                 raise as_raised(loads(found))
@@ -340,19 +341,19 @@ class Client(References):
     def put_serialized(self, id: bytes, payload: Serialized) -> ObjectRef[Any]:
         """Store a serialized value with the node."""
         result = self.result_of(payload)
-        reference = self._reference_to_made(id)
+        reference = self._find_or_make_reference(id)
         self.settle(reference, result.state, result.data)
         self.send(m.Register(id, result.state, result.data, result.segment, result.size, result.contains))
         return reference
 
     def put_error(self, id: bytes, error: bytes) -> ObjectRef[Any]:
         """Store a serialized exception in place of a value."""
-        reference = self._reference_to_made(id)
+        reference = self._find_or_make_reference(id)
         self.settle(reference, ERROR, error)
         self.send(m.Register(id, ERROR, error))
         return reference
 
-    def _reference_to_made(self, id: bytes) -> ObjectRef[Any]:
+    def _find_or_make_reference(self, id: bytes) -> ObjectRef[Any]:
         """Return the reference to an object that is made here, perhaps by the second attempt of a task."""
         known = self._refs.get(id)
         reference = known() if known is not None else None
@@ -363,13 +364,13 @@ class Client(References):
 
     def result_of(self, payload: Serialized) -> m.Result:
         """Return a serialized value as a message part, with large ones in shared memory."""
-        contains = self.contained(payload)
+        contains = self.register_contained(payload)
         if payload.size <= INLINE_LIMIT:
             return m.Result(INLINE, payload.to_bytes(), contains=contains)
         segment, size = self.write_shared(payload)
         return m.Result(SHARED, segment=segment, size=size, contains=contains)
 
-    def contained(self, payload: Serialized) -> list[bytes]:
+    def register_contained(self, payload: Serialized) -> list[bytes]:
         """Return the ids of the references inside a payload, all of them known to the node."""
         if not payload.references:
             return []
@@ -427,15 +428,6 @@ def _why_unmapped(error: OSError) -> str:
             "references to arrays you no longer need, or raise the sysctl vm.max_map_count."
         )
     return f"A shared object cannot be mapped: {error}"
-
-
-def as_raised(error: Any) -> BaseException:
-    """Return the exception to raise for a stored error: a task's error keeps the type of its cause."""
-    if isinstance(error, exceptions.RayTaskError):
-        return error.as_instanceof_cause()
-    if isinstance(error, BaseException):
-        return error
-    return exceptions.RaySystemError(f"An error could not be read: {error!r}")
 
 
 def _first_ready(references: list[Any], count: int) -> list[int]:

@@ -81,7 +81,7 @@ class LocalEngine:
         """Drop the values of these references now."""
         for reference in references:
             self.client.promote(reference)
-        self.client.mappings.let_go_of_idle()
+        self.client.mappings.release_idle()
         self.client.send(m.Free([reference._id for reference in references]))
 
     # ------------------------------------------------------------ tasks
@@ -89,10 +89,10 @@ class LocalEngine:
     def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Submit a task and return its reference or references."""
         client = self.client
-        ticket = function.ticket
-        if ticket is None or ticket[0] is not client:
-            ticket = self._ticket(function)
-        _, number, count, window = ticket
+        cached = function.submission_cache
+        if cached is None or cached[0] is not client:
+            cached = self._cache_submission(function)
+        _, number, count, window = cached
         args, kwargs, found = split_arguments(args, kwargs)
         packed = Packed(client, pack_arguments(args, kwargs, function.export.name))
         dependencies = []
@@ -123,18 +123,18 @@ class LocalEngine:
         )
         return refs
 
-    def _ticket(self, function: TaskFunction) -> tuple[Client, int, int, int]:
+    def _cache_submission(self, function: TaskFunction) -> tuple[Client, int, int, int]:
         client = self.client
         environment = self._environment(function.options.runtime_env)
         spec = task_template(function, environment)
         client.export(spec.function, lambda: function.export.code)
         number = template_number(client, spec)
-        ticket = (client, number, spec.num_returns, spec.backpressure)
+        cached = (client, number, spec.num_returns, spec.backpressure)
         running = current_task.get()
         captured = running is not None and running.template is not None and running.template.capture_children
         if not captured:  # inside a placement group the template depends on who submits
-            function.ticket = ticket
-        return ticket
+            function.submission_cache = cached
+        return cached
 
     def _environment(self, own: dict[str, Any] | None) -> str:
         """Return the serialized runtime environment of a task or actor; "" for the job's own."""
@@ -256,9 +256,9 @@ class LocalEngine:
         args, kwargs, found = split_arguments(args, kwargs)
         packed = Packed(client, pack_arguments(args, kwargs, method.name))
         task = client.ids.call(actor)
-        known = method.ticket
+        known = method.submission_cache
         if known is None or known[0] is not options:
-            known = method.ticket = _prepare_call(method, options)
+            known = method.submission_cache = _prepare_call(method, options)
         _, count, window, group, rare = known
         call = m.Call(task, method.name, packed.data, [], packed.args_object, count, group, rare)
         call.caller = client.number

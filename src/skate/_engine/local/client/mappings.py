@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from skate._base.object_ref import ObjectRef
-from skate._engine.local.session.shared_memory import Mapping, SegmentFiles
+from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.interrupts import critical
 
 if TYPE_CHECKING:
     from skate._engine.local.client.references import References
 
-IDLE = 64  # objects that stay pinned although nothing lies on them any more
+MAX_IDLE_PINS = 64  # objects that stay pinned although nothing lies on them any more
 
 
 class Mappings:
@@ -32,7 +32,7 @@ class Mappings:
         self._files = files
         self._lock = threading.Lock()  # never held while waiting
         # No WeakValueDictionary: an interrupt in its callback would be printed and forgotten.
-        self._mapped: dict[bytes, weakref.ref[Mapping]] = {}
+        self._mapped: dict[bytes, weakref.ref[SegmentMapping]] = {}
         self._located: dict[bytes, m.Located] = {}  # pinned for us, not mapped yet
         self._idle: dict[bytes, m.Located] = {}  # pinned for us, not mapped any more, the oldest first
         self._unmapped: deque[m.Located] = (
@@ -41,14 +41,14 @@ class Mappings:
         self._asked: dict[bytes, int] = {}  # object -> threads that wait for the answer
         references.handlers[m.Located] = self._arrived
 
-    def take(self, reference: ObjectRef[Any]) -> Mapping | bytes | None:
+    def take(self, reference: ObjectRef[Any]) -> SegmentMapping | bytes | None:
         """Return the mapping of an object, the error if it has none, None if it must be located first."""
         id = reference._id
         with self._lock:
             mapping = self._mapping(id)
             if mapping is not None:
                 return mapping
-            self._sort_in()
+            self._collect_unmapped()
             located = self._located.pop(id, None) or self._idle.pop(id, None)
             if located is None:
                 return None
@@ -66,7 +66,7 @@ class Mappings:
             self._mapped[id] = weakref.ref(mapping)
             return mapping
 
-    def _mapping(self, id: bytes) -> Mapping | None:
+    def _mapping(self, id: bytes) -> SegmentMapping | None:
         held = self._mapped.get(id)
         return None if held is None else held()
 
@@ -87,7 +87,7 @@ class Mappings:
     def _ask(self, references: Iterable[ObjectRef[Any]]) -> list[bytes]:
         """Ask about objects that nobody has asked about; return those that have to be waited for."""
         with self._lock:
-            self._sort_in()
+            self._collect_unmapped()
             unknown = dict.fromkeys(r._id for r in references if not self._has(r._id))
             new = [id for id in unknown if id not in self._asked]
             for id in unknown:
@@ -113,13 +113,13 @@ class Mappings:
             waiting = self._asked.pop(id, None)
             known = self._located.get(id)
             if id in self._idle:
-                self._let_go(self._idle.pop(id))  # pinned twice: once is enough
+                self._release(self._idle.pop(id))  # pinned twice: once is enough
             if waiting == 0 or self._mapping(id) is not None or (known is not None and not known.error):
-                self._let_go(message)  # nobody waits any more, or it is pinned twice: once is enough
+                self._release(message)  # nobody waits any more, or it is pinned twice: once is enough
             else:
                 self._located[id] = message
 
-    def _sort_in(self) -> None:
+    def _collect_unmapped(self) -> None:
         """Remember what the garbage collector has unmapped."""
         while self._unmapped:
             located = self._unmapped.popleft()
@@ -129,41 +129,41 @@ class Mappings:
             elif mapping.located is located:
                 continue  # another thread took it in the moment of its end, and it goes on living
             if self._has(located.id):
-                self._let_go(located)  # pinned twice: once is enough
+                self._release(located)  # pinned twice: once is enough
             else:
                 self._idle[located.id] = located
-                if len(self._idle) > IDLE:
-                    self._let_go(self._idle.pop(next(iter(self._idle))))
+                if len(self._idle) > MAX_IDLE_PINS:
+                    self._release(self._idle.pop(next(iter(self._idle))))
 
-    def let_go_of_dropped(self) -> None:
+    def release_dropped(self) -> None:
         """Let go of idle objects to which this process has no reference any more."""
         if self._idle or self._unmapped:
             with self._lock:
-                self._sort_in()
+                self._collect_unmapped()
                 for id in [id for id in self._idle if not self._references.has(id)]:
-                    self._let_go(self._idle.pop(id))
+                    self._release(self._idle.pop(id))
 
-    def let_go_of_idle(self) -> None:
+    def release_idle(self) -> None:
         """Let go of all that is not mapped any more: memory is short, or the values are not wanted."""
         if self._idle or self._unmapped:
             with self._lock:
-                self._sort_in()
+                self._collect_unmapped()
                 while self._idle:
-                    self._let_go(self._idle.popitem()[1])
+                    self._release(self._idle.popitem()[1])
 
     def tidy(self) -> None:
         """Let go of what was pinned for tasks that were not run here after all, and of what is idle."""
-        self.let_go_of_idle()
+        self.release_idle()
         if self._located:
             with self._lock:
                 for located in list(self._located.values()):
                     del self._located[located.id]
-                    self._let_go(located)
+                    self._release(located)
 
-    def _let_go(self, located: m.Located) -> None:
+    def _release(self, located: m.Located) -> None:
         if not located.error:
-            self._references.unneeded(located.id)
+            self._references.release_pin(located.id)
 
 
-critical(Mappings.let_go_of_dropped, Mappings.let_go_of_idle)
+critical(Mappings.release_dropped, Mappings.release_idle)
 critical(Mappings.take, Mappings._ask, Mappings._stop_waiting, Mappings._arrived, Mappings.tidy)

@@ -12,14 +12,16 @@ from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, ObjectRef
 from skate._base.serialization import context
 from skate._engine.common import failures
-from skate._engine.local.client.request_channel import Correspondence
+from skate._engine.local.client.request_channel import RequestChannel
 from skate._engine.local.client.task_context import current_task
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
 from skate._engine.local.wire.interrupts import critical
 
-PILE = 32  # dropped references that go along with the next message: for each alone it would cost too much
-GARBAGE = 1000  # dropped references that may wait for the next message to the node
+DROPPED_BATCH_SIZE = (
+    32  # dropped references that go along with the next message: for each alone it would cost too much
+)
+MAX_DROPPED = 1000  # dropped references that may wait for the next message to the node
 
 _ACTOR = b"\xff" * 8  # begins the id that stands for an actor's handle
 _new = ObjectRef.__new__
@@ -27,7 +29,7 @@ _weak = weakref.ref
 _UNSUBSCRIBED = object()  # data of a pending reference that the node was not asked about yet
 
 
-class References(Correspondence):
+class References(RequestChannel):
     """The references of this process; what the process knows of an object is kept on its reference."""
 
     def __init__(self, connection: Connection) -> None:
@@ -51,7 +53,7 @@ class References(Correspondence):
             raise self.closed_error()
         if self._holds:
             self._post_holds()
-        if len(self._dropped) >= PILE or self._unpinned:
+        if len(self._dropped) >= DROPPED_BATCH_SIZE or self._unpinned:
             # After the message: it may be what keeps the object that we let go of.
             self.hub.post(self.node, message)
             self._post_garbage()
@@ -167,15 +169,15 @@ class References(Correspondence):
             return  # the node was not told that we took it
         dropped = self._dropped
         dropped[id] = None
-        if reference._state == SHARED or len(dropped) == GARBAGE or id[:8] == _ACTOR:
+        if reference._state == SHARED or len(dropped) == MAX_DROPPED or id[:8] == _ACTOR:
             self.hub.wake()
 
     def has(self, id: bytes) -> bool:
-        """Tell whether this process has a reference to an object."""
+        """Return whether this process has a reference to an object."""
         known = self._refs.get(id)
         return known is not None and known() is not None
 
-    def unneeded(self, id: bytes) -> None:
+    def release_pin(self, id: bytes) -> None:
         """The node has pinned an object for this process, and made it a holder, but nobody wants it."""
         with self._garbage_lock:
             self._unpinned.append(id)

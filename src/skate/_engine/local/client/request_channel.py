@@ -13,7 +13,7 @@ from skate._engine.local.wire.frames import Connection, unpack
 from skate._engine.local.wire.hub import Hub
 
 
-class Correspondence:
+class RequestChannel:
     """Sends messages to the node and hands out what arrives, by kind of message."""
 
     def __init__(self, connection: Connection) -> None:

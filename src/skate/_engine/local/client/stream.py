@@ -73,7 +73,7 @@ class TaskStream:
         self._wake()
 
     def lacks(self, count: int) -> bool:
-        """Tell whether some of the first `count` items have not arrived."""
+        """Return whether some of the first `count` items have not arrived."""
         return self._arrived < count and not self._closed
 
     def ended(self, total: int) -> None:
@@ -107,7 +107,7 @@ class TaskStream:
         return self._taken
 
     def ready(self) -> bool:
-        """Tell whether the next item (or the end) is there."""
+        """Return whether the next item (or the end) is there."""
         return self._taken + 1 in self._items or self.finished()
 
     def is_awaited(self) -> bool:
@@ -115,7 +115,7 @@ class TaskStream:
         return bool(self._waiting)
 
     def finished(self) -> bool:
-        """Tell whether every item has been taken."""
+        """Return whether every item has been taken."""
         return self._total is not None and self._taken >= self._total
 
     def _take(self) -> ObjectRef[Any]:
@@ -129,7 +129,7 @@ class TaskStream:
         """Return the next item; None when time is up; StopIteration at the end."""
         client = self._client
         if not self.ready():
-            client._blocking([], lambda: self.ready() or bool(client.closed), timeout)
+            client.block([], lambda: self.ready() or bool(client.closed), timeout)
             if not self.ready():
                 if client.closed:
                     raise client.closed_error()

@@ -8,7 +8,8 @@ from skate._base import ids
 from skate._base.exports import ActorTemplate, TaskFunction
 from skate._base.serialization import Serialized, dumps
 from skate._engine.common.calls import concurrency_groups, count_of, label_selectors, placement
-from skate._engine.local.client.client import INLINE_LIMIT, Client
+from skate._engine.common.values import INLINE_LIMIT
+from skate._engine.local.client.client import Client
 from skate._engine.local.client.task_context import current_task
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import pack
@@ -26,7 +27,7 @@ class Packed:
         if payload.size <= INLINE_LIMIT:
             self.data = payload.to_bytes()
             if payload.references:
-                self.contains = client.contained(payload)
+                self.contains = client.register_contained(payload)
         else:
             # Large arguments are written to shared memory once and mapped by the callee.
             reference = client.put_serialized(ids.object_id(client.ids.task(), 1), payload)

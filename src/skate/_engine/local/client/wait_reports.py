@@ -24,7 +24,7 @@ from skate._engine.local.wire import messages as m
 if TYPE_CHECKING:
     from skate._engine.local.client.client import Client
 
-AWAIT_SECONDS = 0.5  # how long something is awaited before the node is told
+STALL_TIMEOUT_S = 0.5  # how long something is awaited before the node is told
 
 
 class Wait:
@@ -52,7 +52,7 @@ class Wait:
 
 
 @dataclass
-class Occupation:
+class Activity:
     """What a worker is busy with, apart from its waits."""
 
     resting: set[int] = field(default_factory=set)  # threads that have nothing to run
@@ -63,7 +63,7 @@ class Occupation:
 
 
 @dataclass
-class Outstanding:
+class OutstandingCalls:
     """Calls to actors that have not been answered."""
 
     sent: list[bytes] = field(default_factory=list)
@@ -84,8 +84,8 @@ class Waits:
         self._announced: set[bytes] = set()
         self._timer: Any = None
         # Of a worker: what it is busy with besides the tasks and calls that wait; None when it runs code.
-        self.occupation: Callable[[set[bytes]], Occupation | None] = lambda _: Occupation()
-        self.outstanding: Callable[[], Outstanding] = Outstanding
+        self.activity: Callable[[set[bytes]], Activity | None] = lambda _: Activity()
+        self.outstanding: Callable[[], OutstandingCalls] = OutstandingCalls
         self.known_futures: Callable[[], set[Any]] = set  # of the event loop: that only calls end
         client.handlers[m.WaitProbe] = self._probed
         client.handlers[m.Deadlock] = self._end_one
@@ -108,7 +108,7 @@ class Waits:
         """Look in a while whether what coroutines of this loop await has come. Call it in the loop's thread."""
         if not self._watching:
             self._watching = True
-            self._timer = loop.call_later(AWAIT_SECONDS, self._look, loop)
+            self._timer = loop.call_later(STALL_TIMEOUT_S, self._look, loop)
 
     def _look(self, loop: Any) -> None:
         client = self._client
@@ -119,18 +119,18 @@ class Waits:
         self._announced = stalled
         self._watched = awaited
         self._watching = bool(awaited)
-        self._timer = loop.call_later(AWAIT_SECONDS, self._look, loop) if awaited else None
+        self._timer = loop.call_later(STALL_TIMEOUT_S, self._look, loop) if awaited else None
 
     # ------------------------------------------------------------ what the node asks and tells
 
     def _probed(self, message: m.WaitProbe) -> None:
-        occupation = self._occupation()
+        activity = self._activity()
         blocked = {wait.thread for wait in list(self._waits.values())}
-        if occupation is None or occupation.loop is None or occupation.loop_thread in blocked:
-            self._report(message.round, occupation is not None)
+        if activity is None or activity.loop is None or activity.loop_thread in blocked:
+            self._report(message.round, activity is not None)
         else:
             # One turn of the loop later: the call itself has made the loop's own socket readable.
-            loop = occupation.loop
+            loop = activity.loop
             loop.call_soon_threadsafe(loop.call_soon, self._report_from_loop, message.round, loop)
 
     def _report_from_loop(self, round: int, loop: Any) -> None:
@@ -138,8 +138,8 @@ class Waits:
         known = client.awaiting_futures() | self.known_futures()
         self._report(round, is_quiet(loop, client.hub.descriptor, self._timer, known))
 
-    def _occupation(self) -> Occupation | None:
-        return self.occupation({wait.task for wait in list(self._waits.values())})
+    def _activity(self) -> Activity | None:
+        return self.activity({wait.task for wait in list(self._waits.values())})
 
     def _report(self, round: int, quiet: bool) -> None:
         client = self._client
@@ -147,11 +147,11 @@ class Waits:
             return
         client.hub.send_held_back()
         client.flush_garbage()
-        occupation = self._occupation() if quiet else None
+        activity = self._activity() if quiet else None
         rows = [None if wait.timed else wait.row() for wait in list(self._waits.values())]
         waits = [row for row in rows if row is not None]
         report = m.WaitReport(round, active=True, waits=waits, awaited=client.awaited())
-        if occupation is not None and len(waits) == len(rows) and not self._runs_code(occupation):
+        if activity is not None and len(waits) == len(rows) and not self._runs_code(activity):
             calls = self.outstanding()
             report = m.WaitReport(
                 round,
@@ -159,25 +159,25 @@ class Waits:
                 self._last + client.settled,
                 waits,
                 client.awaited(),
-                occupation.calls,
-                occupation.takes_calls,
+                activity.calls,
+                activity.takes_calls,
                 calls.sent,
                 calls.cancelled,
                 calls.unsent,
             )
         client.send(report)
 
-    def _runs_code(self, occupation: Occupation) -> bool:
+    def _runs_code(self, activity: Activity) -> bool:
         """Return whether some thread may do something that no wait and no message from elsewhere begins."""
         client = self._client
         if signal.getitimer(signal.ITIMER_REAL)[0] or any(
             s.is_awaited() for s in list(client.streams.values())
         ):
             return True
-        resting = {wait.thread for wait in list(self._waits.values())} | occupation.resting
+        resting = {wait.thread for wait in list(self._waits.values())} | activity.resting
         resting.add(client.hub.thread)
-        if occupation.loop is not None:
-            resting.add(occupation.loop_thread)
+        if activity.loop is not None:
+            resting.add(activity.loop_thread)
         return any(
             ident not in resting and not rests_in_pool(frame)
             for ident, frame in sys._current_frames().items()

@@ -16,7 +16,7 @@ from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
 from skate._engine.local.client.job import environment_resolver, job_info
 from skate._engine.local.driver.debug_terminal import DebugTerminal
-from skate._engine.local.driver.launcher import GOODBYE_SECONDS, NodeProcess, fill_standard_streams
+from skate._engine.local.driver.launcher import NODE_EXIT_TIMEOUT_S, NodeProcess, fill_standard_streams
 from skate._engine.local.driver.printing import OutputPrinter
 from skate._engine.local.session import folders as sessions
 from skate._engine.local.wire import messages as m
@@ -96,11 +96,11 @@ class LocalDriver(LocalEngine):
             client.closed = client.closed or "shutdown() was called"
             if self._node is not None and not client.node_died:
                 # What the workers printed last arrives before the node closes the connection.
-                client.hub.attend(lambda: client.node_died, GOODBYE_SECONDS)
+                client.hub.attend(lambda: client.node_died, NODE_EXIT_TIMEOUT_S)
         finally:  # also when somebody has no patience for this
             super().shutdown()
             if self._node is not None:
-                self._node.wait(GOODBYE_SECONDS)
+                self._node.wait(NODE_EXIT_TIMEOUT_S)
             atexit.unregister(self._at_exit)
             try:
                 self._terminal.close()

@@ -9,16 +9,20 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate._base import variables
 from skate._base.locations import IMPORT_ROOT
 from skate._engine.common.machine_facts import resources, store_budget
 from skate._engine.common.process_limits import retry_with_deadline
 from skate._engine.local.session import folders as sessions
-from skate._engine.local.session.descendants import PATIENCE, SESSION, end_members
+from skate._engine.local.session.descendants import KILL_TIMEOUT_S, SESSION, end_members
+from skate._engine.local.wire.interrupts import held_back
 
-GOODBYE_SECONDS = 10.0
+if TYPE_CHECKING:
+    from skate._engine.local.driver.driver import LocalDriver
+
+NODE_EXIT_TIMEOUT_S = 10.0
 
 # Ray's names and defaults; given in `_system_config`, or in environment variables (RAY_memory_usage_threshold).
 MONITOR_DEFAULTS = {
@@ -79,11 +83,11 @@ class NodeProcess:
     def abandon(self) -> None:
         """End a node that nobody came to use."""
         self.sock.close()
-        self.wait(GOODBYE_SECONDS)
+        self.wait(NODE_EXIT_TIMEOUT_S)
 
     def _wait_for_others(self) -> None:
         """A killed node leaves the end of the others to its template, and to us if that is dead too."""
-        if not _wait_readable(self._life, PATIENCE) or self.session.is_left:
+        if not _wait_readable(self._life, KILL_TIMEOUT_S) or self.session.is_left:
             end_members(self.session.folder)
         os.close(self._life)
 
@@ -210,3 +214,25 @@ def spawn_node(
     finally:
         session.close()  # the node has the claims now
     return pid, log
+
+
+def start(
+    config: dict[str, Any],
+    *,
+    namespace: str | None,
+    runtime_env: dict[str, Any],
+    log_to_driver: bool,
+    metadata: dict[str, Any],
+) -> LocalDriver:
+    """Start a node of our own, as `node_config` describes it, and attach to it."""
+    extra = {"log_to_driver": log_to_driver, "metadata": metadata}
+    node = None
+    try:
+        with held_back():  # an interrupted import may leave msgspec in a state in which it crashes
+            node = start_node(config)
+            from skate._engine.local.driver import driver
+        return driver.attach(node, namespace, runtime_env, extra)
+    except BaseException:
+        if node is not None:
+            node.abandon()
+        raise

@@ -26,9 +26,9 @@ from skate._engine.local.session.node_records import (
 )
 
 READY = b"ready"
-START_SECONDS = 30.0
+START_TIMEOUT_S = 30.0
 GRACE_SECONDS = 16.0
-KILL_SECONDS = 5.0
+KILL_TIMEOUT_S = 5.0
 REMEDY = "Start one with `skate start`, or call init() without an address to run a private one."
 
 
@@ -98,10 +98,10 @@ def _spawn(session: sessions.Session, config: dict[str, Any]) -> None:
     try:
         os.waitpid(pid, 0)  # it forks once more and ends, so that the node is nobody's child
         said = b""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + START_TIMEOUT_S
         while said != READY:
             if not wait_readable(read, deadline - time.monotonic()):
-                raise RuntimeError(f"The node did not start within {START_SECONDS:g} s.{_log(log)}")
+                raise RuntimeError(f"The node did not start within {START_TIMEOUT_S:g} s.{_log(log)}")
             data = os.read(read, len(READY))
             if not data:
                 raise RuntimeError(f"The node did not start.{_log(log)}")
@@ -242,14 +242,14 @@ def end(node: NodeRecord, *, force: bool = False, grace: float = GRACE_SECONDS) 
             if force:
                 family = list({*family, *process.children(recursive=True)})
                 process.kill()
-                _has_ended(process, KILL_SECONDS)
+                _has_ended(process, KILL_TIMEOUT_S)
     except psutil.NoSuchProcess:
         pass  # it has ended by itself
     # Workers die with their node; what a worker has started and left alone dies here.
     for each in family:
         try:
             each.kill()
-            _has_ended(each, KILL_SECONDS)
+            _has_ended(each, KILL_TIMEOUT_S)
         except psutil.NoSuchProcess:
             continue
     session.remove()

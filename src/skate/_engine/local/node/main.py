@@ -21,11 +21,12 @@ from skate._engine.local.node.spilling import SpillThread
 from skate._engine.local.session import folders as sessions
 from skate._engine.local.session.task_progress import last_begun
 from skate._engine.local.state.machine import Machine
+from skate._engine.local.state.records import HOST
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Closed, Connection, unpack
 from skate._engine.local.wire.unix_sockets import bind
 
-FLUSH_SECONDS = 5.0  # for the last messages of a node that ends, to processes that do not read
+FLUSH_TIMEOUT_S = 5.0  # for the last messages of a node that ends, to processes that do not read
 
 _IN = select.EPOLLIN
 _OUT = select.EPOLLOUT
@@ -248,7 +249,7 @@ class Node:
         self.connections.pop(number, None)
         peer = self.machine.peers.get(number)
         if peer is not None and (peer.is_driver or not self.processes.knows(number)):
-            self.machine.handle(0, m.WorkerGone(number), now)
+            self.machine.handle(HOST, m.WorkerGone(number), now)
         # A worker's end is told once its exit code is known.
 
     def _close(self, connection: Connection) -> None:
@@ -262,7 +263,7 @@ class Node:
     def worker_refused(self, number: int, why: str) -> None:
         """The system did not let a worker start."""
         self.output.close(number)
-        self.handle_now(0, m.WorkerGone(number, refused=why))
+        self.handle_now(HOST, m.WorkerGone(number, refused=why))
 
     def worker_ended(self, number: int, code: int | None, said: Sequence[str] = ()) -> None:
         """A worker was reaped: handle what it said last, then its end; `said` is what is known besides its output."""
@@ -274,7 +275,7 @@ class Node:
             self.connections.pop(number, None)
             self._close(connection)
         lines = [*self.output.close(number), *said]
-        self.handle_now(0, m.WorkerGone(number, code, lines, last_begun(self.session, number)))
+        self.handle_now(HOST, m.WorkerGone(number, code, lines, last_begun(self.session, number)))
 
     # ------------------------------------------------------------ effects
 
@@ -310,7 +311,7 @@ class Node:
         self.spill.stop()
         self.processes.kill_all()
         self.output.drain()
-        self._flush_all(time.monotonic() + FLUSH_SECONDS)
+        self._flush_all(time.monotonic() + FLUSH_TIMEOUT_S)
         if not self.config["private"]:
             from skate._engine.local.session import node_records
 

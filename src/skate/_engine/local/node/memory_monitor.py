@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from skate._base import memory
 from skate._engine.common.process_limits import start_thread
+from skate._engine.local.state.records import HOST
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class MemoryMonitor:
         number_of = {peer.pid: peer.number for peer in self._node.machine.peers.values() if peer.pid}
         sizes, others = processes(number_of)
         self._node.handle_now(
-            0, m.MemoryPressure(usage.used, usage.total, usage.where, self._threshold, sizes, others)
+            HOST, m.MemoryPressure(usage.used, usage.total, usage.where, self._threshold, sizes, others)
         )
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from skate._base.locations import IMPORT_ROOT, PACKAGE
 from skate._engine.common import open_files
 from skate._engine.common.process_limits import explain, is_refusal, start_thread
-from skate._engine.local.session.descendants import PATIENCE, end_descendants
-from skate._engine.local.state.records import STARTING
+from skate._engine.local.session.descendants import KILL_TIMEOUT_S, end_descendants
+from skate._engine.local.state.records import HOST, STARTING
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import pack, unpack
 from skate._engine.local.worker.template import END, MESSAGE, spawn_template
@@ -22,10 +22,10 @@ from skate._engine.local.worker.template import END, MESSAGE, spawn_template
 if TYPE_CHECKING:
     from skate._engine.local.node.main import Node
 
-ROOM = 16  # descriptors that have to be free when a worker is started
+MIN_FREE_DESCRIPTORS = 16  # descriptors that have to be free when a worker is started
 
 # What a worker learns of its job.
-JOB_FACTS = ("terminal", "sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
+JOB_FIELDS = ("terminal", "sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
 
 
 class Processes:
@@ -39,7 +39,7 @@ class Processes:
         self._pid_of: dict[int, int] = {}
         self._number_of: dict[int, int] = {}
         self._starting: set[int] = set()
-        self._doomed: set[int] = set()
+        self._killed_while_starting: set[int] = set()
         self._spawned: dict[int, Any] = {}  # Popen
         self._template: socket.socket | None = None
         self._template_pid = 0
@@ -53,7 +53,7 @@ class Processes:
             self._use_template(*template)
 
     def knows(self, number: int) -> bool:
-        """Tell whether a worker's end will be reported here."""
+        """Return whether a worker's end will be reported here."""
         return number in self._pid_of or number in self._starting
 
     def _use_template(self, sock: socket.socket, pid: int) -> None:
@@ -114,7 +114,7 @@ class Processes:
     def _environment_ready(self, environment: str, ready: dict[str, Any] | None, error: str) -> None:
         waiting = self._preparing.pop(environment)
         if ready is None:
-            self._node.handle_now(0, m.EnvironmentReady(environment, error))
+            self._node.handle_now(HOST, m.EnvironmentReady(environment, error))
             return
         self._prepared[environment] = ready
         for message in waiting:
@@ -133,13 +133,13 @@ class Processes:
             "node_id": machine.node_id,
             "namespace": info.get("namespace") or "",
             "labels": machine.labels,
-            "info": {key: info.get(key) for key in JOB_FACTS},
+            "info": {key: info.get(key) for key in JOB_FIELDS},
             "environment": environment,
             "setup_hook": environment.get("setup_hook"),
         }
         try:
             # The pipes of this worker, the connections of all that start, and files for a moment.
-            open_files.check_room(len(self._starting) + ROOM)
+            open_files.check_room(len(self._starting) + MIN_FREE_DESCRIPTORS)
             descriptors = self._node.output.open(message.number)
         except OSError as error:
             self._node.worker_refused(message.number, open_files.describe_limit(error, "The node"))
@@ -169,7 +169,7 @@ class Processes:
     def _not_started(self, number: int, error: OSError) -> None:
         """A process could not be started: at a limit, it may be later; else something is wrong with its program."""
         self._starting.discard(number)
-        self._doomed.discard(number)
+        self._killed_while_starting.discard(number)
         if is_refusal(error):
             self._node.worker_refused(number, explain(error.errno or 0))
         else:
@@ -206,7 +206,7 @@ class Processes:
         peer = self._node.machine.peers.get(number)
         if peer is not None and not peer.pid:
             peer.pid = pid
-        if number in self._doomed:
+        if number in self._killed_while_starting:
             self.kill(number)
 
     def _from_template(self) -> None:
@@ -244,7 +244,7 @@ class Processes:
             self._signal(pid)
             self._ended(pid, _exit_code(pid), orphaned=True)
         for number in starting:
-            self._doomed.discard(number)
+            self._killed_while_starting.discard(number)
             self._node.worker_ended(number, None)
 
     # ------------------------------------------------------------ ending
@@ -254,7 +254,7 @@ class Processes:
         pid = self._pid_of.get(number)
         if pid is None:
             if number in self._starting:
-                self._doomed.add(number)
+                self._killed_while_starting.add(number)
             return
         self._signal(pid)
 
@@ -287,7 +287,7 @@ class Processes:
         if number is None:
             return
         del self._pid_of[number]
-        self._doomed.discard(number)
+        self._killed_while_starting.discard(number)
         try:
             os.unlink(os.path.join(self._node.session.folder, f"w{number}.sock"))
         except FileNotFoundError:
@@ -309,7 +309,7 @@ class Processes:
     def _end_forked(self, template: socket.socket) -> None:
         """Have the template kill its descendants: it would also do that if we were killed now."""
         try:
-            template.settimeout(PATIENCE)
+            template.settimeout(KILL_TIMEOUT_S)
             template.send(pack(END))
             while data := template.recv(MESSAGE):
                 if unpack(data)[0] == END:

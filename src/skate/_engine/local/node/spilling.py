@@ -13,6 +13,7 @@ from skate._engine.common.process_limits import start_thread
 from skate._engine.local.session import segments
 from skate._engine.local.session.folders import Session
 from skate._engine.local.session.shared_memory import is_full
+from skate._engine.local.state.records import HOST
 from skate._engine.local.wire import messages as m
 
 CHUNK = 1 << 26
@@ -55,7 +56,7 @@ class SpillThread:
         """Tell the machine what has been done."""
         os.read(self.descriptor, 4096)
         while not self._results.empty():
-            self._inject(0, self._results.get())
+            self._inject(HOST, self._results.get())
 
     def stop(self) -> None:
         """End the thread."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 SESSION = "SKATE_SESSION"  # in the environment of the node and so of all its descendants
-PATIENCE = 5.0  # seconds for the kernel to end what was killed
+KILL_TIMEOUT_S = 5.0  # seconds for the kernel to end what was killed
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -48,7 +48,7 @@ def adopt_orphans() -> None:
 
 def end_descendants(spare: int = 0) -> None:
     """Kill every process below this one, but for the child `spare` and its own, and wait for them."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + KILL_TIMEOUT_S
     while time.monotonic() < deadline:
         found = _below(os.getpid(), spare)
         if not found:
@@ -63,7 +63,7 @@ def end_descendants(spare: int = 0) -> None:
 
 def end_members(folder: str) -> None:
     """Kill every process that has the session with this folder in its environment, and wait for them."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + KILL_TIMEOUT_S
     while time.monotonic() < deadline:
         members = _members(folder)
         if not members:

@@ -35,7 +35,7 @@ PREFIX = "session-"
 INLINE = "inline-"  # begins the folder of a session of the inline engine
 SPILL = "spill"
 HOME = ".session"  # in a session's folder for shared memory: leads to its other folder
-ANSWER_SECONDS = 5.0
+CONNECT_TIMEOUT_S = 5.0
 
 
 class Session(NamedTuple):
@@ -145,7 +145,7 @@ def _listener_pid(path: str, recorded: int) -> int:
     A process that was forked while the session was made may have its claim, but it does not listen.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(ANSWER_SECONDS)
+        sock.settimeout(CONNECT_TIMEOUT_S)
         try:
             connect(sock, path)
         except TimeoutError:  # alive, but with too many callers

@@ -18,7 +18,7 @@ from skate._engine.local.wire.interrupts import critical
 M = TypeVar("M", bound=mmap.mmap)
 
 
-class Mapping(mmap.mmap):
+class SegmentMapping(mmap.mmap):
     """A view of an object's segment; says when the last array on it is gone."""
 
     size_used: int
@@ -67,7 +67,7 @@ class SegmentFiles:
         finally:
             os.close(descriptor)
 
-    def map(self, segment: str, size: int) -> Mapping:
+    def map(self, segment: str, size: int) -> SegmentMapping:
         """Map a segment of any process for reading.
 
         The pages are shared until somebody writes to them, which read-only arrays forbid but a tensor
@@ -75,7 +75,7 @@ class SegmentFiles:
         """
         descriptor = os.open(self.session.path_of(segment), os.O_RDONLY)
         try:
-            return self._map(Mapping, descriptor, size, private=True)
+            return self._map(SegmentMapping, descriptor, size, private=True)
         finally:
             os.close(descriptor)
 
@@ -159,4 +159,4 @@ def _mmap_function() -> tuple[Callable[..., int | None], Callable[[mmap.mmap], i
     return function, lambda memory: address_of(of_buffer(memory)), ctypes.get_errno
 
 
-critical(Mapping.__del__)
+critical(SegmentMapping.__del__)

@@ -27,7 +27,7 @@ def _paths(session: Session, number: int) -> list[str]:
     return [os.path.join(session.shm, name), os.path.join(session.folder, name)]
 
 
-class Progress:
+class TaskProgress:
     """A worker's end: one write to memory for each task."""
 
     def __init__(self, session: Session, number: int) -> None:

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
-from skate._engine.local.session.task_progress import run_id
-from skate._engine.local.state import exits
-from skate._engine.local.state.records import (
-    ACTOR,
+from skate._engine.common.states import (
     ALIVE,
     DEAD,
     FAILED,
@@ -21,11 +18,10 @@ from skate._engine.local.state.records import (
     RESTARTING,
     RUNNING,
     WAITING,
-    Actor,
-    Object,
-    Peer,
-    Task,
 )
+from skate._engine.local.session.task_progress import run_id
+from skate._engine.local.state import exits
+from skate._engine.local.state.records import ACTOR, Actor, Object, Peer, Task
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
@@ -300,7 +296,7 @@ class Actors:
     # ------------------------------------------------------------ handles
 
     def is_handle(self, id: bytes) -> bool:
-        """Tell whether an object id stands for the handles of an actor."""
+        """Return whether an object id stands for the handles of an actor."""
         return id.startswith(CREATION)
 
     def handle_dropped(self, obj: Object) -> None:

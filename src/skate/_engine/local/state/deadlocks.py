@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
     from skate._engine.local.state.waits import Key
 
-DOUBT = 0.1  # seconds that a process must have waited
-INTERVAL = 1.0  # seconds between two looks at least
-LONGEST_INTERVAL = 10.0  # seconds between two looks while nothing new waits
-ANSWER_SECONDS = 2.0  # a process that takes longer to report counts as active
-STARVATION_SECONDS = 5.0  # how long a request for resources waits before a warning
-LONGEST_PATIENCE = 300.0  # seconds between two looks at requests that wait, while they are the same
+MIN_WAIT_S = 0.1  # seconds that a process must have waited
+CHECK_INTERVAL_S = 1.0  # seconds between two looks at least
+MAX_CHECK_INTERVAL_S = 10.0  # seconds between two looks while nothing new waits
+REPORT_TIMEOUT_S = 2.0  # a process that takes longer to report counts as active
+STARVATION_TIMEOUT_S = 5.0  # how long a request for resources waits before a warning
+MAX_STARVATION_INTERVAL_S = 300.0  # seconds between two looks at requests that wait, while they are the same
 REMEDY = (
     "Kill an actor or drop its handles, remove a placement group, give actors num_cpus=0, or start with more."
 )
@@ -49,8 +49,8 @@ class Deadlocks:
         self._due = 0.0  # when to look next, if somebody is suspected
         self._last = 0.0  # when the last look began
         self._review = 0.0  # when to look next for requests that wait
-        self._patience = STARVATION_SECONDS  # how long to leave requests alone that wait
-        self._interval = INTERVAL
+        self._starvation_interval = STARVATION_TIMEOUT_S  # how long to leave requests alone that wait
+        self._interval = CHECK_INTERVAL_S
         self._round = 0
         self._asked: set[int] = set()  # processes that have yet to report in this round
         self._reports: dict[int, m.WaitReport] = {}
@@ -63,24 +63,24 @@ class Deadlocks:
         now = self._machine.now
         self._begun += 1
         self._suspects[source] = self._begun
-        self._interval = INTERVAL
-        due = max(now + DOUBT, self._last + INTERVAL)
+        self._interval = CHECK_INTERVAL_S
+        due = max(now + MIN_WAIT_S, self._last + CHECK_INTERVAL_S)
         self._due = due if len(self._suspects) == 1 else min(self._due, due)
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` should be called, None for not at all."""
         if self._asked:
-            return ANSWER_SECONDS
+            return REPORT_TIMEOUT_S
         if self._suspects:
             return max(0.0, self._due - self._machine.now)
         waits = self._machine.scheduler.waiting or self._machine.groups.pending
-        return INTERVAL if waits else None
+        return CHECK_INTERVAL_S if waits else None
 
     def tick(self) -> None:
         """Begin a look that is due, and end one that takes too long."""
         now = self._machine.now
         if self._asked:
-            if now - self._last >= ANSWER_SECONDS:
+            if now - self._last >= REPORT_TIMEOUT_S:
                 self._asked = set()
                 self._conclude()
             return
@@ -89,7 +89,7 @@ class Deadlocks:
             if self._suspects:
                 self._look()
         elif now >= self._review:
-            self._review = now + INTERVAL
+            self._review = now + CHECK_INTERVAL_S
             if self._is_starving(now):
                 self._look()
 
@@ -123,14 +123,14 @@ class Deadlocks:
         if not waiting and not self._starved:
             return False
         if any(key not in self._starved for key in waiting):
-            self._patience = STARVATION_SECONDS
+            self._starvation_interval = STARVATION_TIMEOUT_S
         self._starved = {key: self._starved.get(key, now) for key in waiting}
-        limit = now - STARVATION_SECONDS
-        starving = self._last <= now - self._patience and any(
+        limit = now - STARVATION_TIMEOUT_S
+        starving = self._last <= now - self._starvation_interval and any(
             since <= limit and key not in self._warned for key, since in self._starved.items()
         )
         if starving:
-            self._patience = min(2 * self._patience, LONGEST_PATIENCE)
+            self._starvation_interval = min(2 * self._starvation_interval, MAX_STARVATION_INTERVAL_S)
         return starving
 
     def _requests(self) -> list[Key]:
@@ -182,7 +182,7 @@ class Deadlocks:
             for number, report in self._reports.items():
                 if not report.waits and not report.awaited and not self._is_blocked(number):
                     self._suspects.pop(number, None)
-        self._interval = INTERVAL if told else min(2 * self._interval, LONGEST_INTERVAL)
+        self._interval = CHECK_INTERVAL_S if told else min(2 * self._interval, MAX_CHECK_INTERVAL_S)
         self._due = self._machine.now + self._interval
         self._reports = {}
         self._before = None
@@ -210,7 +210,7 @@ class Deadlocks:
             return False
         victim = max(members, key=lambda number: self._suspects.get(number, 0))
         report = self._reports[victim]
-        text = failures.deadlock(describe_chain(self._machine, _turn(cycle, victim)))
+        text = failures.deadlock(describe_chain(self._machine, _rotate(cycle, victim)))
         inside = [key[2] for key in cycle if key[0] == WAIT and key[1] == victim]
         if report.waits:
             message = m.Deadlock(text, wait=inside[0] if inside else report.waits[0][0])
@@ -225,7 +225,7 @@ class Deadlocks:
 
     def _warn(self) -> None:
         """Warn of requests that only idle actors and placement groups keep from being met."""
-        late = self._machine.now - STARVATION_SECONDS
+        late = self._machine.now - STARVATION_TIMEOUT_S
         waiting = set(self._requests())  # some may have been met since
         starts = [k for k, since in self._starved.items() if since <= late and k in waiting - self._warned]
         found = WaitGraph(self._machine, self._reports, starts, passive=False)
@@ -252,7 +252,7 @@ def _equal(one: m.WaitReport, other: m.WaitReport) -> bool:
     )
 
 
-def _turn(cycle: Sequence[Any], number: int) -> list[Any]:
+def _rotate(cycle: Sequence[Any], number: int) -> list[Any]:
     """Return the cycle from a process on, and back to it."""
     start = next((index for index, key in enumerate(cycle) if key == (PROCESS, number)), None)
     if start is None:

@@ -79,7 +79,7 @@ class Directory:
             self.fail(obj, failures.lost(message.id))
 
     def _cannot_come(self, id: bytes) -> bool:
-        """Tell whether a pending object would be made by a task that is over."""
+        """Return whether a pending object would be made by a task that is over."""
         if ids.actor_of(id) is not None or not ids.index_of(id):
             return False  # the caller of an actor, or the reader of a generator, tells us its value
         return ids.task_of(id) not in self._machine.tasks.table
@@ -212,7 +212,6 @@ class Directory:
                         stack.append(inner)
                     elif len(inner.holders) == 1:
                         self._machine.actors.handle_dropped(inner)
-            self._machine.tasks.output_gone(gone)
 
     def free_now(self, doomed: list[bytes]) -> None:
         """Drop the values of these objects whoever refers to them; a later get says so."""

@@ -12,18 +12,15 @@ from skate._engine.local.state import exits
 from skate._engine.local.state.actors import Actors
 from skate._engine.local.state.deadlocks import Deadlocks
 from skate._engine.local.state.directory import Directory
-from skate._engine.local.state.feasibility import OVER
 from skate._engine.local.state.groups import Groups
 from skate._engine.local.state.memory_pressure import MemoryPressure
-from skate._engine.local.state.records import ACTOR, IDLE, LEAVING, STARTING, Peer
-from skate._engine.local.state.scheduler import Scheduler
+from skate._engine.local.state.records import ACTOR, HOST, IDLE, LEAVING, STARTING, Peer
+from skate._engine.local.state.scheduler import OVER, Scheduler
 from skate._engine.local.state.store import Store
 from skate._engine.local.state.tasks import Tasks
 from skate._engine.local.state.views import Views
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import pack
-
-HOST = 0  # messages to this number are commands to the program around the machine
 
 Outgoing = tuple[int, Any]
 
@@ -336,12 +333,6 @@ class Machine:
             self.send(caller, m.CallItem(reply.task, message.item, reply.results[0], message.limited))
         else:
             self.send(caller, reply)
-
-    def labels_match(self, wanted: dict[str, str]) -> bool:
-        """Tell whether this node's labels meet a selector: `v`, `!v`, `in(a,b)` or `!in(a,b)`."""
-        from skate._engine.common.selectors import matches
-
-        return matches(wanted, self.labels)
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` wants to be called."""

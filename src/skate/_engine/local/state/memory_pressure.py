@@ -16,8 +16,8 @@ from skate._engine.local.wire import messages as m
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-FRESH = 1 << 30  # bytes: an idle worker that has run nothing is left alone below
-LISTED = 10  # processes that an error names
+FRESH_WORKER_LIMIT = 1 << 30  # bytes: an idle worker that has run nothing is left alone below
+MAX_LISTED = 10  # processes that an error names
 
 
 class Candidate(NamedTuple):
@@ -81,14 +81,18 @@ class MemoryPressure:
             if number in peers
         ]
         others = [(size, text) for text, size in message.others]
-        return sorted([*sorted(ours)[-LISTED:], *sorted(others)[-LISTED // 2 :]], reverse=True)
+        return sorted([*sorted(ours)[-MAX_LISTED:], *sorted(others)[-MAX_LISTED // 2 :]], reverse=True)
 
     def _candidate(self, peer: Peer, message: m.MemoryPressure) -> Candidate | None:
         size = message.sizes.get(peer.number, 0)
         if peer.is_driver or peer.killed:
             return None
         if peer.state is IDLE:
-            return Candidate(peer.number, True, False, 0.0, size) if peer.defined or size > FRESH else None
+            return (
+                Candidate(peer.number, True, False, 0.0, size)
+                if peer.defined or size > FRESH_WORKER_LIMIT
+                else None
+            )
         if peer.state is ACTOR and peer.actor is not None:
             limit = peer.actor.options.max_restarts
             retriable = not peer.actor.no_restart and (limit < 0 or peer.actor.restarts < limit)

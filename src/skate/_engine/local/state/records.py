@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import deque
 
 from skate._base.accelerators import DEVICE_VARIABLES
+from skate._engine.common.feasibility import add_requests
 from skate._engine.common.resources import Grant, Pool, Request
-from skate._engine.local.wire.messages import ActorOptions, Consumed, Result, TaskTemplate
+from skate._engine.common.states import PENDING_CREATION, WAITING
+from skate._engine.local.wire.messages import ActorOptions, Consumed, TaskTemplate
 
-# States of a task.
-WAITING = "PENDING_ARGS_AVAIL"
-QUEUED = "PENDING_NODE_ASSIGNMENT"
-RUNNING = "RUNNING"
-FINISHED = "FINISHED"
-FAILED = "FAILED"
+HOST = 0  # the number of the process around the machine: messages to it are commands
 
 # States of a worker.
 STARTING = "STARTING"
@@ -21,12 +18,6 @@ IDLE = "IDLE"
 LEASED = "LEASED"
 ACTOR = "ACTOR"
 LEAVING = "LEAVING"
-
-# States of an actor.
-PENDING_CREATION = "PENDING_CREATION"
-ALIVE = "ALIVE"
-RESTARTING = "RESTARTING"
-DEAD = "DEAD"
 
 
 class Peer:
@@ -109,7 +100,7 @@ class Peer:
         return f"a worker (pid {self.pid})"
 
     def survives_job(self) -> bool:
-        """Tell whether the process goes on when its job ends."""
+        """Return whether the process goes on when its job ends."""
         return self.actor is not None and self.actor.options.detached
 
 
@@ -264,11 +255,4 @@ class Group:
 
     def total(self) -> dict[str, int]:
         """Return what all bundles ask for together."""
-        total: dict[str, int] = {}
-        for request in self.requests:
-            for name, amount in request.items():
-                total[name] = total.get(name, 0) + amount
-        return total
-
-
-NOTHING = Result(state=1)
+        return add_requests(self.requests)

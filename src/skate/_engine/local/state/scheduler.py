@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skate._base.object_ref import SHARED
-from skate._engine.common.resources import Pool, to_units
+from skate._engine.common import feasibility
+from skate._engine.common.resources import UNIT, Pool, to_units
+from skate._engine.common.states import QUEUED, RUNNING
 from skate._engine.local.state import exits
-from skate._engine.local.state.feasibility import why_impossible
 from skate._engine.local.state.records import (
     ACTOR,
+    HOST,
     IDLE,
     LEASED,
     LEAVING,
-    QUEUED,
-    RUNNING,
     STARTING,
     Actor,
     Key,
@@ -29,11 +29,11 @@ from skate._engine.local.wire import messages as m
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-HOST = 0
-SHORT = 0.001  # seconds: functions that take less on average are sent ahead of time
-DEPTH = 16  # how many tasks a worker may be given ahead
-PATIENCE = 0.005  # seconds that a task sent ahead waits for the one before it
-IDLE_SECONDS = 60.0  # how long a worker beyond the number of CPUs is kept idle
+SHORT_TASK_S = 0.001  # seconds: functions that take less on average are sent ahead of time
+MAX_TASKS_AHEAD = 16  # how many tasks a worker may be given ahead
+RECALL_TIMEOUT_S = 0.005  # seconds that a task sent ahead waits for the one before it
+IDLE_WORKER_TIMEOUT_S = 60.0  # how long a worker beyond the number of CPUs is kept idle
+OVER = "was submitted by a worker whose job has ended."  # why a task can never run
 
 
 class Scheduler:
@@ -49,11 +49,13 @@ class Scheduler:
         self.waiting: dict[SchedulingClass, None] = {}  # classes with queued tasks
         self._idle: dict[Key, list[Peer]] = {}
         self._ahead: dict[int, Peer] = {}  # workers with tasks waiting behind another
-        self._condemned: list[tuple[float, Task]] = []  # since when: cancelled by force, with others around
+        self._force_cancelled: list[
+            tuple[float, Task]
+        ] = []  # since when: cancelled by force, with others around
         self.groups_wait = False  # whether placement groups wait for resources
         self._changed = False
-        self.crowd = max(4, pool.total.get("CPU", 0) // 10_000)
-        self.starts = Starts(machine, self.crowd)
+        self.max_workers = max(4, pool.total.get("CPU", 0) // UNIT)
+        self.starts = Starts(machine, self.max_workers)
 
     # ------------------------------------------------------------ templates
 
@@ -68,9 +70,21 @@ class Scheduler:
             self.classes[key] = cls
         self._last_template += 1
         mine = self._last_template
-        template = Template(mine, spec, cls, why_impossible(self._machine, peer, spec, cls))
+        template = Template(mine, spec, cls, self._why_impossible(peer, spec, cls))
         self.templates[mine] = template
         peer.templates[number] = template
+
+    def _why_impossible(self, peer: Peer, spec: m.TaskTemplate, cls: SchedulingClass) -> str:
+        """Say why tasks of a template can never run; empty when they can."""
+        machine = self._machine
+        if peer.killed and machine.job_info[peer.job]["ended"]:
+            return OVER
+        why = feasibility.why_not_on_node(spec, machine.node_id, machine.labels)
+        if why:
+            return why
+        if spec.group:
+            return machine.groups.why_impossible(spec.group, spec.bundle, cls.request)
+        return feasibility.why_not_in_pool(spec, cls.request, self.pool)
 
     def group_gone(self, group: bytes, why: str) -> None:
         """Nothing more can run in a removed placement group."""
@@ -154,7 +168,7 @@ class Scheduler:
             cls.leased[peer.number] = peer
             peer.head_since = self._machine.now
             self._run(peer, task)
-        if queue and cls.leased and queue[0].template.mean < SHORT and not self._others_first(cls):
+        if queue and cls.leased and queue[0].template.mean < SHORT_TASK_S and not self._others_first(cls):
             self._send_ahead(cls)
 
     def _send_ahead(self, cls: SchedulingClass) -> None:
@@ -163,9 +177,9 @@ class Scheduler:
         for peer in cls.leased.values():
             if peer.blocked or peer.state is not LEASED:
                 continue
-            if len(peer.tasks) > DEPTH // 2:
+            if len(peer.tasks) > MAX_TASKS_AHEAD // 2:
                 continue
-            while queue and len(peer.tasks) < DEPTH and queue[0].template.mean < SHORT:
+            while queue and len(peer.tasks) < MAX_TASKS_AHEAD and queue[0].template.mean < SHORT_TASK_S:
                 self._run(peer, queue.popleft())
             if len(peer.tasks) > 1:
                 self._ahead[peer.number] = peer
@@ -215,12 +229,12 @@ class Scheduler:
         for slot, id in task.dependencies:
             obj = objects[id]
             if obj.state == SHARED:
-                machine.store.pin_for_task(peer.number, obj)
+                machine.store.pin(peer.number, [id])
                 arguments.append(m.Argument(slot, SHARED, b"", id))
             else:
                 arguments.append(m.Argument(slot, obj.state, obj.data))
         if task.args_object:
-            machine.store.pin_for_task(peer.number, objects[task.args_object])
+            machine.store.pin(peer.number, [task.args_object])
         return arguments
 
     # ------------------------------------------------------------ workers
@@ -283,7 +297,7 @@ class Scheduler:
         if len(peer.tasks) <= 1:
             self._ahead.pop(peer.number, None)
         if peer.tasks:
-            if cls.queue and len(peer.tasks) <= DEPTH // 2:
+            if cls.queue and len(peer.tasks) <= MAX_TASKS_AHEAD // 2:
                 self._changed = True
             return
         self._go_on(peer, cls)
@@ -313,7 +327,7 @@ class Scheduler:
             template.mean += (seconds - template.mean) * 0.1
 
     def _others_first(self, cls: SchedulingClass) -> bool:
-        """Tell whether an older task or a placement group waits: a long queue must not starve them."""
+        """Return whether an older task or a placement group waits: a long queue must not starve them."""
         if self.groups_wait:
             return True
         if len(self.waiting) < 2:
@@ -396,40 +410,40 @@ class Scheduler:
         """Take back what waits behind a task that turned out to be long; end idle workers."""
         now = self._machine.now
         for number, peer in list(self._ahead.items()):
-            if now - peer.head_since >= PATIENCE:
+            if now - peer.head_since >= RECALL_TIMEOUT_S:
                 del self._ahead[number]
                 for task in peer.tasks.values():
-                    task.template.mean = max(task.template.mean, PATIENCE)
+                    task.template.mean = max(task.template.mean, RECALL_TIMEOUT_S)
                     break  # the first is the one that takes long
                 self._send(number, m.Recall())
-        if self._condemned:
-            self._execute(now)
+        if self._force_cancelled:
+            self._kill_force_cancelled(now)
         if self.starts.tick():
             self._changed = True
         self._reap(now)
 
-    def condemn(self, task: Task) -> None:
+    def force_cancel(self, task: Task) -> None:
         """Kill the worker of a cancelled task if it runs that task all the same, but not for another.
 
         It has a moment to send the results that wait for others to travel with: the task may be over.
         """
-        self._condemned.append((self._machine.now, task))
+        self._force_cancelled.append((self._machine.now, task))
 
-    def _execute(self, now: float) -> None:
-        condemned, self._condemned = self._condemned, []
-        for since, task in condemned:
+    def _kill_force_cancelled(self, now: float) -> None:
+        force_cancelled, self._force_cancelled = self._force_cancelled, []
+        for since, task in force_cancelled:
             peer = task.worker
             if peer is None or task.id not in peer.tasks:
                 continue
-            if next(iter(peer.tasks)) == task.id and now - max(since, peer.head_since) >= PATIENCE:
+            if next(iter(peer.tasks)) == task.id and now - max(since, peer.head_since) >= RECALL_TIMEOUT_S:
                 self._machine.kill(peer, exits.FORCED)
             else:
-                self._condemned.append((since, task))
+                self._force_cancelled.append((since, task))
 
     def _reap(self, now: float) -> None:
         for key, idle in self._idle.items():
             keep = self._kept(key)
-            while len(idle) > keep and now - idle[0].idle_since >= IDLE_SECONDS:
+            while len(idle) > keep and now - idle[0].idle_since >= IDLE_WORKER_TIMEOUT_S:
                 peer = idle.pop(0)
                 peer.state = LEAVING
                 peer.killed = exits.IDLE
@@ -437,19 +451,19 @@ class Scheduler:
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` should be called, None for not at all."""
-        if self._ahead or self._condemned:
-            return PATIENCE
+        if self._ahead or self._force_cancelled:
+            return RECALL_TIMEOUT_S
         wait = self.starts.next_tick()
         if wait is not None:
             return wait
         for key, idle in self._idle.items():
             if idle and len(idle) > self._kept(key):
-                return IDLE_SECONDS
+                return IDLE_WORKER_TIMEOUT_S
         return None
 
     def _kept(self, key: Key) -> int:
         """Return how many idle workers are kept; of a job that ended, a detached actor may have left some."""
-        return 0 if self._machine.job_info[key[0]]["ended"] else self.crowd
+        return 0 if self._machine.job_info[key[0]]["ended"] else self.max_workers
 
     def idle_workers(self) -> list[Peer]:
         """Return the workers that have nothing to do."""

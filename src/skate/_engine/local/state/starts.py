@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 KILLED = -9  # the exit code after SIGKILL
-FAILURES = 3  # workers of one kind that may die in a row while starting
+MAX_START_FAILURES = 3  # workers of one kind that may die in a row while starting
 
 
 class _Refusal:
@@ -37,9 +37,9 @@ class _Refusal:
 class Starts:
     """Counts the workers that are starting, by their kind."""
 
-    def __init__(self, machine: Machine, most: int) -> None:
+    def __init__(self, machine: Machine, max_workers: int) -> None:
         self._machine = machine
-        self._most = most
+        self._max_workers = max_workers
         self._starting: dict[Key, int] = {}
         self._failures: dict[Key, int] = {}
         self._refusals: dict[Key, _Refusal] = {}
@@ -52,7 +52,7 @@ class Starts:
         wanted = len(cls.queue)
         for name, amount in cls.request.items():
             wanted = min(wanted, max(1, pool.available.get(name, 0) // amount))
-        wanted = min(wanted, self._most)
+        wanted = min(wanted, self._max_workers)
         refusal = self._refusals.get(key)
         if refusal is not None:
             wanted = 1 if refusal.next is None else 0
@@ -94,7 +94,7 @@ class Starts:
         if code is None:
             return
         failed = self._failures[peer.key] = self._failures.get(peer.key, 0) + 1
-        if failed < FAILURES:
+        if failed < MAX_START_FAILURES:
             return
         self._failures.pop(peer.key)
         if "failed" in peer.info:

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.local.session import segments
-from skate._engine.local.state.records import Object, Peer
+from skate._engine.local.state.records import HOST, Object, Peer
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 PAGE = 4096
-HOST = 0
-TIDYING = 0.1  # seconds after which processes are asked again for what they have unmapped
-FULL = 0.7  # of the budget: from there on, processes are asked to look for cycles that keep objects
-COLLECTING = 10.0  # seconds between two times that they are asked for that
-NAMED = 3  # processes that map objects, in an error
-GRACE = 0.5  # seconds to wait for mapped objects to be let go of, before an object is kept on disk
+TIDY_INTERVAL_S = 0.1  # seconds after which processes are asked again for what they have unmapped
+COLLECT_THRESHOLD = (
+    0.7  # of the budget: from there on, processes are asked to look for cycles that keep objects
+)
+COLLECT_INTERVAL_S = 10.0  # seconds between two times that they are asked for that
+MAX_NAMED_PROCESSES = 3  # processes that map objects, in an error
+OVERFLOW_TIMEOUT_S = (
+    0.5  # seconds to wait for mapped objects to be let go of, before an object is kept on disk
+)
 
 
 class Store:
@@ -46,13 +49,13 @@ class Store:
         self._next = 0
         self._resident: dict[bytes, Object] = {}  # in memory, least recently used first
         self._spilling = 0
-        self._collected = -COLLECTING  # when processes were last asked to look for cycles
+        self._collected = -COLLECT_INTERVAL_S  # when processes were last asked to look for cycles
         self._stuck_since = 0.0  # when the first of the waiting requests last got nearer to its turn
         self._is_stuck = False  # requests have gone to disk, and nothing was let go of since
         self._disk_failed = False  # the last spill; drivers were warned
         self._waiting: deque[tuple[int, int, int]] = deque()  # source, request, size
         self._orphans: dict[bytes, str] = {}  # freed while on the way to disk
-        self._restoring: dict[int, bytes] = {}  # ticket -> object waiting for room
+        self._restoring: dict[int, bytes] = {}  # request number -> object waiting for space
         self.disk_used = 0  # bytes of segments on disk, not counting spilled objects
         self.spilled_bytes = 0
         self.restored_bytes = 0
@@ -105,7 +108,7 @@ class Store:
         if self.used + need > self.budget:
             return False
         segment = self._new_segment(source, need)
-        if self.used - self._spare_bytes > FULL * self.budget:
+        if self.used - self._spare_bytes > COLLECT_THRESHOLD * self.budget:
             self._ask_to_collect()
         self._grant(source, request, segment, need)
         return True
@@ -250,10 +253,6 @@ class Store:
                 if not obj.loading:
                     self._restore(obj)
 
-    def pin_for_task(self, number: int, obj: Object) -> None:
-        """Keep an argument in memory for a worker that will map it."""
-        self.pin(number, [obj.id])
-
     def _locate(self, source: int, obj: Object, segment: str = "") -> None:
         """Tell a reader where an object lies: in its segment, or elsewhere."""
         peer = self._machine.peers.get(source)
@@ -344,13 +343,13 @@ class Store:
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` should be called, None for not at all."""
-        return TIDYING if self._waiting else None
+        return TIDY_INTERVAL_S if self._waiting else None
 
     def tick(self) -> None:
         """Let requests go to disk that have waited long enough: every byte is mapped by some process."""
         if not self._waiting:
             return
-        if not self._spilling and self._machine.now - self._stuck_since >= GRACE:
+        if not self._spilling and self._machine.now - self._stuck_since >= OVERFLOW_TIMEOUT_S:
             self._overflow()
         else:
             self._ask_to_tidy()
@@ -363,7 +362,7 @@ class Store:
 
     def _ask_to_collect(self) -> None:
         """Cycles of Python objects may keep objects alive that nobody can use, and Python is in no hurry either."""
-        if self._machine.now - self._collected < COLLECTING:
+        if self._machine.now - self._collected < COLLECT_INTERVAL_S:
             return
         self._collected = self._machine.now
         for peer in self._machine.peers.values():
@@ -390,7 +389,7 @@ class Store:
             mapped = [self._resident[id] for id in peer.pins if id in self._resident]
             if mapped:
                 found.append((peer, sum(obj.size for obj in mapped)))
-        return sorted(found, key=lambda row: -row[1])[:NAMED]
+        return sorted(found, key=lambda row: -row[1])[:MAX_NAMED_PROCESSES]
 
     def _refuse_readers(self, obj: Object, error: bytes) -> None:
         wanting, obj.wanting = obj.wanting, []

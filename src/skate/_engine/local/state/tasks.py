@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
+from skate._engine.common.states import FAILED, FINISHED, QUEUED, RUNNING, TASK_HISTORY, WAITING
 from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
-from skate._engine.local.state.records import FAILED, FINISHED, QUEUED, RUNNING, WAITING, Object, Peer, Task
+from skate._engine.local.state.records import HOST, Object, Peer, Task
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-FIRST_DELAY = 1.0  # seconds before a task that was ended for its memory runs again; doubles each time
-LAST_DELAY = 60.0
-HISTORY = 10_000  # finished tasks that the state API and the timeline remember
+FIRST_OOM_DELAY_S = 1.0  # seconds before a task that was ended for its memory runs again; doubles each time
+MAX_OOM_DELAY_S = 60.0
 
 
 class Tasks:
@@ -28,7 +28,7 @@ class Tasks:
         self._machine = machine
         self._send = machine.send
         self.table: dict[bytes, Task] = {}
-        self.history: deque[dict[str, object]] = deque(maxlen=HISTORY)
+        self.history: deque[dict[str, object]] = deque(maxlen=TASK_HISTORY)
         self._sequence = 0
         self.memory_retries: dict[bytes, int] = {}  # how often a task was run again after memory ran out
         self._delayed: list[tuple[float, Task]] = []  # when to queue them
@@ -216,7 +216,7 @@ class Tasks:
         results = [m.Result(ERROR, error)] * max(1, task.template.spec.num_returns)
         state = task.state
         task.state = FAILED
-        self.complete(task, results, 0, task.items)
+        self.complete(task, results, HOST, task.items)
         peer = task.worker if state is RUNNING else None
         self.record(task, FAILED, 0.0, peer, "")
         self._machine.job_may_be_over(task.template.cls.job)
@@ -309,7 +309,7 @@ class Tasks:
         task.attempt += 1
         task.worker = None
         task.state = QUEUED
-        delay = min(LAST_DELAY, FIRST_DELAY * 2 ** min(count - 1, 10))
+        delay = min(MAX_OOM_DELAY_S, FIRST_OOM_DELAY_S * 2 ** min(count - 1, 10))
         self._delayed.append((self._machine.now + delay, task))
 
     def tick(self) -> None:
@@ -354,9 +354,6 @@ class Tasks:
                 task.worker.tasks.pop(task.id, None)
             self.fail(task, failures.owner_died(ids.object_id(task.id, 1)))
 
-    def output_gone(self, obj: Object) -> None:
-        """A result of a task is not wanted any more; the task runs all the same."""
-
     # ------------------------------------------------------------ cancellation
 
     def cancel(self, message: m.Cancel) -> None:
@@ -384,7 +381,7 @@ class Tasks:
                     recursive = message.recursive and not message.force  # done above
                     self._send(worker.number, m.CancelRunning(task.id, recursive=recursive))
                     if message.force:
-                        self._machine.scheduler.condemn(task)
+                        self._machine.scheduler.force_cancel(task)
             else:
                 self.fail(task, failures.cancelled(task.id))
 

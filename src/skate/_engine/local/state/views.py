@@ -10,18 +10,19 @@ from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
+from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.state.exits import exit_detail, exit_type
-from skate._engine.local.state.records import ACTOR, ALIVE, DEAD, QUEUED, RUNNING, WAITING, Actor, Peer, Task
+from skate._engine.local.state.records import ACTOR, Actor, Peer, Task
 from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-PATIENCE = 1.0  # seconds to wait for a busy actor to tell what it ran
-LEVELS = 100  # how deep an explanation goes
+EVENTS_TIMEOUT_S = 1.0  # seconds to wait for a busy actor to tell what it ran
+MAX_DEPTH = 100  # how deep an explanation goes
 STORE = "object_store_memory"
-EVENTS = 20_000  # actor calls that the timeline remembers
+MAX_CALLS_KEPT = 20_000  # actor calls that the timeline remembers
 
 
 class Views:
@@ -45,7 +46,7 @@ class Views:
             "memory": lambda *_: self._memory(),
             "environments": lambda *_: self._environments(),
         }
-        self._calls: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self._calls: deque[dict[str, Any]] = deque(maxlen=MAX_CALLS_KEPT)
         self._unfinished: list[dict[str, Any]] = []
         self._gathering: dict[int, tuple[int, m.Ask, set[int]]] = {}
         self._next = 0
@@ -53,11 +54,11 @@ class Views:
 
     def next_tick(self) -> float | None:
         """Return after how many seconds `tick` should be called, None for not at all."""
-        return PATIENCE if self._gathering else None
+        return EVENTS_TIMEOUT_S if self._gathering else None
 
     def tick(self) -> None:
         """Answer without the actors that are too busy to tell."""
-        if self._gathering and self._machine.now - self._asked_at >= PATIENCE:
+        if self._gathering and self._machine.now - self._asked_at >= EVENTS_TIMEOUT_S:
             for request in list(self._gathering):
                 self._gathering[request][2].clear()
                 self._finish(request)
@@ -373,7 +374,7 @@ class Views:
         short = id.hex()[:16]
         if id in seen:
             say(f"object {short}… is waited for again: " + ("this is a cycle" if seen[id] else "see above"))
-        elif level > LEVELS:
+        elif level > MAX_DEPTH:
             say(f"object {short}… is waited for, and so on")
         else:
             seen[id] = True

@@ -30,18 +30,8 @@ from typing import TYPE_CHECKING, Any
 from skate._base import ids
 from skate._base.object_ref import PENDING
 from skate._engine.common.resources import Pool, Request
-from skate._engine.local.state.records import (
-    ALIVE,
-    DEAD,
-    LEAVING,
-    QUEUED,
-    RUNNING,
-    STARTING,
-    WAITING,
-    Actor,
-    Peer,
-    SchedulingClass,
-)
+from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
+from skate._engine.local.state.records import LEAVING, STARTING, Actor, Peer, SchedulingClass
 from skate._engine.local.state.waits import Graph, Key
 from skate._engine.local.wire import messages as m
 

@@ -18,13 +18,20 @@ from skate._base.serialization import dumps
 from skate._engine.common import signals
 from skate._engine.common.outcomes import run_at_once
 from skate._engine.local.client.task_context import TaskContext, current_task
-from skate._engine.local.client.wait_reports import Occupation
+from skate._engine.local.client.wait_reports import Activity
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
-from skate._engine.local.worker.execution import Prepared, exit_process, matches
-from skate._engine.local.worker.incoming import Incoming
-from skate._engine.local.worker.lanes import Lane, LoopLane, MainLane, ThreadLane, describe_lanes
+from skate._engine.local.worker.execution import PreparedFunction, exit_process, matches
+from skate._engine.local.worker.executors import (
+    Executor,
+    IncomingCall,
+    LoopExecutor,
+    MainThreadExecutor,
+    ThreadExecutor,
+    declared_groups,
+    describe_executors,
+)
 from skate._engine.local.worker.line_writer import announce_repr
 from skate._engine.local.worker.replies import Replies
 
@@ -40,28 +47,28 @@ class ActorHost:
     """Holds the actor's instance and runs its methods."""
 
     def __init__(
-        self, worker: Worker, listener: socket.socket, message: m.Become, prepared: Prepared
+        self, worker: Worker, listener: socket.socket, message: m.Become, prepared: PreparedFunction
     ) -> None:
         self._worker = worker
         self._client = worker.client
         self._engine = worker.engine
-        self._executor = worker.executor
+        self._runner = worker.runner
         self._listener = listener
         self._message = message
         self._prepared = prepared
         self.options = message.options
         self.instance: Any = None
         self.class_name = prepared.template.name
-        self._by_task: dict[bytes, Incoming] = {}
+        self._by_task: dict[bytes, IncomingCall] = {}
         self._group_of: dict[str, str] = {}
         self._bound: dict[str, Any] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._executors: dict[str, Executor] = {}
         self._leaving = False  # ends after what it was sent
         self._exiting = False  # ends after what it is running
         self._creating = True
         self._terminated = False  # by SIGTERM: ends that way
-        self._replies = Replies(self._client, self._executor)
-        self._executor.gate.cap = message.options.generator_cap
+        self._replies = Replies(self._client, self._runner)
+        self._runner.backpressure.cap = message.options.generator_cap
 
     # ------------------------------------------------------------ life
 
@@ -95,7 +102,7 @@ class ActorHost:
     def _stray_parent(self) -> bytes:
         """Return the task that a thread belongs to which the user has started: the call, if there is but one."""
         creation = CREATION + self._message.actor
-        alone = isinstance(self._lanes.get(DEFAULT), MainLane)
+        alone = isinstance(self._executors.get(DEFAULT), MainThreadExecutor)
         return next(iter(self._by_task), creation) if alone else creation
 
     def _create(self) -> bool:
@@ -113,12 +120,12 @@ class ActorHost:
         token = current_task.set(context)
         done = m.Done(run.task, [m.Result(1, dumps(None))], time.time())
         try:
-            self._executor.set_devices(run.accelerators)
+            self._runner.set_devices(run.accelerators)
             kind = self._prepared.function
-            args, kwargs = self._executor.arguments(run.args, run.arguments, run.args_object)
+            args, kwargs = self._runner.arguments(run.args, run.arguments, run.args_object)
             self.instance = kind.__new__(kind)
             self._engine.instance = self.instance
-            self._find_groups(kind)
+            self._group_of = declared_groups(kind)
             returned = self.instance.__init__(*args, **kwargs)
             if self.options.is_async and inspect.isawaitable(returned):
                 await returned
@@ -143,14 +150,8 @@ class ActorHost:
         return not done.failed
 
     def _creation_error(self, error: BaseException, name: str) -> bytes:
-        cause = self._executor.task_error(error, name, self.instance, self._message.actor)
+        cause = self._runner.task_error(error, name, self.instance, self._message.actor)
         return dumps(exceptions.ActorDiedError(cause, class_name=self.class_name))
-
-    def _find_groups(self, kind: type) -> None:
-        for name in dir(kind):
-            group = getattr(getattr(kind, name, None), "__ray_concurrency_group__", None)
-            if group:
-                self._group_of[name] = group
 
     def _accept(self) -> None:
         try:
@@ -167,9 +168,9 @@ class ActorHost:
     def _maybe_finish(self) -> None:
         """After a call or a request to leave: end if nothing is left to do."""
         if self._leaving:
-            lane = self._lanes.get(DEFAULT)
-            if isinstance(lane, LoopLane) and self._is_done():
-                lane.finish()
+            executor = self._executors.get(DEFAULT)
+            if isinstance(executor, LoopExecutor) and self._is_done():
+                executor.finish()
             self._client.hub.wake()
 
     @property
@@ -177,7 +178,7 @@ class ActorHost:
         return self._leaving or self._exiting
 
     def _is_done(self) -> bool:
-        return self._leaving and not any(lane.busy() for lane in self._lanes.values())
+        return self._leaving and not any(executor.busy() for executor in self._executors.values())
 
     def _shutdown_instance(self) -> None:
         """Give the actor the chance to clean up."""
@@ -207,15 +208,15 @@ class ActorHost:
         hub = self._client.hub
         # Lanes first: once the constructor has run, calls may arrive at any moment.
         if self.options.max_concurrency > 1 or self.options.groups:
-            self._lanes[DEFAULT] = self._thread_lane(self.options.max_concurrency)
+            self._executors[DEFAULT] = self._thread_executor(self.options.max_concurrency)
             for name, size in self.options.groups.items():
-                self._lanes[name] = self._thread_lane(size)
+                self._executors[name] = self._thread_executor(size)
             if self._create():
                 hub.attend(self._is_done)
                 return True
             return False
-        main = MainLane()
-        self._lanes[DEFAULT] = main
+        main = MainThreadExecutor()
+        self._executors[DEFAULT] = main
         if not self._create():
             return False
         calls = main.calls
@@ -233,34 +234,34 @@ class ActorHost:
                 hub.attend(lambda: bool(calls) or self._is_done())
         return True
 
-    def _thread_lane(self, size: int) -> ThreadLane:
-        return ThreadLane(self.run_call, size, self._maybe_finish)
+    def _thread_executor(self, size: int) -> ThreadExecutor:
+        return ThreadExecutor(self.run_call, size, self._maybe_finish)
 
-    def _loop_lane(self, size: int) -> LoopLane:
-        return LoopLane(self.run_async, size, self._maybe_finish, self._never_ran)
+    def _loop_executor(self, size: int) -> LoopExecutor:
+        return LoopExecutor(self.run_async, size, self._maybe_finish, self._never_ran)
 
-    def _never_ran(self, incoming: Incoming) -> None:
+    def _never_ran(self, incoming: IncomingCall) -> None:
         """A call was cancelled before its turn came, or the actor ends: then that is what its caller learns."""
         if not incoming.cancelled:
             return
         self._by_task.pop(incoming.call.task, None)
-        self._executor.gate.ended(incoming.call.task)
-        cancelled = incoming.fill(self._executor.cancelled(incoming.call.task, incoming.name))
+        self._runner.backpressure.ended(incoming.call.task)
+        cancelled = incoming.fill(self._runner.cancelled(incoming.call.task, incoming.name))
         self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
     def _serve_async(self) -> bool:
         """Serve with event loops: one in the main thread, or one for each concurrency group."""
-        self._executor.gate.on_moved = self._replies.reader_moved
-        default = self._loop_lane(self.options.max_concurrency)
-        self._lanes[DEFAULT] = default
+        self._runner.backpressure.on_moved = self._replies.reader_moved
+        default = self._loop_executor(self.options.max_concurrency)
+        self._executors[DEFAULT] = default
         if not self.options.groups:
             self._client.on_await = default.on_await(self._client.waits.watch)
             self._client.waits.known_futures = default.futures
             return default.serve(self._construct, self._client.hub)
         default.start_thread("default")
         for name, size in self.options.groups.items():
-            lane = self._lanes[name] = self._loop_lane(size)
-            lane.start_thread(name)
+            executor = self._executors[name] = self._loop_executor(size)
+            executor.start_thread(name)
         if not default.run(self._construct()):
             return False
         self._client.hub.attend(self._is_done)
@@ -271,38 +272,38 @@ class ActorHost:
     def _on_call(self, connection: Connection, messages: list[Any]) -> None:
         for message in messages:
             if type(message) is m.Call:
-                incoming = Incoming(message, connection, self.class_name)
+                incoming = IncomingCall(message, connection, self.class_name)
                 self._by_task[message.task] = incoming
                 if message.num_returns == m.STREAMING:
-                    self._executor.gate.expect_reader(message.task, message.taken)
-                lane = self._lane_for(message)
-                if lane is None:
+                    self._runner.backpressure.expect_reader(message.task, message.taken)
+                executor = self._executor_for(message)
+                if executor is None:
                     self._refuse_group(incoming)
                 else:
-                    lane.put(incoming)
+                    executor.put(incoming)
             elif type(message) is m.Introduce:
                 connection.label = message.caller
 
-    def _refuse_group(self, incoming: Incoming) -> None:
+    def _refuse_group(self, incoming: IncomingCall) -> None:
         call = incoming.call
         known = ", ".join(sorted(self.options.groups)) or "none"
         error = ValueError(
             f"{incoming.name} has no concurrency group {call.group!r}; its groups are: {known}."
         )
         self._by_task.pop(call.task, None)
-        self._executor.gate.ended(call.task)
-        failure = self._executor.failure(error, incoming.name, self.instance, self._message.actor)
+        self._runner.backpressure.ended(call.task)
+        failure = self._runner.failure(error, incoming.name, self.instance, self._message.actor)
         self._client.hub.send(incoming.connection, m.Reply(call.task, incoming.fill(failure)))
 
-    def _lane_for(self, call: m.Call) -> Lane | None:
-        lanes = self._lanes
-        if len(lanes) == 1 and not call.group:
-            return lanes[DEFAULT]
+    def _executor_for(self, call: m.Call) -> Executor | None:
+        executors = self._executors
+        if len(executors) == 1 and not call.group:
+            return executors[DEFAULT]
         name = call.group or self._group_of.get(call.method, DEFAULT)
-        lane = lanes.get(name)
-        if lane is None and name == SYSTEM:  # every actor has it, with a thread from its first call on
-            lane = lanes[name] = self._thread_lane(1)
-        return lane
+        executor = executors.get(name)
+        if executor is None and name == SYSTEM:  # every actor has it, with a thread from its first call on
+            executor = executors[name] = self._thread_executor(1)
+        return executor
 
     def _cancel(self, message: m.CancelCall) -> None:
         incoming = self._by_task.get(message.task)
@@ -321,11 +322,11 @@ class ActorHost:
         if incoming.task is not None:
             self._client.call_in_loop(incoming.loop, incoming.task.cancel)
 
-    def occupation(self, waiting: set[bytes]) -> Occupation | None:
+    def activity(self, waiting: set[bytes]) -> Activity | None:
         """Return what the actor is busy with besides the calls that wait; None when it runs code."""
         if self._is_ending or (self._creating and CREATION + self._message.actor not in waiting):
             return None
-        found = describe_lanes(list(self._lanes.values()), self._lane_for, self._by_task, waiting)
+        found = describe_executors(list(self._executors.values()), self._executor_for, self._by_task, waiting)
         if found is not None and self._creating:
             found.resting.discard(threading.main_thread().ident or 0)
             found.takes_calls = False
@@ -343,7 +344,7 @@ class ActorHost:
         context.template = self._prepared.template
         return context
 
-    def _begin(self, incoming: Incoming) -> TaskContext:
+    def _begin(self, incoming: IncomingCall) -> TaskContext:
         call = incoming.call
         context = self._context(call.task, incoming.name, call.depth)
         context.attempt = call.attempt
@@ -353,7 +354,7 @@ class ActorHost:
         incoming.started = time.time()
         return context
 
-    def run_call(self, incoming: Incoming) -> None:
+    def run_call(self, incoming: IncomingCall) -> None:
         """Run a call in this thread and answer it."""
         if self._exiting or incoming.call.task not in self._by_task:  # ends, or was cancelled while it waited
             return
@@ -366,7 +367,7 @@ class ActorHost:
             if incoming.cancelled:
                 raise exceptions.TaskCancelledError(call.task.hex())
             method = self._method(call.method)
-            args, kwargs = self._executor.arguments(call.args, call.arguments, call.args_object)
+            args, kwargs = self._runner.arguments(call.args, call.arguments, call.args_object)
             value = method(*args, **kwargs)
             args = kwargs = None  # type: ignore[assignment]  # let go before the caller learns that we are done
             self._collect(incoming, reply, value)
@@ -377,7 +378,7 @@ class ActorHost:
             current_task.reset(token)
         self._end(incoming, reply, context, failed)
 
-    async def run_async(self, incoming: Incoming) -> None:
+    async def run_async(self, incoming: IncomingCall) -> None:
         """Run a call in this event loop and answer it."""
         if self._exiting or incoming.call.task not in self._by_task:  # ends, or was cancelled while it waited
             return
@@ -393,7 +394,7 @@ class ActorHost:
         reply = m.Reply(call.task, [])
         failed = ""
         try:
-            args, kwargs = self._executor.arguments(call.args, call.arguments, call.args_object)
+            args, kwargs = self._runner.arguments(call.args, call.arguments, call.args_object)
             value = self._method(call.method)(*args, **kwargs)
             if hasattr(value, "__anext__"):
                 reply.count = await self._replies.stream(incoming, value)
@@ -404,22 +405,22 @@ class ActorHost:
             if self._is_ending and not incoming.cancelled:
                 return  # it came when the actor had nothing left to do but to end
             failed = "TaskCancelledError"
-            reply.count = self._executor.gate.made(call.task)
-            reply.results = incoming.fill(self._executor.cancelled(call.task, incoming.name, error))
+            reply.count = self._runner.backpressure.made(call.task)
+            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name, error))
         except BaseException as error:
             failed = self._call_failed(incoming, reply, error)
         self._end(incoming, reply, context, failed)
 
-    def _collect(self, incoming: Incoming, reply: m.Reply, value: Any) -> None:
+    def _collect(self, incoming: IncomingCall, reply: m.Reply, value: Any) -> None:
         call = incoming.call
         if call.num_returns == 1 and type(value) is not GeneratorType:
-            reply.results = [self._executor.result(value, incoming.name)]
+            reply.results = [self._runner.result(value, incoming.name)]
         elif call.num_returns == m.STREAMING:
             if not hasattr(value, "__next__"):
                 raise TypeError(
                     f"{incoming.name} has num_returns='streaming', so it must return a generator."
                 )
-            reply.count = self._executor.stream(
+            reply.count = self._runner.stream(
                 call.task,
                 value,
                 incoming.name,
@@ -428,7 +429,7 @@ class ActorHost:
                 lambda index, result: self._replies.item(incoming, index, result),
             )
         else:
-            reply.results = self._executor.results(
+            reply.results = self._runner.results(
                 call.task,
                 self._method(call.method),
                 value,
@@ -437,32 +438,32 @@ class ActorHost:
                 lambda error: matches(error, incoming.options["retry"]),
             )
 
-    def _call_failed(self, incoming: Incoming, reply: m.Reply, error: BaseException) -> str:
+    def _call_failed(self, incoming: IncomingCall, reply: m.Reply, error: BaseException) -> str:
         call = incoming.call
-        reply.count = self._executor.gate.made(call.task)
+        reply.count = self._runner.backpressure.made(call.task)
         context = incoming.context
         if isinstance(error, SystemExit) and not (context is not None and context.exiting):
             exit_process(error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
-            reply.results = incoming.fill(self._executor.cancelled(call.task, incoming.name, error))
+            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name, error))
         else:
-            result = self._executor.failure(error, incoming.name, self.instance, self._message.actor)
+            result = self._runner.failure(error, incoming.name, self.instance, self._message.actor)
             reply.retry = matches(error, incoming.options["retry"])
-            missing = self._executor.gate.missing(call.task)
+            missing = self._runner.backpressure.missing(call.task)
             reply.results = [result] * missing if call.num_returns == m.STREAMING else incoming.fill(result)
         return type(error).__name__
 
-    def _end(self, incoming: Incoming, reply: m.Reply, context: TaskContext, failed: str) -> None:
+    def _end(self, incoming: IncomingCall, reply: m.Reply, context: TaskContext, failed: str) -> None:
         call = incoming.call
         if self._client.closed:
             os._exit(0)  # the method has forked, and this is the child, which comes to its end here
         self._by_task.pop(call.task, None)
-        self._executor.gate.ended(call.task)
+        self._runner.backpressure.ended(call.task)
         leaving = context.exiting
         if incoming.cancelled:
             reply.retry = False
         if incoming.cancelled and failed != "TaskCancelledError":  # whatever the method made of it
-            reply.results = incoming.fill(self._executor.cancelled(call.task, incoming.name))
+            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name))
         if leaving:  # also when the user's code caught the exception of exit_actor()
             reply.retry = False
             reply.results = incoming.fill(self._exited())
@@ -482,7 +483,7 @@ class ActorHost:
         if name == "__ray_call__":
             return lambda function, *args, **kwargs: function(self.instance, *args, **kwargs)
         if name == "__ray_terminate__":
-            return self._terminate
+            return self._engine.exit_actor
         bound = self._bound.get(name)
         if bound is None:
             bound = self._bound[name] = self._bind(name)
@@ -495,6 +496,3 @@ class ActorHost:
         if member is None:
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
         return member.__get__(self.instance, kind) if hasattr(member, "__get__") else member
-
-    def _terminate(self) -> None:
-        self._engine.exit_actor()

@@ -19,7 +19,7 @@ class _Stream:
         self.closed = False
 
 
-class Gate:
+class Backpressure:
     """Counts what generators of this process have made and what has been taken.
 
     With a `cap` for the whole actor, objects count until they are taken, also after the generator that
@@ -68,16 +68,16 @@ class Gate:
         stream.made += 1
 
     def is_closed(self, task: bytes) -> bool:
-        """Tell whether the reader has gone."""
+        """Return whether the reader has gone."""
         stream = self._streams.get(task)
         return stream is None or stream.closed
 
     def limited(self, task: bytes) -> bool:
-        """Tell whether the reader has to report what it takes."""
+        """Return whether the reader has to report what it takes."""
         return bool(self.cap or self._streams[task].window)
 
     def may_go_on(self, task: bytes) -> bool:
-        """Tell whether a generator may make its next object."""
+        """Return whether a generator may make its next object."""
         stream = self._streams[task]
         if stream.closed:
             return True

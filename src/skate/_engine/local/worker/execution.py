@@ -27,16 +27,17 @@ from skate._engine.common.outcomes import (
     task_error,
     yielded_values,
 )
-from skate._engine.local.client.client import INLINE_LIMIT, Client
+from skate._engine.common.values import INLINE_LIMIT
+from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.wire import messages as m
-from skate._engine.local.worker.backpressure import Gate
+from skate._engine.local.worker.backpressure import Backpressure
 
-__all__ = ["Executor", "ExitRequest", "Prepared", "matches"]
+__all__ = ["ExitRequest", "PreparedFunction", "TaskRunner", "matches"]
 
 
-class Prepared:
+class PreparedFunction:
     """A template as a worker keeps it: the function is unpickled at its first use."""
 
     __slots__ = ("_function", "_retry", "code", "template")
@@ -55,7 +56,7 @@ class Prepared:
         return self._function
 
     def retries(self, error: BaseException) -> bool:
-        """Tell whether the template asks for a retry after this exception."""
+        """Return whether the template asks for a retry after this exception."""
         if not self.template.retry_exceptions:
             return False
         if self._retry is None:
@@ -63,13 +64,13 @@ class Prepared:
         return matches(error, self._retry)
 
 
-class Executor:
+class TaskRunner:
     """Runs functions with the arguments of a message."""
 
     def __init__(self, client: Client, engine: LocalEngine) -> None:
         self._client = client
         self._engine = engine
-        self.gate = Gate()
+        self.backpressure = Backpressure()
         self.exit_code: int | None = None
 
     # ------------------------------------------------------------ arguments
@@ -104,7 +105,7 @@ class Executor:
 
     # ------------------------------------------------------------ tasks
 
-    def run_task(self, run: m.Run, prepared: Prepared, task: TaskContext) -> m.Done:
+    def run_task(self, run: m.Run, prepared: PreparedFunction, task: TaskContext) -> m.Done:
         """Run a task and return the message that tells its outcome."""
         template = prepared.template
         started = time.time()
@@ -129,13 +130,15 @@ class Executor:
                 done.results = self.results(run.task, function, value, count, template.name, prepared.retries)
         except BaseException as error:
             self._task_failed(error, done, prepared, task)
-            done.count = self.gate.made(run.task)
+            done.count = self.backpressure.made(run.task)
         finally:
-            self.gate.ended(run.task)
+            self.backpressure.ended(run.task)
         done.seconds = time.perf_counter() - begun
         return done
 
-    def _task_failed(self, error: BaseException, done: m.Done, prepared: Prepared, task: TaskContext) -> None:
+    def _task_failed(
+        self, error: BaseException, done: m.Done, prepared: PreparedFunction, task: TaskContext
+    ) -> None:
         template = prepared.template
         cancelled = task.cancelled and isinstance(error, exceptions.TaskCancelledError)
         if cancelled or isinstance(error, KeyboardInterrupt):
@@ -151,7 +154,11 @@ class Executor:
             return
         done.failed = type(error).__name__
         done.retry = prepared.retries(error)
-        count = self.gate.missing(done.task) if template.num_returns == m.STREAMING else template.num_returns
+        count = (
+            self.backpressure.missing(done.task)
+            if template.num_returns == m.STREAMING
+            else template.num_returns
+        )
         done.results = [self.failure(error, template.name)] * max(1, count)
 
     def cancelled(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
@@ -237,7 +244,7 @@ class Executor:
         send: Callable[[int, m.Result], None],
     ) -> int:
         """Send the items of a generator one by one; return how many there were."""
-        gate = self.gate
+        gate = self.backpressure
         gate.open(task, window)
         running = current_task.get()
         while True:
@@ -268,7 +275,7 @@ class Executor:
 
     def _wait_for_reader(self, task: bytes) -> None:
         client = self._client
-        client._blocking([], lambda: self.gate.may_go_on(task) or bool(client.closed), None)
+        client.block([], lambda: self.backpressure.may_go_on(task) or bool(client.closed), None)
 
 
 def exit_process(error: SystemExit) -> NoReturn:

@@ -16,20 +16,48 @@ from skate._engine.common import signals
 from skate._engine.local.client.client import Client
 from skate._engine.local.client.engine import LocalEngine
 from skate._engine.local.client.task_context import TaskContext, current_task
-from skate._engine.local.client.wait_reports import Occupation
+from skate._engine.local.client.wait_reports import Activity
 from skate._engine.local.session.descendants import SESSION
-from skate._engine.local.session.task_progress import Progress
+from skate._engine.local.session.task_progress import TaskProgress
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection, unpack
 from skate._engine.local.wire.interrupts import Interrupts
 from skate._engine.local.wire.unix_sockets import bind, connect
-from skate._engine.local.worker.events import EventLog
-from skate._engine.local.worker.execution import Executor, Prepared
+from skate._engine.local.worker.execution import PreparedFunction, TaskRunner
 from skate._engine.local.worker.line_writer import LineWriter, end_lines
 from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 
 BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # what `breakpoint()` calls: a worker has no terminal
-COALESCE = 8  # results of short tasks that may travel together
+MAX_COALESCED_RESULTS = 8  # results of short tasks that may travel together
+MAX_CALLS_KEPT = 10_000  # calls of an actor until the node asks for them
+
+Row = tuple[bytes, str, str, float, float, str, str]
+
+
+class EventLog:
+    """Remembers the last calls of an actor."""
+
+    def __init__(self) -> None:
+        self._rows: deque[Row] = deque(maxlen=MAX_CALLS_KEPT)
+
+    def add(self, task: bytes, name: str, started: float, ended: float, failed: str) -> None:
+        """Remember a call."""
+        self._rows.append(
+            (task, name, "ACTOR_TASK", started, ended, "FAILED" if failed else "FINISHED", failed)
+        )
+
+    @staticmethod
+    def running(task: bytes, name: str, started: float) -> Row:
+        """Return the row of a call that has not ended."""
+        state = "RUNNING" if started else "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+        return (task, name, "ACTOR_TASK", started, 0.0, state, "")
+
+    def take(self) -> list[Row]:
+        """Return what was remembered since the last time."""
+        rows = []
+        while self._rows:
+            rows.append(self._rows.popleft())
+        return rows
 
 
 class Worker:
@@ -40,12 +68,12 @@ class Worker:
         client: Client,
         engine: LocalEngine,
         listener: socket.socket,
-        progress: Progress,
+        progress: TaskProgress,
         title: ProcessTitle,
     ) -> None:
         self.client = client
         self.engine = engine
-        self.executor = Executor(client, engine)
+        self.runner = TaskRunner(client, engine)
         self.events = EventLog()
         self.title = title
         self.queue: deque[Any] = deque()
@@ -55,7 +83,7 @@ class Worker:
         self._listener = listener
         self._unsent = 0
         self._progress = progress
-        self._templates: dict[int, Prepared] = {}
+        self._templates: dict[int, PreparedFunction] = {}
         self._calls: dict[bytes, int] = {}  # function -> how often it ran, for max_calls
         self._interrupt: bytes | None = None
         self._telling = threading.Lock()
@@ -63,7 +91,7 @@ class Worker:
         self.actor: Any = None
         engine.stray_parent = self._stray_parent
         client.before_blocking = self._before_blocking
-        client.waits.occupation = self._occupation
+        client.waits.activity = self._activity
         client.on_node_closed = self._node_gone
         client.handlers.update(
             {
@@ -73,7 +101,7 @@ class Worker:
                 m.Recall: lambda _: self._hand_back(),
                 m.CancelRunning: self._cancel,
                 m.Exit: self._exit,
-                m.Consumed: self.executor.gate.consumed,
+                m.Consumed: self.runner.backpressure.consumed,
                 m.SendEvents: self._send_events,
             }
         )
@@ -81,11 +109,11 @@ class Worker:
     # ------------------------------------------------------------ messages
 
     def _define(self, message: m.Define) -> None:
-        self._templates[message.number] = Prepared(message.template, message.code)
+        self._templates[message.number] = PreparedFunction(message.template, message.code)
 
     def _queue(self, run: m.Run) -> None:
         if self._templates[run.template].template.num_returns == m.STREAMING:
-            self.executor.gate.expect_reader(run.task)  # the next message may tell of it
+            self.runner.backpressure.expect_reader(run.task)  # the next message may tell of it
         self.queue.append(run)
 
     def _hand_back(self) -> None:
@@ -98,7 +126,7 @@ class Worker:
                 break
             if isinstance(run, m.Run):
                 back.append(run.task)
-                self.executor.gate.ended(run.task)
+                self.runner.backpressure.ended(run.task)
             else:
                 self.queue.append(run)
                 break
@@ -113,9 +141,9 @@ class Worker:
                     self.queue.remove(run)
                 except ValueError:
                     break
-                self.executor.gate.ended(run.task)
+                self.runner.backpressure.ended(run.task)
                 self.client.send(
-                    m.Done(run.task, [self.executor.cancelled(run.task)], failed="TaskCancelledError")
+                    m.Done(run.task, [self.runner.cancelled(run.task)], failed="TaskCancelledError")
                 )
                 return
         running = self.running
@@ -167,13 +195,13 @@ class Worker:
     def _node_gone(self) -> None:
         os._exit(1)
 
-    def _occupation(self, waiting: set[bytes]) -> Occupation | None:
+    def _activity(self, waiting: set[bytes]) -> Activity | None:
         """Return what the process is busy with besides what waits; None when it runs code."""
         if self.actor is not None:
-            return self.actor.occupation(waiting)  # type: ignore[no-any-return]
+            return self.actor.activity(waiting)  # type: ignore[no-any-return]
         if self.queue or self.leaving or (self.running is not None and self.running.task not in waiting):
             return None
-        return Occupation(resting=set() if self.running is not None else {self._main})
+        return Activity(resting=set() if self.running is not None else {self._main})
 
     def _before_blocking(self, references: list[Any], timed: bool) -> Any:
         """Tell the node that this worker waits; return what tells that it goes on."""
@@ -221,11 +249,11 @@ class Worker:
         self._progress.begin(run.task, run.attempt)
         token = current_task.set(task)
         try:
-            done = self.executor.run_task(run, prepared, task)
+            done = self.runner.run_task(run, prepared, task)
             end_lines()
         except KeyboardInterrupt:  # cancelled in the moment of its end
             count = max(1, prepared.template.num_returns)
-            done = m.Done(run.task, [self.executor.cancelled(run.task)] * count, failed="TaskCancelledError")
+            done = m.Done(run.task, [self.runner.cancelled(run.task)] * count, failed="TaskCancelledError")
         finally:
             self.running = None
             current_task.reset(token)
@@ -239,13 +267,13 @@ class Worker:
         client = self.client
         if client.closed:
             os._exit(0)  # the function has forked, and this is the child, which comes to its end here
-        if self.executor.exit_code is not None:
+        if self.runner.exit_code is not None:
             self.leaving = "exit"
-            self.exit_code = self.executor.exit_code
+            self.exit_code = self.runner.exit_code
             client.hub.flush(client.node)
             return
         last = self.leaving or run.attempt == prepared.template.max_retries
-        if self.queue and self._unsent < COALESCE and not last:
+        if self.queue and self._unsent < MAX_COALESCED_RESULTS and not last:
             self._unsent += 1
             client.post(done)
         else:
@@ -288,7 +316,7 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     engine = LocalEngine(client)
     as_ray = bool((request["info"].get("metadata") or {}).get("as_ray"))
     title = ProcessTitle("ray" if as_ray else "skate")
-    worker = Worker(client, engine, listener, Progress(client.files.session, number), title)
+    worker = Worker(client, engine, listener, TaskProgress(client.files.session, number), title)
     Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signals.own_wakeup_descriptor()

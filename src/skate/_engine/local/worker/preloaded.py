@@ -19,7 +19,7 @@ Request = dict[str, Any]
 Modules = tuple[str, ...]
 
 
-class Warm:
+class PreloadedTemplates:
     """The warm templates of a template.
 
     Args:

@@ -11,19 +11,19 @@ from skate._engine.local.wire import messages as m
 if TYPE_CHECKING:
     from skate._engine.local.client.client import Client
     from skate._engine.local.client.task_context import TaskContext
-    from skate._engine.local.worker.execution import Executor
-    from skate._engine.local.worker.incoming import Incoming
+    from skate._engine.local.worker.execution import TaskRunner
+    from skate._engine.local.worker.executors import IncomingCall
 
 
 class Replies:
     """Sends results and items; what the node must know before the caller goes through the node."""
 
-    def __init__(self, client: Client, executor: Executor) -> None:
+    def __init__(self, client: Client, runner: TaskRunner) -> None:
         self._client = client
-        self._executor = executor
+        self._runner = runner
         self._parked: list[tuple[Any, Any]] = []  # loops and futures of generators that wait for readers
 
-    def reply(self, incoming: Incoming, reply: m.Reply, context: TaskContext) -> None:
+    def reply(self, incoming: IncomingCall, reply: m.Reply, context: TaskContext) -> None:
         """Answer a call."""
         via_node = context.borrowed
         for result in reply.results:
@@ -34,22 +34,22 @@ class Replies:
         else:
             self._client.hub.send(incoming.connection, reply)
 
-    def item(self, incoming: Incoming, index: int, result: m.Result) -> None:
+    def item(self, incoming: IncomingCall, index: int, result: m.Result) -> None:
         """Send what a generator has made."""
         call = incoming.call
-        limited = self._executor.gate.limited(call.task)
+        limited = self._runner.backpressure.limited(call.task)
         if result.state == SHARED or result.contains:
             self._client.send(m.ReplyVia(call.caller, m.Reply(call.task, [result]), index, limited))
         else:
             self._client.hub.send(incoming.connection, m.CallItem(call.task, index, result, limited))
 
-    async def stream(self, incoming: Incoming, generator: Any) -> int:
+    async def stream(self, incoming: IncomingCall, generator: Any) -> int:
         """Send what an asynchronous generator makes, as fast as its reader allows; return how many it were."""
         import asyncio
 
         task = incoming.call.task
-        executor = self._executor
-        gate = executor.gate
+        runner = self._runner
+        gate = runner.backpressure
         gate.open(task, incoming.options["window"])
         loop = asyncio.get_running_loop()
         while True:
@@ -67,8 +67,8 @@ class Replies:
                 value = await anext(generator)
             except StopAsyncIteration:
                 break
-            for made in executor.split_yield(value, incoming.options["per_yield"], incoming.name):
-                result = executor.result(made, incoming.name)
+            for made in runner.split_yield(value, incoming.options["per_yield"], incoming.name):
+                result = runner.result(made, incoming.name)
                 gate.add(task)
                 self.item(incoming, gate.made(task), result)
         return gate.made(task)

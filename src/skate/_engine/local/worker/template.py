@@ -24,7 +24,7 @@ from skate._engine.local.session.descendants import (
 )
 from skate._engine.local.session.folders import Session
 from skate._engine.local.wire.frames import pack, unpack
-from skate._engine.local.worker.preloaded import Modules, Request, Warm
+from skate._engine.local.worker.preloaded import Modules, PreloadedTemplates, Request
 
 MESSAGE = 1 << 20  # bytes: the largest request
 END = "end"  # the request to kill all workers and what they have started
@@ -180,10 +180,10 @@ def _fork_on_request(
         _serve_warm(modules, its, worker_main, parent)
 
     parent = os.getpid()
-    warm = Warm(poller, become_warm, fork, sock.sendall, MESSAGE)
+    warm = PreloadedTemplates(poller, become_warm, fork, sock.sendall, MESSAGE)
     idle = False
     while True:
-        # Warm up what most workers need sooner or later, but only once the first ones are on their way.
+        # Import what most workers need sooner or later, but only after the first workers have started.
         ready = poller.poll(None if idle else 200)
         if not ready:
             idle = True
@@ -264,7 +264,7 @@ def _become_worker(
             os._exit(code)
 
 
-def _report(sock: socket.socket, warm: Warm) -> None:
+def _report(sock: socket.socket, warm: PreloadedTemplates) -> None:
     while True:
         try:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -6,21 +6,17 @@ from typing import TYPE_CHECKING
 
 from skate._base.object_ref import PENDING, SHARED
 from skate._engine.common.resources import UNIT, Pool
+from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
 from skate._engine.local.session.segments import is_on_disk
 from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
 from skate._engine.local.state.machine import Machine
 from skate._engine.local.state.records import (
     ACTOR,
-    ALIVE,
-    DEAD,
     IDLE,
     LEASED,
     LEAVING,
-    QUEUED,
-    RUNNING,
     STARTING,
-    WAITING,
     Peer,
     SchedulingClass,
     Task,

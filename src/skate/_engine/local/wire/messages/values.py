@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import msgspec
 
-STREAMING = -1  # numbers of results of generators
-DYNAMIC = -2
+from skate._engine.common.values import DYNAMIC, STREAMING
+
+__all__ = [
+    "DYNAMIC",
+    "STREAMING",
+    "ActorOptions",
+    "Argument",
+    "Message",
+    "Mutable",
+    "Result",
+    "TaskTemplate",
+]
 
 
 class Message(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):

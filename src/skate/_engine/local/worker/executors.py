@@ -1,6 +1,6 @@
 """Where an actor's calls run: one after the other, in threads, or in an event loop.
 
-Each concurrency group of an actor is a lane of its own, so that a call which blocks one group does not
+Each concurrency group of an actor is a executor of its own, so that a call which blocks one group does not
 hold up another.
 """
 
@@ -13,16 +13,40 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Protocol
 
+from skate._base.serialization import loads
 from skate._engine.common.process_limits import start_thread
-from skate._engine.local.client.wait_reports import Occupation
+from skate._engine.local.client.task_context import TaskContext
+from skate._engine.local.client.wait_reports import Activity
 from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.frames import Connection
 from skate._engine.local.wire.hub import Hub
-from skate._engine.local.worker.incoming import Incoming
 
 MAX_TURNS = 100  # of an event loop that is never idle, before waiting calls start all the same
+_NO_OPTIONS: dict[str, Any] = {"retry": False, "window": 0, "per_yield": 1}
 
 
-class Lane(Protocol):
+class IncomingCall:
+    """A call with the connection it came by."""
+
+    __slots__ = ("call", "cancelled", "connection", "context", "loop", "name", "options", "started", "task")
+
+    def __init__(self, call: m.Call, connection: Connection, class_name: str) -> None:
+        self.call = call
+        self.connection = connection
+        self.cancelled = False
+        self.started = 0.0
+        self.context: TaskContext | None = None
+        self.task: Any = None  # the asyncio task that runs it, and its loop
+        self.loop: Any = None
+        self.options: dict[str, Any] = loads(call.options) if call.options else _NO_OPTIONS
+        self.name: str = self.options.get("name") or f"{class_name}.{call.method}"
+
+    def fill(self, result: m.Result) -> list[m.Result]:
+        """Return the same result for everything that the call returns."""
+        return [result] * max(1, self.call.num_returns)
+
+
+class Executor(Protocol):
     """Runs calls of one concurrency group."""
 
     @property
@@ -33,13 +57,13 @@ class Lane(Protocol):
         """Run a call when its turn comes."""
 
     def busy(self) -> bool:
-        """Tell whether calls are waiting or running."""
+        """Return whether calls are waiting or running."""
 
     def close(self) -> None:
         """Let go of threads that have nothing to do."""
 
 
-class MainLane:
+class MainThreadExecutor:
     """Calls of a plain actor, in order, in the main thread."""
 
     def __init__(self) -> None:
@@ -52,14 +76,14 @@ class MainLane:
         return 1
 
     def busy(self) -> bool:
-        """Tell whether calls are waiting."""
+        """Return whether calls are waiting."""
         return bool(self.calls)
 
     def close(self) -> None:
         """Nothing to let go of."""
 
 
-class ThreadLane:
+class ThreadExecutor:
     """Calls in a fixed number of threads, which live as long as the actor: users keep data in them."""
 
     def __init__(self, run: Callable[[Any], None], size: int, on_idle: Callable[[], None]) -> None:
@@ -103,7 +127,7 @@ class ThreadLane:
                 self._on_idle()
 
     def busy(self) -> bool:
-        """Tell whether calls are waiting or running."""
+        """Return whether calls are waiting or running."""
         return self._unfinished > 0
 
     def threads(self) -> set[int]:
@@ -132,7 +156,7 @@ class _Selector(selectors.DefaultSelector):
         return super().select(0 if self._before_select(is_idle=is_idle) else timeout)
 
 
-class LoopLane:
+class LoopExecutor:
     """Calls of an asyncio actor, interleaved in an event loop.
 
     Without concurrency groups the loop runs in the main thread and reads the sockets itself, which
@@ -226,7 +250,7 @@ class LoopLane:
         self._on_idle()
 
     def busy(self) -> bool:
-        """Tell whether calls are waiting or running."""
+        """Return whether calls are waiting or running."""
         return self._begun > self._over
 
     # ------------------------------------------------------------ in the main thread
@@ -297,39 +321,48 @@ class LoopLane:
             self.loop.call_soon_threadsafe(self.loop.stop)
 
 
-def describe_lanes(
-    lanes: Collection[Lane],
-    lane_of: Callable[[m.Call], Lane | None],
-    calls: dict[bytes, Incoming],
+def describe_executors(
+    executors: Collection[Executor],
+    executor_of: Callable[[m.Call], Executor | None],
+    calls: dict[bytes, IncomingCall],
     waiting: set[bytes],
-) -> Occupation | None:
+) -> Activity | None:
     """Return what an actor is busy with besides the calls that wait; None when it runs code, or is about to."""
-    running: dict[Lane, int] = dict.fromkeys(lanes, 0)
-    queued: dict[Lane, int] = dict.fromkeys(lanes, 0)
+    running: dict[Executor, int] = dict.fromkeys(executors, 0)
+    queued: dict[Executor, int] = dict.fromkeys(executors, 0)
     for incoming in list(calls.values()):
-        lane = lane_of(incoming.call)
-        if lane not in running or incoming.cancelled or incoming.call.num_returns == m.STREAMING:
+        executor = executor_of(incoming.call)
+        if executor not in running or incoming.cancelled or incoming.call.num_returns == m.STREAMING:
             return None
-        if isinstance(lane, LoopLane):
-            running[lane] += 1  # the event loop knows which of them wait
+        if isinstance(executor, LoopExecutor):
+            running[executor] += 1  # the event loop knows which of them wait
         elif not incoming.started:
-            queued[lane] += 1
+            queued[executor] += 1
         elif incoming.call.task in waiting:
-            running[lane] += 1
+            running[executor] += 1
         else:
             return None
-    found = Occupation(calls=list(calls))
-    for lane in lanes:
-        if queued[lane] and running[lane] < lane.size:
+    found = Activity(calls=list(calls))
+    for executor in executors:
+        if queued[executor] and running[executor] < executor.size:
             return None
-        found.takes_calls = found.takes_calls or running[lane] + queued[lane] < lane.size
-        if isinstance(lane, LoopLane):
-            if found.loop is not None or lane.is_starting_call:
+        found.takes_calls = found.takes_calls or running[executor] + queued[executor] < executor.size
+        if isinstance(executor, LoopExecutor):
+            if found.loop is not None or executor.is_starting_call:
                 return None
-            found.loop, found.loop_thread = lane.loop, lane.thread
-        elif isinstance(lane, ThreadLane):
-            found.resting |= lane.threads()
+            found.loop, found.loop_thread = executor.loop, executor.thread
+        elif isinstance(executor, ThreadExecutor):
+            found.resting |= executor.threads()
     main = threading.main_thread().ident or 0
-    if not any(isinstance(lane, MainLane) and running[lane] for lane in lanes) and found.loop_thread != main:
+    in_main = [each for each in executors if isinstance(each, MainThreadExecutor) and running[each]]
+    if not in_main and found.loop_thread != main:
         found.resting.add(main)
     return found
+
+
+def declared_groups(kind: type) -> dict[str, str]:
+    """Return the concurrency groups that the methods of a class declare, by method."""
+    found = {
+        name: getattr(getattr(kind, name, None), "__ray_concurrency_group__", None) for name in dir(kind)
+    }
+    return {name: group for name, group in found.items() if group}

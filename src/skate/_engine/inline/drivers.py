@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from skate._engine.inline.progress import IDLE_THREADS, Progress
+from skate._engine.inline.progress import THREAD_PREFIX, Progress
 
 
-class Guest:
+class LoopDriver:
     """Runs the engine inside an event loop that belongs to somebody else."""
 
     def __init__(self, progress: Progress, loop: Any) -> None:
@@ -26,7 +26,7 @@ class Guest:
         self._timer: Any = None
         self._descriptor: int | None = None
         self.waiting = 0
-        progress.guests.append(self)
+        progress.loop_drivers.append(self)
 
     @property
     def loop(self) -> Any:
@@ -77,8 +77,8 @@ class Guest:
                 self._loop.add_reader(self._descriptor, self.poke)
 
     def _leave(self) -> None:
-        if self in self._progress.guests:
-            self._progress.guests.remove(self)
+        if self in self._progress.loop_drivers:
+            self._progress.loop_drivers.remove(self)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -94,7 +94,7 @@ class Guest:
             self._loop.call_soon_threadsafe(self._leave)
 
 
-class Attendant:
+class ThreadDriver:
     """Drives the engine from a thread, while there are callbacks that nobody else may come to call."""
 
     def __init__(self, progress: Progress) -> None:
@@ -109,9 +109,7 @@ class Attendant:
         with self._lock:
             self._waiting += 1
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name=f"{IDLE_THREADS}-attendant", daemon=True
-                )
+                self._thread = threading.Thread(target=self._run, name=f"{THREAD_PREFIX}-driver", daemon=True)
                 self._thread.start()
 
         def end() -> None:
@@ -138,28 +136,28 @@ class Attendant:
             thread.join()
 
 
-class Guests:
+class WaitDrivers:
     """Finds who is to drive the engine for a wait that begins here."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._attendant = Attendant(progress)
+        self._thread_driver = ThreadDriver(progress)
 
     def begin(self) -> Callable[[], None] | None:
         """A wait begins that is none of `get`; return what tells that it is over, if anybody cares."""
         asyncio = sys.modules.get("asyncio")
         loop = None if asyncio is None else asyncio._get_running_loop()
         if loop is None:
-            return self._attendant.begin()
+            return self._thread_driver.begin()
         if loop in self._progress.loops:
             return None  # an actor's loop: whoever lets it run lets the others run as well
-        for guest in self._progress.guests:
-            if guest.loop is loop:
-                return guest.begin()
-        return Guest(self._progress, loop).begin()
+        for driver in self._progress.loop_drivers:
+            if driver.loop is loop:
+                return driver.begin()
+        return LoopDriver(self._progress, loop).begin()
 
     def close(self) -> None:
         """Let go of all loops and threads."""
-        for guest in list(self._progress.guests):
-            guest.close()
-        self._attendant.close()
+        for driver in list(self._progress.loop_drivers):
+            driver.close()
+        self._thread_driver.close()
