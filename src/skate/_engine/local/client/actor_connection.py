@@ -1,4 +1,4 @@
-"""The caller's end of an actor: calls in order, over a direct socket to the actor's process."""
+"""The caller's connection to an actor: ordered calls over a direct socket to the actor's process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skate._engine.local.wire.unix_sockets import connect
 
 
 class PendingCall:
-    """A call that has not been answered."""
+    """A call without a reply."""
 
     __slots__ = ("call", "dependencies", "keep", "refs", "retries_left", "retry_errors", "stream")
 
@@ -37,7 +37,7 @@ class PendingCall:
 
 
 class ActorLink:
-    """What this process knows of one actor, and its calls in flight."""
+    """The state of one actor as this process knows it, and its calls in flight."""
 
     def __init__(self, client: Client, actor: bytes, shared: LinkTable) -> None:
         self._client = client
@@ -45,21 +45,21 @@ class ActorLink:
         self.actor = actor
         self.state = ""
         self.error = b""
-        self.unordered = False  # calls may overtake one that waits for its arguments
+        self.unordered = False  # calls may overtake one whose arguments are pending
         self._incarnation = -1
         self._connection: Connection | None = None
         self._waiting: deque[PendingCall] = deque()  # not sent: no connection, or arguments pending
         self._sent: dict[bytes, PendingCall] = {}
-        self._cancelled: set[bytes] = set()  # calls that were sent before
+        self._cancelled: set[bytes] = set()  # calls that were cancelled after they were sent
         self._lock = threading.RLock()
         self._watching = False
 
     def pending(self) -> int:
-        """Return how many calls have not been answered."""
+        """Return the number of calls without a reply."""
         return len(self._waiting) + len(self._sent)
 
     def list_calls(self, outstanding: OutstandingCalls) -> None:
-        """Add the calls that have not been answered, and what they wait for."""
+        """Add the calls without a reply, and the objects that unsent calls wait for."""
         with self._lock:
             self._cancelled &= self._sent.keys()
             outstanding.sent += self._sent
@@ -75,27 +75,27 @@ class ActorLink:
                 outstanding.unsent.append((self.actor, calls, list(needed)))
 
     @property
-    def owes(self) -> bool:
-        """Whether calls would be lost with this process: they have yet to be sent, or it holds what they refer to."""
+    def has_unsent_calls(self) -> bool:
+        """Whether the end of this process would lose calls: unsent ones, or ones whose arguments this process holds."""
         connection = self._connection
         if self._waiting or (connection is not None and connection.backlog):
             return True
         return any(call.keep and call.stream is None for call in list(self._sent.values()))
 
     def watch(self) -> None:
-        """Ask the node where the actor is."""
+        """Subscribe to the actor's state and address."""
         if not self._watching:
             self._watching = True
             self._client.send(m.ActorWatch(self.actor))
 
     def created_here(self) -> None:
-        """This process has created the actor: the node tells without being asked."""
+        """Note that the node reports this actor's state unasked, because this process created it."""
         self._watching = True
 
     # ------------------------------------------------------------ sending
 
     def submit(self, pending: PendingCall) -> None:
-        """Send a call, after all earlier ones."""
+        """Send a call after all earlier ones."""
         self._submit(pending)
         connection = self._connection
         if connection is not None and connection.backlog:
@@ -122,7 +122,7 @@ class ActorLink:
             self._pump()
 
     def _pump(self) -> None:
-        """Send waiting calls, in order, up to one whose arguments are not there; fail them while the actor restarts."""
+        """Send waiting calls in order, up to one whose arguments are pending; fail them while the actor restarts."""
         if self.state == "RESTARTING":
             self._fail_waiting()
             return
@@ -138,7 +138,7 @@ class ActorLink:
                 self._fail(pending, broken)
 
     def _next_to_send(self) -> PendingCall | None:
-        """Take the next call whose arguments are there out of the queue."""
+        """Remove and return the next call whose arguments are ready."""
         waiting = self._waiting
         for index, pending in enumerate(waiting):
             if all(reference._state != PENDING for _, reference in pending.dependencies):
@@ -149,7 +149,7 @@ class ActorLink:
         return None
 
     def _fill_in(self, pending: PendingCall) -> bytes | None:
-        """Put the values of dependencies into a call; return an error if one of them failed."""
+        """Put the values of dependencies into a call; return the error of one that failed."""
         for slot, reference in pending.dependencies:
             if reference._state == ERROR:
                 return bytes(reference._data)
@@ -171,7 +171,7 @@ class ActorLink:
     # ------------------------------------------------------------ arriving, in the reading thread
 
     def updated(self, update: m.ActorUpdate) -> None:
-        """The node says where the actor is."""
+        """Handle a change of the actor's state or address."""
         with self._lock:
             self.state = update.state
             if update.state == "ALIVE":
@@ -193,7 +193,7 @@ class ActorLink:
                 self._fail_waiting()
 
     def killed(self) -> None:
-        """This process has killed the actor: do not wait for the node to say so."""
+        """Mark the actor as dead without waiting for the node, because this process killed it."""
         error = exceptions.ActorDiedError(
             "The actor is dead because it was killed by `ray.kill`.", actor_id=self.actor.hex()
         )
@@ -204,7 +204,7 @@ class ActorLink:
         try:
             connect(sock, address)
         except OSError:
-            sock.close()  # it died just now; the node will say so
+            sock.close()  # the actor has just died; the node will report it
             return
         connection = Connection(sock, self)
         self._connection = connection
@@ -212,13 +212,13 @@ class ActorLink:
         self._client.hub.add(connection)
 
     def _drain(self) -> None:
-        """Read the replies that the actor sent before it ended."""
+        """Read the replies that the actor sent before it died."""
         if self._connection is not None:
             for message in self._connection.receive_rest():
                 self.arrived(message)
 
     def _disconnect(self, *, final: bool = False) -> None:
-        """Give up the connection: calls in flight are retried or fail."""
+        """Drop the connection: retry or fail the calls in flight."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._client.hub.remove(connection)
@@ -237,7 +237,7 @@ class ActorLink:
         self._waiting.extendleft(reversed(again))
 
     def _fail_waiting(self) -> None:
-        """Fail the calls that could be sent if the actor did not restart, unless they may be retried."""
+        """Fail the calls that only wait for the restart, unless they may be retried."""
         kept: deque[PendingCall] = deque()
         is_blocked = False
         for pending in self._waiting:
@@ -254,7 +254,7 @@ class ActorLink:
         return dumps(exceptions.ActorUnavailableError(text, self.actor))
 
     def lost(self) -> None:
-        """The connection broke: wait for the node to say what became of the actor."""
+        """Handle a broken connection: the node will report the actor's state."""
         with self._lock:
             self._connection = None
 
@@ -271,7 +271,7 @@ class ActorLink:
                     self.replied(pending.stream.ending)
 
     def replied(self, reply: m.Reply) -> None:
-        """A call has been answered."""
+        """Handle the reply to a call."""
         pending = self._sent.pop(reply.task, None)
         if pending is None:
             return
@@ -287,7 +287,7 @@ class ActorLink:
             return
         if pending.stream is not None:
             if pending.stream.lacks(reply.count):
-                # Small items come directly, large ones by way of the node: some have been overtaken.
+                # Small items arrive directly and large ones via the node, so the reply may overtake items.
                 pending.stream.ending = reply
                 self._sent[reply.task] = pending
                 return
@@ -303,7 +303,9 @@ class ActorLink:
                 client.settle(reference, result.state, result.data)
             else:
                 client.settle(reference, result.state, result.data)
-                if reference._known and not client.closed:  # it left this process before it was ready
+                if (
+                    reference._known and not client.closed
+                ):  # its reference left this process before it was ready
                     client.send(m.Register(reference._id, result.state, result.data))
 
     def _fail(self, pending: PendingCall, error: bytes) -> None:
@@ -318,7 +320,7 @@ class ActorLink:
     # ------------------------------------------------------------ cancelling
 
     def cancel(self, task: bytes, *, recursive: bool) -> None:
-        """Cancel a call: drop it if it has not been sent, else tell the actor."""
+        """Cancel a call: remove an unsent one, notify the actor of a sent one."""
         with self._lock:
             for pending in self._waiting:
                 if pending.call.task == task:
@@ -332,14 +334,14 @@ class ActorLink:
                 self._client.hub.send(self._connection, m.CancelCall(task, recursive))
 
     def report(self, message: m.Consumed) -> None:
-        """Tell the actor how far the reader of a generator has come."""
+        """Report the progress of a generator's reader to the actor."""
         connection = self._connection
         if connection is not None:
             self._client.hub.send(connection, message)
 
 
 def _as_actor_error(data: bytes) -> bytes:
-    """Return an error of the actor: one of its arguments' becomes the cause of its death."""
+    """Return the error of a dead actor; the error of an argument becomes the cause of the death."""
     error = loads(data)
     if isinstance(error, exceptions.RayTaskError):
         return dumps(exceptions.ActorDiedError(error))
@@ -383,12 +385,12 @@ class LinkTable:
             link.list_calls(found)
         return found
 
-    def settle(self) -> None:
-        """Wait until no call would be lost with this process, though nobody may wait for what comes of it."""
-        self._client.hub.attend(lambda: not any(link.owes for link in list(self._links.values())))
+    def wait_until_sent(self) -> None:
+        """Wait until the end of this process would lose no call."""
+        self._client.hub.attend(lambda: not any(link.has_unsent_calls for link in list(self._links.values())))
 
     def fail_all(self, error: bytes) -> None:
-        """The session is over: nothing will be answered."""
+        """Fail all calls, because the session has ended."""
         for link in self._links.values():
             link.updated(m.ActorUpdate(link.actor, "DEAD", error=error))
 

@@ -1,7 +1,6 @@
-"""A process' side of the node: values wherever they are.
+"""Access to the node from a driver or a worker: getting, waiting for, putting and mapping values.
 
-Drivers and workers have one `Client` each: on top of the conversation with the node and of the
-references, it gets, waits for, puts and maps values.
+Each process has one `Client`, which adds these operations to the request channel and the references.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMappi
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
 
-WORKER_BLOCK_DELAY_S = 0.002  # seconds that a worker waits before it lends its CPU to others
-DRIVER_BLOCK_DELAY_S = 0.5  # seconds that a driver waits before it says so
+WORKER_BLOCK_DELAY_S = 0.002  # a worker that blocks for longer lends its CPU to others
+DRIVER_BLOCK_DELAY_S = 0.5  # a driver that blocks for longer reports it to the node
 FORKED = "this process was forked from the one that has the session; call init() to start one here"
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 class Client(References):
-    """Talks to the node for this process."""
+    """The connection of this process to the node."""
 
     def __init__(self, connection: Connection, welcome: m.Welcome, shm: str) -> None:
         super().__init__(connection)
@@ -63,10 +62,10 @@ class Client(References):
         _clients.add(self)
 
     def _tidy(self, message: m.Tidy) -> None:
-        """Memory is short: let go of what is not needed."""
+        """Release memory that this process does not need, because the node is short of it."""
         self.mappings.release_idle()
         self.flush_garbage()
-        if message.collect:  # in a thread of its own: it takes time, and may run code of the user's
+        if message.collect:  # in a thread, because it takes time and may run user code
             threading.Thread(target=self._collect, name="skate-collect", daemon=True).start()
 
     def _collect(self) -> None:
@@ -76,14 +75,14 @@ class Client(References):
         self.hub.wake()
 
     def flush_garbage(self) -> None:
-        """Tell the node what this process has let go of."""
+        """Report dropped references and pins to the node."""
         self.mappings.release_dropped()
         super().flush_garbage()
 
     # ------------------------------------------------------------ get and wait
 
     def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
-        """Return the values of these references; raise the first error."""
+        """Return the values of references; raise the first error."""
         self.check(references, several=True)
         pending = [reference for reference in references if reference._state == PENDING]
         if pending:
@@ -105,7 +104,7 @@ class Client(References):
         return [self.value_of(reference) for reference in references]
 
     def check(self, references: Sequence[ObjectRef[Any]], *, several: bool = False) -> None:
-        """Raise if a reference is not of this session."""
+        """Raise if a reference belongs to another session."""
         for reference in references:
             if reference._engine is not self:
                 self._raise_foreign(reference, several=several)
@@ -143,14 +142,14 @@ class Client(References):
         need: int = 0,
         timed: bool = True,
     ) -> bool:
-        """Attend to the sockets, telling the node that this worker's CPU is free meanwhile.
+        """Handle messages until `until()` holds; meanwhile, the node may lend this worker's CPU to others.
 
         Args:
-            references: What is waited for.
-            until: Whether the wait is over.
-            timeout: Seconds to wait at most.
-            need: How many of the references must come; 0 for all of them, or an error.
-            timed: Whether the wait ends without them.
+            references: The objects to wait for.
+            until: Returns whether the wait is over.
+            timeout: The longest wait in seconds.
+            need: How many of the references must become ready; 0 for all of them, or an error.
+            timed: Whether the wait ends even if they do not.
 
         Raises:
             DeadlockError: The wait would never end.
@@ -160,7 +159,7 @@ class Client(References):
         if timeout is not None and timeout <= 0:
             self.flush_garbage()
             return self.hub.attend(until, 0)
-        # What is there in a moment does not make room for another worker.
+        # A short wait does not start another worker.
         soon = DRIVER_BLOCK_DELAY_S if self.before_blocking is None else WORKER_BLOCK_DELAY_S
         if timeout is not None and timeout <= soon:
             return self.hub.attend(until, timeout)
@@ -208,7 +207,7 @@ class Client(References):
 
             def enough() -> bool:
                 nonlocal pending, need, seen
-                if self._settled != seen:  # else there is no need to look at all of them again
+                if self._settled != seen:  # otherwise no reference has changed
                     seen = self._settled
                     before = len(pending)
                     pending = [r for r in pending if not r._state]
@@ -220,7 +219,7 @@ class Client(References):
             if self.closed:
                 raise self.closed_error()
             ready = _first_ready(references, num_returns)
-        if len(ready) == 1:  # the usual loop takes one after the other
+        if len(ready) == 1:  # the common case: a loop that takes one at a time
             index = ready[0]
             return [references[index]], references[:index] + references[index + 1 :]
         chosen = set(ready)
@@ -230,18 +229,18 @@ class Client(References):
         )
 
     def _is_own(self, waitable: Any) -> bool:
-        """Return whether a reference is of this session; generators are not looked at."""
+        """Return whether a reference belongs to this session; generators always do."""
         return type(waitable) is not ObjectRef or waitable._engine is self
 
     def _wait_for_own(
         self, references: list[Any], num_returns: int, timeout: float | None
     ) -> tuple[list[Any], list[Any]]:
-        """Wait where some references are of another session: those never get ready, as in Ray."""
+        """Wait for the references of this session; those of another session never become ready, as in Ray."""
         own = [r for r in references if self._is_own(r)]
         if not own:
             self.check(references)
         ready, _ = self.wait(own, min(num_returns, len(own)), timeout)
-        chosen = set(map(id, ready))  # ids of objects are unique in a session only
+        chosen = set(map(id, ready))  # object ids are unique within a session only
         return ready, [r for r in references if id(r) not in chosen]
 
     def value_of(self, reference: ObjectRef[Any]) -> Any:
@@ -256,7 +255,7 @@ class Client(References):
         return self.get([reference], None)[0]
 
     def error_of(self, reference: ObjectRef[Any]) -> BaseException:
-        """Return the exception that stands in place of a value."""
+        """Return the exception that replaces a value."""
         return as_raised(loads(reference._data))
 
     # ------------------------------------------------------------ shared memory
@@ -267,7 +266,7 @@ class Client(References):
 
     def map(self, reference: ObjectRef[Any]) -> SegmentMapping:
         """Return the mapped memory of a shared object."""
-        while True:  # what one thread was told of, another one may have mapped, and let go of
+        while True:  # another thread may have mapped and released an object that this thread located
             try:
                 found = self.mappings.take(reference)
             except OSError as error:
@@ -301,7 +300,7 @@ class Client(References):
         return answer.segment, value.size
 
     def _write_to_disk(self, segment: str, value: Serialized) -> m.Allocated:
-        """Write a value to disk instead of a segment in shared memory, which other programs have filled."""
+        """Write a value to disk, because other programs have filled shared memory."""
         answer: m.Allocated = self.exchange(lambda number: m.Allocate(number, value.size, instead_of=segment))
         try:
             self.files.write(answer.segment, answer.size, value, reused=False)
@@ -310,7 +309,7 @@ class Client(References):
         return answer
 
     def _write_failed(self, answer: m.Allocated, size: int, error: OSError) -> Exception:
-        """Give an allocated segment back; return the exception that says why it could not be written."""
+        """Return an allocated segment to the node, and the exception that explains the failed write."""
         self.send(m.Abandon(answer.segment))
         if open_files.is_exhausted(error):
             return exceptions.RaySystemError(open_files.describe_limit(error))
@@ -354,16 +353,16 @@ class Client(References):
         return reference
 
     def _find_or_make_reference(self, id: bytes) -> ObjectRef[Any]:
-        """Return the reference to an object that is made here, perhaps by the second attempt of a task."""
+        """Return the reference to an object that this process makes, possibly in a second attempt of a task."""
         known = self._refs.get(id)
         reference = known() if known is not None else None
         if reference is None:
             reference = self.new_reference(id)
-            self._dropped.pop(id, None)  # else the node would be told that we let go of it
+            self._dropped.pop(id, None)  # otherwise the node would release it
         return reference
 
     def result_of(self, payload: Serialized) -> m.Result:
-        """Return a serialized value as a message part, with large ones in shared memory."""
+        """Return a serialized value as a part of a message, with large values in shared memory."""
         contains = self.register_contained(payload)
         if payload.size <= INLINE_LIMIT:
             return m.Result(INLINE, payload.to_bytes(), contains=contains)
@@ -371,7 +370,7 @@ class Client(References):
         return m.Result(SHARED, segment=segment, size=size, contains=contains)
 
     def register_contained(self, payload: Serialized) -> list[bytes]:
-        """Return the ids of the references inside a payload, all of them known to the node."""
+        """Register the references inside a payload with the node, and return their ids."""
         if not payload.references:
             return []
         found = dict.fromkeys(reference._id for reference in payload.references)
@@ -386,13 +385,13 @@ class Client(References):
     # ------------------------------------------------------------ functions and templates
 
     def export(self, key: bytes, code: Callable[[], bytes]) -> None:
-        """Make a function or class known to the node, once."""
+        """Send a function or class to the node, once."""
         if key not in self._exported:
             self.send(m.Export(key, code()))
             self._exported.add(key)
 
     def template(self, key: Any, make: Callable[[], m.TaskTemplate]) -> int:
-        """Return the number of a template, defining it at its first use."""
+        """Return the number of a template; define it at its first use."""
         number = self._templates.get(key)
         if number is None:
             with self._definition_lock:
@@ -406,15 +405,15 @@ class Client(References):
     # ------------------------------------------------------------ end
 
     def close(self, reason: str) -> None:
-        """End this process' part in the session."""
+        """End this process' membership in the session."""
         self.closed = self.closed or reason
         self.hub.close()
         self.files.close()
 
     def abandon(self) -> None:
-        """In a forked child: this process is no part of the session, and must not speak for its parent."""
+        """Leave the session in a forked child, without any message on behalf of the parent."""
         self.closed = self.closed or FORKED
-        self._garbage_lock = threading.Lock()  # somebody may hold those of the parent
+        self._garbage_lock = threading.Lock()  # a thread of the parent may hold the old locks
         self._definition_lock = threading.Lock()
         self.hub.abandon()
 
@@ -442,13 +441,13 @@ def _first_ready(references: list[Any], count: int) -> list[int]:
 
 
 def install(client: Client) -> None:
-    """Let references that are unpickled in this process belong to `client`."""
+    """Make unpickled references belong to `client`."""
     object_ref.reviver = client.revive
     object_ref.reviver_of_many = client.revive_many
 
 
 def uninstall() -> None:
-    """Let references that are unpickled belong to nobody."""
+    """Make unpickled references belong to no session."""
     object_ref.reviver = None
     object_ref.reviver_of_many = None
 

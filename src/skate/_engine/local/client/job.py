@@ -1,4 +1,4 @@
-"""What a driver tells the node about itself, and how runtime environments are inherited."""
+"""The description of a job that a driver sends to the node, and the inheritance of runtime environments."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ if TYPE_CHECKING:
 
 
 def job_info(namespace: str, runtime_env: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
-    """Return what workers need to look like this driver."""
+    """Return what workers need to reproduce the environment of this driver."""
     paths = [os.path.abspath(entry) if entry else os.getcwd() for entry in sys.path]
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None)
-    if (
-        script and getattr(main, "__spec__", None) is None
-    ):  # else run by `python -m`, which does not add the folder
+    if script and getattr(main, "__spec__", None) is None:  # `python -m` does not add the folder
         folder = os.path.dirname(os.path.abspath(script))
         if folder not in paths:
             paths.insert(0, folder)
@@ -41,7 +39,7 @@ def has_terminal() -> bool:
     try:
         streams = [stream.fileno() for stream in (sys.stdin, sys.stdout)]
         return all(map(os.isatty, streams)) and os.tcgetpgrp(streams[0]) == os.getpgrp()
-    except (AttributeError, OSError, ValueError):  # a stream is missing, closed, or no file
+    except (AttributeError, OSError, ValueError):  # a stream is missing, closed, or not a file
         return False
 
 
@@ -57,10 +55,10 @@ def _interpreter_path(paths: list[str]) -> list[str]:
 def environment_resolver(
     engine: LocalEngine, job_env: dict[str, Any], inherited: dict[str, Any]
 ) -> Callable[[dict[str, Any] | None], str]:
-    """Return the function that gives the serialized environment of a task or actor.
+    """Return a function that returns the serialized runtime environment of a task or an actor.
 
-    Equal environments have equal texts, so that workers can be told apart and reused. Tasks without an
-    environment of their own run in that of whoever submits them, or of the job.
+    Equal environments have equal texts, so that workers can be compared and reused. A task without an environment of
+    its own inherits that of its submitter, or of the job.
     """
     inherited_text = _text(inherited) if inherited else (_text(job_env) if job_env else "")
 
@@ -83,6 +81,6 @@ def _text(env: dict[str, Any]) -> str:
 
 
 def environment_of(text: str) -> dict[str, Any]:
-    """Return the environment that a serialized text holds."""
+    """Return the runtime environment in a serialized text."""
     env: dict[str, Any] = json.loads(text)["env"]
     return env

@@ -1,4 +1,4 @@
-"""The shared objects that a process reads: each is mapped once, however many threads want it."""
+"""The shared objects that a process reads. Each is mapped once, for all threads."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from skate._engine.local.wire.interrupts import critical
 if TYPE_CHECKING:
     from skate._engine.local.client.references import References
 
-MAX_IDLE_PINS = 64  # objects that stay pinned although nothing lies on them any more
+MAX_IDLE_PINS = 64  # pinned objects that are kept although they are no longer mapped
 
 
 class Mappings:
-    """Asks the node where shared objects lie, and maps them.
+    """Locates shared objects through the node, and maps them.
 
-    What the node tells us of is pinned in memory for this process until we say otherwise. It also tells us
-    of the arguments of a task, before the task comes. What is not mapped any more stays pinned, because it is
-    often wanted again: as long as the process has a reference to it, and the node does not ask for it.
+    The node pins each object that it locates for this process, until the process unpins it. The node also locates the
+    arguments of a task before it sends the task. An object that is no longer mapped stays pinned, because it is often
+    needed again: as long as the process has a reference to it, and the node does not ask for memory.
     """
 
     def __init__(self, references: References, files: SegmentFiles) -> None:
         self._references = references
         self._files = files
-        self._lock = threading.Lock()  # never held while waiting
-        # No WeakValueDictionary: an interrupt in its callback would be printed and forgotten.
+        self._lock = threading.Lock()  # never held during a wait
+        # Not a WeakValueDictionary: Python would print and drop an interrupt in its callback.
         self._mapped: dict[bytes, weakref.ref[SegmentMapping]] = {}
-        self._located: dict[bytes, m.Located] = {}  # pinned for us, not mapped yet
-        self._idle: dict[bytes, m.Located] = {}  # pinned for us, not mapped any more, the oldest first
+        self._located: dict[bytes, m.Located] = {}  # pinned, not mapped yet
+        self._idle: dict[bytes, m.Located] = {}  # pinned, no longer mapped; the oldest first
         self._unmapped: deque[m.Located] = (
             deque()
-        )  # on the way to those; the garbage collector may take no lock
-        self._asked: dict[bytes, int] = {}  # object -> threads that wait for the answer
+        )  # on their way to `_idle`; the garbage collector must not take a lock
+        self._asked: dict[bytes, int] = {}  # object -> number of threads that wait for the answer
         references.handlers[m.Located] = self._arrived
 
     def take(self, reference: ObjectRef[Any]) -> SegmentMapping | bytes | None:
-        """Return the mapping of an object, the error if it has none, None if it must be located first."""
+        """Return the mapping of an object, its error, or None if it must be located first."""
         id = reference._id
         with self._lock:
             mapping = self._mapping(id)
@@ -71,7 +71,7 @@ class Mappings:
         return None if held is None else held()
 
     def locate(self, references: Iterable[ObjectRef[Any]]) -> None:
-        """Have the node bring shared objects to memory, unless it told us of them already."""
+        """Have the node load shared objects into memory, unless they are located already."""
         client = self._references
         wanted = self._ask(references)
         if not wanted:
@@ -85,7 +85,7 @@ class Mappings:
             raise client.closed_error()
 
     def _ask(self, references: Iterable[ObjectRef[Any]]) -> list[bytes]:
-        """Ask about objects that nobody has asked about; return those that have to be waited for."""
+        """Request objects that are not requested yet; return those to wait for."""
         with self._lock:
             self._collect_unmapped()
             unknown = dict.fromkeys(r._id for r in references if not self._has(r._id))
@@ -100,14 +100,14 @@ class Mappings:
         return id in self._located or id in self._idle or self._mapping(id) is not None
 
     def _stop_waiting(self, wanted: list[bytes]) -> None:
-        """Wait no more: the answer is there, or the wait was interrupted."""
+        """End the wait of this thread, with or without an answer."""
         with self._lock:
             for id in wanted:
                 if id in self._asked:
                     self._asked[id] -= 1
 
     def _arrived(self, message: m.Located) -> None:
-        """The node says where an object lies, or why it cannot be read."""
+        """Handle the location of an object, or the reason why it cannot be read."""
         id = message.id
         with self._lock:
             waiting = self._asked.pop(id, None)
@@ -115,19 +115,19 @@ class Mappings:
             if id in self._idle:
                 self._release(self._idle.pop(id))  # pinned twice: once is enough
             if waiting == 0 or self._mapping(id) is not None or (known is not None and not known.error):
-                self._release(message)  # nobody waits any more, or it is pinned twice: once is enough
+                self._release(message)  # no thread waits any more, or it is pinned twice
             else:
                 self._located[id] = message
 
     def _collect_unmapped(self) -> None:
-        """Remember what the garbage collector has unmapped."""
+        """Move the objects that the garbage collector has unmapped to the idle ones."""
         while self._unmapped:
             located = self._unmapped.popleft()
             mapping = self._mapping(located.id)
             if mapping is None:
                 self._mapped.pop(located.id, None)
             elif mapping.located is located:
-                continue  # another thread took it in the moment of its end, and it goes on living
+                continue  # another thread revived it during its finalization
             if self._has(located.id):
                 self._release(located)  # pinned twice: once is enough
             else:
@@ -136,7 +136,7 @@ class Mappings:
                     self._release(self._idle.pop(next(iter(self._idle))))
 
     def release_dropped(self) -> None:
-        """Let go of idle objects to which this process has no reference any more."""
+        """Unpin idle objects that this process no longer refers to."""
         if self._idle or self._unmapped:
             with self._lock:
                 self._collect_unmapped()
@@ -144,7 +144,7 @@ class Mappings:
                     self._release(self._idle.pop(id))
 
     def release_idle(self) -> None:
-        """Let go of all that is not mapped any more: memory is short, or the values are not wanted."""
+        """Unpin all objects that are no longer mapped."""
         if self._idle or self._unmapped:
             with self._lock:
                 self._collect_unmapped()
@@ -152,7 +152,7 @@ class Mappings:
                     self._release(self._idle.popitem()[1])
 
     def tidy(self) -> None:
-        """Let go of what was pinned for tasks that were not run here after all, and of what is idle."""
+        """Unpin idle objects, and arguments of tasks that ran elsewhere."""
         self.release_idle()
         if self._located:
             with self._lock:

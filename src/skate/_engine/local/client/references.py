@@ -1,4 +1,4 @@
-"""What a process refers to: references made, met, dropped, and told to the node."""
+"""The references of a process: creation, unpickling, release, and their registration with the node."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from skate._engine.local.wire.frames import Connection
 from skate._engine.local.wire.interrupts import critical
 
 DROPPED_BATCH_SIZE = (
-    32  # dropped references that go along with the next message: for each alone it would cost too much
+    32  # dropped references that travel with the next message; a message for each would cost too much
 )
 MAX_DROPPED = 1000  # dropped references that may wait for the next message to the node
 
-_ACTOR = b"\xff" * 8  # begins the id that stands for an actor's handle
+_ACTOR = b"\xff" * 8  # prefix of the id that stands for an actor's handles
 _new = ObjectRef.__new__
 _weak = weakref.ref
-_UNSUBSCRIBED = object()  # data of a pending reference that the node was not asked about yet
+_UNSUBSCRIBED = object()  # data of a pending reference without a subscription
 
 
 class References(RequestChannel):
-    """The references of this process; what the process knows of an object is kept on its reference."""
+    """The references of this process; each reference stores the state of its object."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -38,23 +38,25 @@ class References(RequestChannel):
         self.handlers[m.Inquire] = self._inquired
         self.streams: dict[bytes, Any] = {}
         self._refs: dict[bytes, weakref.ref[ObjectRef[Any]]] = {}
-        self._awaited: dict[bytes, ObjectRef[Any]] = {}  # somebody wants to be told: not to be dropped before
+        self._awaited: dict[
+            bytes, ObjectRef[Any]
+        ] = {}  # have callbacks: must not be dropped before they are ready
         self._dropped: dict[bytes, None] = {}
-        self._holds: dict[bytes, None] = {}  # taken over, and not told yet: goes out before anything else
+        self._holds: dict[bytes, None] = {}  # new holds that are not reported yet: sent before anything else
         self._garbage_lock = threading.Lock()
         self._unpinned: deque[bytes] = deque()
-        self._settled = 0  # how many references have got their values: tells a waiting wait to look
-        self.on_await: Callable[[], None] | None = None  # called when something is awaited that is not there
-        self._errors = 0  # how many errors have arrived: tells a waiting get to look for one
+        self._settled = 0  # number of references that became ready: a blocked `wait` compares it
+        self.on_await: Callable[[], None] | None = None  # called when a pending reference is awaited
+        self._errors = 0  # number of errors that arrived: a blocked `get` compares it
 
     def send(self, message: Any) -> None:
-        """Send a message to the node, along with what has piled up."""
+        """Send a message to the node, together with collected holds and releases."""
         if self.closed:
             raise self.closed_error()
         if self._holds:
             self._post_holds()
         if len(self._dropped) >= DROPPED_BATCH_SIZE or self._unpinned:
-            # After the message: it may be what keeps the object that we let go of.
+            # After the message, which may hold the objects that are released here.
             self.hub.post(self.node, message)
             self._post_garbage()
             self.hub.flush(self.node)
@@ -64,13 +66,13 @@ class References(RequestChannel):
             self.hub.throttle(self.node)
 
     def post(self, message: Any) -> None:
-        """Queue a message for the node, which goes out with the next one sent."""
+        """Queue a message for the node, to be sent with the next one."""
         if self._holds:
-            self._post_holds()  # the message may let go of what they keep: the arguments of a task
+            self._post_holds()  # the message may release what they hold, such as the arguments of a task
         self.hub.post(self.node, message)
 
     def new_reference(self, id: bytes) -> ObjectRef[Any]:
-        """Return a reference to an object that a message in flight tells the node about."""
+        """Return a reference to an object that a message in flight registers with the node."""
         reference: ObjectRef[Any] = ObjectRef.__new__(ObjectRef)
         reference._id = id
         reference._state = PENDING
@@ -82,7 +84,7 @@ class References(RequestChannel):
         return reference
 
     def own_reference(self, id: bytes) -> ObjectRef[Any]:
-        """Return a reference to an object that only this process knows so far."""
+        """Return a reference to an object that only this process knows."""
         reference: ObjectRef[Any] = ObjectRef.__new__(ObjectRef)
         reference._id = id
         reference._state = PENDING
@@ -93,12 +95,12 @@ class References(RequestChannel):
         return reference
 
     def adopt(self, reference: ObjectRef[Any]) -> None:
-        """A reference of this process' own turns out to be known to the node, which counts us as holder."""
+        """Mark an own reference as registered: the node counts this process as a holder."""
         reference._known = True
         self._refs[reference._id] = weakref.ref(reference)
 
     def revive(self, id: bytes) -> ObjectRef[Any]:
-        """Return the reference with this id, met while unpickling."""
+        """Return the reference with this id, which was unpickled."""
         known = self._refs.get(id)
         if known is not None:
             reference = known()
@@ -109,9 +111,9 @@ class References(RequestChannel):
         with self._garbage_lock:
             known = self._refs.get(id)
             other = known() if known is not None else None
-            if other is not None:  # another thread has met it at the same time
+            if other is not None:  # another thread has unpickled it at the same time
                 return other
-            # Dropped, but the node was not told: then it still counts us as a holder.
+            # A drop that was not reported: the node still counts this process as a holder.
             if self._dropped.pop(id, 0) is not None:
                 self._holds[id] = None
             self.adopt(reference)
@@ -121,12 +123,12 @@ class References(RequestChannel):
         return reference
 
     def revive_many(self, wanted: list[bytes]) -> list[ObjectRef[Any]]:
-        """Return the references with these ids, which a value lists: all at once, because it may be thousands."""
+        """Return the references with these ids at once, because a value may list thousands."""
         held = dict.fromkeys(wanted)
         if len(held) < len(wanted):
             return list(map(self.revive, wanted))
         made: list[ObjectRef[Any]] = []
-        for id in wanted:  # as `own_reference`, but a call for each would be a third of the whole
+        for id in wanted:  # like `own_reference`; calling it for each would take a third of the time
             reference: ObjectRef[Any] = _new(ObjectRef)
             reference._id = id
             reference._state = PENDING
@@ -142,7 +144,7 @@ class References(RequestChannel):
                     held = {id: None for id in wanted if self._dropped.pop(id, 0) is not None}
                 self._holds.update(held)
                 self._refs.update(zip(wanted, map(_weak, made), strict=True))
-        if met:  # some are here already
+        if met:  # some exist already
             for reference in made:
                 reference._known = False
             return list(map(self.revive, wanted))
@@ -152,21 +154,21 @@ class References(RequestChannel):
         return made
 
     def reference_pickled(self, reference: ObjectRef[Any]) -> None:
-        """A reference is being pickled: by Skate, which tracks it, or by somebody else."""
+        """Track a reference that Skate pickles; pin one that other code pickles."""
         if context.collected is not None:
             context.collected.append(reference)
         else:
-            # Nobody will tell us what becomes of the bytes: keep the object for good.
+            # Skate cannot track the bytes: keep the object for the rest of the session.
             self.promote(reference, pinned=True)
 
     def reference_dropped(self, reference: ObjectRef[Any]) -> None:
-        """The process has let go of a reference. Called by the garbage collector, anywhere."""
-        # No lock and nothing that lets another thread run until both tables agree.
+        """Note that a reference is gone. The garbage collector calls this at any point."""
+        # No lock, and no switch to another thread, until both tables agree.
         id = reference._id
         self._refs.pop(id, None)
         holds = self._holds
         if holds and holds.pop(id, 0) is None:
-            return  # the node was not told that we took it
+            return  # the hold was never reported
         dropped = self._dropped
         dropped[id] = None
         if reference._state == SHARED or len(dropped) == MAX_DROPPED or id[:8] == _ACTOR:
@@ -178,7 +180,7 @@ class References(RequestChannel):
         return known is not None and known() is not None
 
     def release_pin(self, id: bytes) -> None:
-        """The node has pinned an object for this process, and made it a holder, but nobody wants it."""
+        """Release an object that the node has pinned for this process, and that it does not need."""
         with self._garbage_lock:
             self._unpinned.append(id)
             if id not in self._refs:
@@ -203,14 +205,14 @@ class References(RequestChannel):
                 self.hub.post(self.node, m.Release(released))
 
     def flush_garbage(self) -> None:
-        """Tell the node what this process has let go of."""
+        """Report holds, releases and unpinned objects to the node."""
         if (self._dropped or self._unpinned or self._holds) and not self.closed:
             self._post_garbage()
         if not self.closed:
             self.hub.flush(self.node)
 
     def promote(self, reference: ObjectRef[Any], *, pinned: bool = False) -> None:
-        """Make an object known to the node before its reference leaves this process."""
+        """Register an object with the node before its reference leaves this process."""
         if reference._engine is not self:
             raise ValueError(failures.foreign_reference(reference))
         if reference._known and not pinned:
@@ -226,7 +228,7 @@ class References(RequestChannel):
         held = self._refs.get(message.id)
         reference = held() if held is not None else None
         if reference is None:
-            self.send(message)  # sent back: it is not known here
+            self.send(message)  # sent back: unknown in this process
         else:
             reference._known = False
             self.promote(reference)
@@ -241,13 +243,13 @@ class References(RequestChannel):
             if stream is not None:
                 stream.arrived(message)
             elif held is None:
-                # Nobody here wants it any more; the node may have counted us as a holder.
+                # No reference is left in this process, but the node may count it as a holder.
                 self._dropped[message.id] = None
             return
         self.settle(reference, message.state, message.data)
 
     def settle(self, reference: ObjectRef[Any], state: int, data: Any) -> None:
-        """Give a reference its value, and wake who waits for it."""
+        """Give a reference its value, and call its callbacks."""
         if reference._state != PENDING:
             return
         reference._data = data
@@ -262,7 +264,7 @@ class References(RequestChannel):
                 waiters.pop()(reference)
 
     def when_ready(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
-        """Call `callback` once the reference has its value; at once if it has."""
+        """Call `callback` once the reference is ready; immediately if it is."""
         if reference._state == PENDING:
             if reference._waiters is None:
                 reference._waiters = []
@@ -272,7 +274,7 @@ class References(RequestChannel):
             self.subscribe([reference])
             if self.on_await is not None:
                 self.on_await()
-            # The value may have arrived between the two looks; whoever pops the callback calls it.
+            # The value may have arrived between the two checks; the thread that removes the callback calls it.
             if reference._state == PENDING:
                 return
             self._awaited.pop(reference._id, None)
@@ -284,7 +286,7 @@ class References(RequestChannel):
 
     @property
     def settled(self) -> int:
-        """How many references have got their values."""
+        """The number of references that became ready."""
         return self._settled
 
     def awaited(self) -> list[bytes]:
@@ -296,19 +298,19 @@ class References(RequestChannel):
         ]
 
     def awaiting_futures(self) -> set[Any]:
-        """Return the asyncio futures that end when a pending object comes."""
+        """Return the asyncio futures that complete when a pending object becomes ready."""
         waiters = [w for ref in list(self._awaited.values()) for w in list(ref._waiters or ())]
         return {waiter.future for waiter in waiters if isinstance(waiter, Awaiter)}
 
     def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
-        """Run `callback` in an event loop, cheaply when this is its thread."""
+        """Run `callback` in an event loop; directly if this is its thread."""
         if getattr(loop, "_thread_id", None) == threading.get_ident():
             callback()
         elif not loop.is_closed():
             loop.call_soon_threadsafe(callback)
 
     def subscribe(self, references: Sequence[ObjectRef[Any]]) -> None:
-        """Ask the node about pending references that came from elsewhere."""
+        """Subscribe to pending references from other processes."""
         wanted = []
         for reference in references:
             if reference._data is _UNSUBSCRIBED:
@@ -319,26 +321,26 @@ class References(RequestChannel):
 
 
 def _take_all(queue: deque[bytes]) -> list[bytes]:
-    """Empty a queue that other threads may be filling or emptying too."""
+    """Empty a queue that other threads may fill or empty at the same time."""
     taken = []
     while queue:
         try:
             taken.append(queue.popleft())
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took the last one
             break
     return taken
 
 
 def _take_keys(table: dict[bytes, None]) -> list[bytes]:
-    """Empty a table that the garbage collector may be filling."""
+    """Empty a table that the garbage collector may fill at the same time."""
     taken = []
     while table:
         try:
             taken.append(table.popitem()[0])
-        except KeyError:  # another thread was faster
+        except KeyError:  # another thread took the last one
             break
     return taken
 
 
-# What __del__ raises is printed and forgotten, and so would be the interrupt.
+# Python prints and drops exceptions of __del__, and so would it an interrupt.
 critical(References._post_holds, References._post_garbage, ObjectRef.__del__)

@@ -1,4 +1,4 @@
-"""A process' conversation with the node: messages, questions, answers."""
+"""The request channel of a process to the node: messages, and requests with replies."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from skate._engine.local.wire.hub import Hub
 
 
 class RequestChannel:
-    """Sends messages to the node and hands out what arrives, by kind of message."""
+    """Sends messages to the node, and dispatches incoming messages by their type."""
 
     def __init__(self, connection: Connection) -> None:
         self.node = connection
-        self.closed = ""  # why the session is over, once it is
+        self.closed = ""  # the reason, once the session is over
         self.node_died = False
         self.hub = Hub(self._on_messages, self._on_closed, self.flush_garbage)
         self.hub.add(connection)
@@ -33,7 +33,7 @@ class RequestChannel:
         self._requests = itertools.count(1)
 
     def flush_garbage(self) -> None:
-        """Tell the node what this process has let go of."""
+        """Report dropped references and pins to the node."""
 
     def send(self, message: Any) -> None:
         """Send a message to the node."""
@@ -44,11 +44,11 @@ class RequestChannel:
             self.hub.throttle(self.node)
 
     def ask(self, question: str, subject: bytes = b"", text: str = "") -> Any:
-        """Ask the node a question and wait for the answer."""
+        """Query the node and wait for the answer."""
         return self.request(lambda number: m.Ask(number, question, subject, text))
 
     def request(self, make: Callable[[int], Any]) -> Any:
-        """Send a message with a request number, and wait for its answer."""
+        """Send a message with a request number; return its answer, or raise its error."""
         answer = self.exchange(make)
         if answer.error:
             raise pickle.loads(answer.error)

@@ -1,4 +1,4 @@
-"""The reader's end of a generator: items as they arrive, in order."""
+"""The reader's side of a generator: items in order, as they arrive."""
 
 from __future__ import annotations
 
@@ -14,22 +14,24 @@ from skate._engine.local.wire.interrupts import critical
 
 
 class TaskStream:
-    """Items of a generator, whether a task's or an actor's.
+    """The items of a generator task or of an actor's generator method.
 
-    Items of tasks and large items of actors are known to the node; small items of actors come over
-    the direct connection and are known here alone.
+    The node knows the items of tasks and large items of actors. Small items of actors arrive over the direct
+    connection, and only this process knows them.
     """
 
     def __init__(self, client: Client, task: bytes, window: int, report: Any) -> None:
         self._client = client
         self.task = task
-        self._window = window  # with back-pressure: how far the generator may run ahead
-        self._limited = False  # an actor's generator wants to know what was taken
-        self._report = report  # tells the generator how far we have come
+        self._window = window  # backpressure: how many items the generator may be ahead
+        self._limited = False  # whether an actor's generator needs reports of consumed items
+        self._report = report  # sends the reader's progress to the generator
         self._items: dict[int, ObjectRef[Any]] = {}
         self._taken = 0
-        self._arrived = 0  # counted by the reading thread alone
-        self.ending: m.Reply | None = None  # of an actor's generator: the end, which has overtaken items
+        self._arrived = 0  # only the reading thread counts
+        self.ending: m.Reply | None = (
+            None  # of an actor's generator: the final reply, which has overtaken items
+        )
         self._total: int | None = None
         self._waiting: list[Any] = []
         self._completed: ObjectRef[Any] | None = None
@@ -40,7 +42,7 @@ class TaskStream:
     # ------------------------------------------------------------ arriving, in the reading thread
 
     def arrived(self, message: m.Ready) -> None:
-        """An item known to the node, or the end."""
+        """Handle an item that the node knows, or the end."""
         index = ids.index_of(message.id)
         if index == 0:
             self.ended(message.total)
@@ -52,7 +54,7 @@ class TaskStream:
         self.add(index, reference)
 
     def item(self, index: int, result: m.Result, *, limited: bool = False) -> None:
-        """An item of an actor's generator, which may want to know when it is taken."""
+        """Handle an item of an actor's generator, which may need to know when it is taken."""
         self._limited = self._limited or limited
         if index in self._items or index <= self._taken:
             return
@@ -63,7 +65,7 @@ class TaskStream:
         self.add(index, reference)
 
     def add(self, index: int, reference: ObjectRef[Any]) -> None:
-        """Keep an item until it is taken."""
+        """Store an item until it is taken."""
         self._arrived += 1
         if self._closed:
             return
@@ -77,7 +79,7 @@ class TaskStream:
         return self._arrived < count and not self._closed
 
     def ended(self, total: int) -> None:
-        """The generator has made its last item."""
+        """Handle the end of the generator."""
         self._total = total
         self._client.streams.pop(self.task, None)
         if self._completed is not None:
@@ -85,7 +87,7 @@ class TaskStream:
         self._wake()
 
     def failed(self, error: bytes) -> None:
-        """The generator is gone: an error takes the place of what it would have made."""
+        """End the generator with an error in place of its next item."""
         if self._total is not None:
             return
         index = max(self._items, default=self._taken) + 1
@@ -103,11 +105,11 @@ class TaskStream:
 
     @property
     def taken(self) -> int:
-        """How many items the reader has."""
+        """The number of items that the reader has taken."""
         return self._taken
 
     def ready(self) -> bool:
-        """Return whether the next item (or the end) is there."""
+        """Return whether the next item, or the end, has arrived."""
         return self._taken + 1 in self._items or self.finished()
 
     def is_awaited(self) -> bool:
@@ -126,7 +128,7 @@ class TaskStream:
         return reference
 
     def next(self, timeout: float | None) -> ObjectRef[Any] | None:
-        """Return the next item; None when time is up; StopIteration at the end."""
+        """Return the next item, or None after the timeout; raise StopIteration at the end."""
         client = self._client
         if not self.ready():
             client.block([], lambda: self.ready() or bool(client.closed), timeout)
@@ -139,7 +141,7 @@ class TaskStream:
         return self._take()
 
     async def next_async(self) -> ObjectRef[Any]:
-        """Return the next item; StopAsyncIteration at the end."""
+        """Return the next item; raise StopAsyncIteration at the end."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -174,7 +176,7 @@ class TaskStream:
             self._client.settle(self._completed, INLINE, dumps(None))
 
     def close(self) -> None:
-        """Let go of the items that nobody took. Called by the garbage collector, anywhere."""
+        """Drop the items that were not taken. The garbage collector calls this at any point."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""Making messages of calls: arguments, templates, return references."""
+"""Messages of submissions: arguments, templates and options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from skate._engine.local.wire.frames import pack
 
 
 class Packed:
-    """Arguments ready to be sent, and what must be kept alive until they are used."""
+    """Serialized arguments, and the references to keep alive until they are used."""
 
     __slots__ = ("args_object", "contains", "data", "keep")
 
@@ -95,7 +95,7 @@ def actor_template(template: ActorTemplate, environment: str) -> m.TaskTemplate:
 def actor_options(
     template: ActorTemplate, namespace: str, metadata: bytes, default_lifetime: str
 ) -> m.ActorOptions:
-    """Return what the node and the actor's worker have to know of the actor's options."""
+    """Return the options that the node and the actor's worker need."""
     options = template.options
     return m.ActorOptions(
         name=options.name or "",
@@ -115,5 +115,5 @@ def actor_options(
 
 
 def template_number(client: Client, spec: m.TaskTemplate) -> int:
-    """Return the number of a template that is equal by value."""
+    """Return the number of a template; equal templates have equal numbers."""
     return client.template(pack(spec), lambda: spec)

@@ -1,4 +1,4 @@
-"""What runs in a thread or asyncio task of a worker."""
+"""The task or call that runs in a thread or asyncio task of a worker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skate._engine.local.wire import messages as m
 
 
 class TaskContext:
-    """What runs in this thread or asyncio task."""
+    """The task or call that runs in this thread or asyncio task."""
 
     __slots__ = (
         "attempt", "borrowed", "cancelled", "children", "depth", "exiting", "keep", "name", "resources", "task",
@@ -24,10 +24,10 @@ class TaskContext:
         self.template: m.TaskTemplate | None = None
         self.resources: dict[str, list[str]] = {}
         self.cancelled = False
-        self.children: list[bytes] = []  # calls and tasks submitted, for recursive cancelling
-        self.exiting = False  # whether it has called exit_actor
+        self.children: list[bytes] = []  # submitted calls and tasks, for recursive cancellation
+        self.exiting = False  # whether it has called exit_actor()
         self.keep: list[Any] = []  # references inside results, until the results are sent
-        self.borrowed = False  # whether references were taken over while it ran
+        self.borrowed = False  # whether it has unpickled references
 
 
 current_task: ContextVar[TaskContext | None] = ContextVar("skate_task", default=None)

@@ -1,8 +1,8 @@
-"""What a process waits for: noted while it waits, and reported when the node asks.
+"""The waits of a process, recorded while they last and reported when the node asks.
 
-A report must never say that a process waits when it could go on by itself. So it counts as active whenever a thread
-runs that is not in a wait noted here, an event loop has something to do, or something else could end a wait: a limit of
-time, a timer signal, an item of a generator.
+A report must never say that a process waits when it could continue by itself. So the process counts as active while a
+thread runs outside of a recorded wait, an event loop has work, or something else could end a wait: a time-out, a timer
+signal, or an item of a generator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skate._engine.local.wire import messages as m
 if TYPE_CHECKING:
     from skate._engine.local.client.client import Client
 
-STALL_TIMEOUT_S = 0.5  # how long something is awaited before the node is told
+STALL_TIMEOUT_S = 0.5  # seconds that a coroutine waits before the node is notified
 
 
 class Wait:
@@ -36,14 +36,14 @@ class Wait:
         running = current_task.get()
         self.number = number
         self.references = references
-        self.need = need  # how many must come; 0 for those of a `get`, which ends with the first error
+        self.need = need  # how many must become ready; 0 for a `get`, which the first error ends
         self.timed = timed
         self.task = running.task if running is not None else b""
         self.thread = threading.get_ident()
         self.verdict = ""  # why the wait would never end
 
     def row(self) -> tuple[int, bytes, int, list[bytes]] | None:
-        """Return the wait as a report shows it, None if it is about to end."""
+        """Return the wait as a row of a report; None if it is about to end."""
         pending = [reference._id for reference in self.references if reference._state == PENDING]
         need = self.need - (len(self.references) - len(pending)) if self.need else 1
         failed = not self.need and any(reference._state == ERROR for reference in self.references)
@@ -53,18 +53,18 @@ class Wait:
 
 @dataclass
 class Activity:
-    """What a worker is busy with, apart from its waits."""
+    """The activity of a worker apart from its waits."""
 
-    resting: set[int] = field(default_factory=set)  # threads that have nothing to run
-    calls: list[bytes] = field(default_factory=list)  # that an actor has yet to answer
-    takes_calls: bool = False  # whether it would run another call at once
-    loop: Any = None  # the event loop that runs the calls of an actor
+    resting: set[int] = field(default_factory=set)  # threads without work
+    calls: list[bytes] = field(default_factory=list)  # calls that an actor has yet to answer
+    takes_calls: bool = False  # whether an actor would run another call immediately
+    loop: Any = None  # the event loop that runs an actor's calls
     loop_thread: int = 0
 
 
 @dataclass
 class OutstandingCalls:
-    """Calls to actors that have not been answered."""
+    """Calls to actors without a reply."""
 
     sent: list[bytes] = field(default_factory=list)
     cancelled: list[bytes] = field(default_factory=list)
@@ -79,33 +79,33 @@ class Waits:
         self._numbers = itertools.count(1)
         self._last = 0
         self._waits: dict[int, Wait] = {}
-        self._watched: set[bytes] = set()  # objects that were awaited at the last look
+        self._watched: set[bytes] = set()  # objects that were awaited at the last check
         self._watching = False
         self._announced: set[bytes] = set()
         self._timer: Any = None
-        # Of a worker: what it is busy with besides the tasks and calls that wait; None when it runs code.
+        # Of a worker: its activity apart from the tasks and calls that wait; None while it runs code.
         self.activity: Callable[[set[bytes]], Activity | None] = lambda _: Activity()
         self.outstanding: Callable[[], OutstandingCalls] = OutstandingCalls
-        self.known_futures: Callable[[], set[Any]] = set  # of the event loop: that only calls end
+        self.known_futures: Callable[[], set[Any]] = set  # futures of the event loop that only calls complete
         client.handlers[m.WaitProbe] = self._probed
         client.handlers[m.Deadlock] = self._end_one
 
     # ------------------------------------------------------------ threads
 
     def begin(self, references: Sequence[ObjectRef[Any]], need: int, *, timed: bool) -> Wait:
-        """Note that this thread waits for objects."""
+        """Record that this thread waits for objects."""
         self._last = number = next(self._numbers)
         wait = self._waits[number] = Wait(number, references, need, timed)
         return wait
 
     def end(self, wait: Wait) -> None:
-        """Note that the thread goes on."""
+        """Remove the record of a wait."""
         self._waits.pop(wait.number, None)
 
     # ------------------------------------------------------------ coroutines
 
     def watch(self, loop: Any) -> None:
-        """Look in a while whether what coroutines of this loop await has come. Call it in the loop's thread."""
+        """Check after a while whether coroutines of this loop still wait. Called in the loop's thread."""
         if not self._watching:
             self._watching = True
             self._timer = loop.call_later(STALL_TIMEOUT_S, self._look, loop)
@@ -129,7 +129,7 @@ class Waits:
         if activity is None or activity.loop is None or activity.loop_thread in blocked:
             self._report(message.round, activity is not None)
         else:
-            # One turn of the loop later: the call itself has made the loop's own socket readable.
+            # One turn later, because this call itself has made the loop's own socket readable.
             loop = activity.loop
             loop.call_soon_threadsafe(loop.call_soon, self._report_from_loop, message.round, loop)
 
@@ -168,7 +168,7 @@ class Waits:
         client.send(report)
 
     def _runs_code(self, activity: Activity) -> bool:
-        """Return whether some thread may do something that no wait and no message from elsewhere begins."""
+        """Return whether a thread may act without a message, or without the end of a recorded wait."""
         client = self._client
         if signal.getitimer(signal.ITIMER_REAL)[0] or any(
             s.is_awaited() for s in list(client.streams.values())
@@ -184,7 +184,7 @@ class Waits:
         )
 
     def _end_one(self, message: m.Deadlock) -> None:
-        """The node says that a wait would never end."""
+        """Handle the node's verdict that a wait would never end."""
         wait = self._waits.get(message.wait)
         if wait is not None:
             wait.verdict = message.text
@@ -196,11 +196,11 @@ class Waits:
 
 
 def is_quiet(loop: Any, descriptor: int, timer: Any, known: set[Any]) -> bool:
-    """Return whether nothing but a reference or a call can set an event loop going.
+    """Return whether only a reference or a call can give an event loop work.
 
-    It has nothing to do, no timer but ours, no file to watch but ours, and all of its coroutines wait for each other or
-    for `known` futures; any other one could be ended by a thread that Python does not see. asyncio does not show these
-    things; a loop that keeps them elsewhere is never quiet.
+    Such a loop has no ready callback, no timer and no file but Skate's, and all its coroutines wait for each other or
+    for `known` futures; another future could be completed by a thread that Python does not see. asyncio does not expose
+    these attributes; a loop that lacks them is never quiet.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""Connects the driver's terminal to workers that have stopped at a breakpoint."""
+"""Attaches the driver's terminal to workers that have stopped at a breakpoint."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from skate._engine.local.wire import messages as m
 
 
 class DebugTerminal:
-    """Attaches to one breakpoint after the other, in a thread, while the program goes on."""
+    """Attaches to one breakpoint after the other in a thread, while the program continues."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = folder  # of the session
+        self._folder = folder  # the session's folder
         self._stops: deque[Breakpoint] = deque()
-        self._lock = threading.RLock()  # a signal handler may interrupt its owner
+        self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
         self._thread: threading.Thread | None = None
-        self._release = -1  # an eventfd that ends all attachments of the thread once it is set
+        self._release = -1  # an eventfd; setting it ends all attachments of the thread
 
     def stopped(self, message: m.Stopped) -> None:
-        """A worker waits for a debugger. Never blocks."""
+        """Handle a worker that waits for a debugger. Never blocks."""
         with self._lock:
             self._stops.append(Breakpoint(**message.breakpoint))  # type: ignore[arg-type]
             if self._thread is None:
@@ -43,7 +43,7 @@ class DebugTerminal:
             self._attach(stop)
 
     def _attach(self, stop: Breakpoint) -> None:
-        if not has_terminal():  # the program was put into the background, for example
+        if not has_terminal():  # for example, the program was moved to the background
             sys.stderr.write(
                 f"Stopped at {stop}. Attach with: skate debug {stop.id} --address {self._folder}\n"
             )
@@ -52,11 +52,11 @@ class DebugTerminal:
         sys.stdout.flush()
         try:
             attach(stop, until=self._release)
-        except OSError as error:  # the worker was killed, or another terminal was faster
+        except OSError as error:  # the worker was killed, or another terminal attached first
             sys.stderr.write(f"The debugger ended: {error}\n")
 
     def release(self) -> None:
-        """Detach from all workers that have stopped, which run on. May be called from a signal handler."""
+        """Detach from all stopped workers, which then continue. May be called from a signal handler."""
         with self._lock:
             if self._release >= 0:
                 os.eventfd_write(self._release, 1)

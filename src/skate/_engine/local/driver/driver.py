@@ -1,4 +1,4 @@
-"""A driver's life: start or find a node, attach, leave."""
+"""The driver: it starts or finds a node, attaches to it, and leaves it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from skate._engine.local.wire.unix_sockets import connect as connect_socket
 
 
 class LocalDriver(LocalEngine):
-    """The engine of a driver: it also ends the node that it has started."""
+    """The engine of a driver; it also ends the node that it has started."""
 
     is_worker = False
 
@@ -55,12 +55,12 @@ class LocalDriver(LocalEngine):
             each.install()
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-C: let go of workers that are being debugged, then do what Python does."""
+        """Handle Ctrl-C: detach from debugged workers, then raise KeyboardInterrupt."""
         self._terminal.release()
         signal.default_int_handler(number, frame)
 
     def _fault(self) -> None:
-        """The reading thread has failed, which is a fault of Skate: the session cannot go on."""
+        """Handle a failure of the reading thread, which is a bug in Skate: the session ends."""
         import logging
         import traceback
 
@@ -73,18 +73,18 @@ class LocalDriver(LocalEngine):
 
     @property
     def is_forked(self) -> bool:
-        """Whether this process was forked from the driver, and so is no part of the session."""
+        """Whether this process was forked from the driver, and so does not belong to the session."""
         return os.getpid() != self._pid
 
     def _at_exit(self) -> None:
         if self.is_forked:
             return
         if holder.running() is self:
-            holder.leave()  # as `skate.shutdown` does: callbacks must not record into a session that has ended
+            holder.leave()  # like `skate.shutdown`: callbacks must not record into an ended session
         self.shutdown()
 
     def shutdown(self) -> None:
-        """Leave the node; end it if it is ours. Returns when nothing is left of it."""
+        """Leave the node; if this driver started it, end it and wait until all its processes and files are gone."""
         if self.is_forked:
             return
         client = self.client
@@ -95,9 +95,9 @@ class LocalDriver(LocalEngine):
                 client.send(m.Goodbye("shutdown"))
             client.closed = client.closed or "shutdown() was called"
             if self._node is not None and not client.node_died:
-                # What the workers printed last arrives before the node closes the connection.
+                # The last output of the workers arrives before the node closes the connection.
                 client.hub.attend(lambda: client.node_died, NODE_EXIT_TIMEOUT_S)
-        finally:  # also when somebody has no patience for this
+        finally:  # even if the user interrupts the wait
             super().shutdown()
             if self._node is not None:
                 self._node.wait(NODE_EXIT_TIMEOUT_S)
@@ -105,7 +105,7 @@ class LocalDriver(LocalEngine):
             try:
                 self._terminal.close()
                 self._printer.close()
-            finally:  # the user may not want to wait for a terminal that is not read
+            finally:  # the user may interrupt the wait for a terminal that is not read
                 for each in self._interrupts:
                     each.uninstall()
 
@@ -127,9 +127,9 @@ def connect(
     observer: bool = False,
     hidden: bool = False,
 ) -> LocalDriver:
-    """Attach to a node that runs already: as a job, as one that is not listed, or as an observer who is no job."""
+    """Attach to a running node: as a job, as an unlisted job, or as an observer without a job."""
     fill_standard_streams()
-    printer = OutputPrinter()  # before there is a connection to close: a variable may be wrong
+    printer = OutputPrinter()  # before the connection opens, because it raises for an invalid variable
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connect_socket(sock, sessions.at(address).socket)
@@ -145,7 +145,7 @@ def connect(
         "observer": observer,
         "hidden": observer or hidden,
         "prestart": not (observer or hidden),
-        # The node was started elsewhere: its workers shall see the variables that the driver sees.
+        # The node was started elsewhere, but its workers need the variables of the driver.
         "environ": dict(os.environ),
     }
     return _attach(sock, None, namespace, runtime_env, extra, printer)
@@ -160,7 +160,7 @@ def _attach(
     printer: OutputPrinter,
 ) -> LocalDriver:
     open_files.raise_limit()
-    # Without a name, a driver's named actors are its own: nobody else can guess the namespace.
+    # Without a namespace, the named actors are private: the random one cannot be guessed.
     info = job_info(namespace or os.urandom(16).hex(), runtime_env, extra)
     connection = Connection(sock)
     connection.post(m.Hello("driver", os.getpid(), job=pack(info)))

@@ -1,4 +1,4 @@
-"""Starting a node from a driver, without importing more than needed."""
+"""Starting a node from a driver, with as few imports as possible."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ NODE_EXIT_TIMEOUT_S = 10.0
 
 # Ray's names and defaults; given in `_system_config`, or in environment variables (RAY_memory_usage_threshold).
 MONITOR_DEFAULTS = {
-    "memory_usage_threshold": 0.95,  # of all memory
-    "memory_monitor_refresh_ms": 250,  # 0 turns the monitor off
-    "task_oom_retries": -1,  # without end
+    "memory_usage_threshold": 0.95,  # share of all memory
+    "memory_monitor_refresh_ms": 250,  # 0 disables the monitor
+    "task_oom_retries": -1,  # unlimited
 }
 
 _BOOT = (
@@ -45,15 +45,15 @@ class NodeProcess:
         self.sock = sock
         self.pid = pid
         self._log = log
-        self._life = life  # ends when the last process of the session does
+        self._life = life  # a pipe that ends with the last process of the session
 
     def log(self) -> str:
-        """Return the end of what the node has printed, also after its session is gone."""
+        """Return the end of the node's output, even after its session is gone."""
         size = os.fstat(self._log).st_size
         return os.pread(self._log, 4000, max(0, size - 4000)).decode("utf-8", "replace")
 
     def wait(self, timeout: float) -> None:
-        """Wait for the node to end, and end it if it does not; nothing of the session is left then."""
+        """Wait for the end of the node, and kill it after the timeout; then clean up the session."""
         deadline = time.monotonic() + timeout
         killed = False
         try:
@@ -81,12 +81,12 @@ class NodeProcess:
             self.session.remove()
 
     def abandon(self) -> None:
-        """End a node that nobody came to use."""
+        """End a node that was never used."""
         self.sock.close()
         self.wait(NODE_EXIT_TIMEOUT_S)
 
     def _wait_for_others(self) -> None:
-        """A killed node leaves the end of the others to its template, and to us if that is dead too."""
+        """Wait for the other processes of the session; kill them if neither the node nor its template did."""
         if not _wait_readable(self._life, KILL_TIMEOUT_S) or self.session.is_left:
             end_members(self.session.folder)
         os.close(self._life)
@@ -94,7 +94,7 @@ class NodeProcess:
 
 def _wait_readable(descriptor: int, timeout: float) -> bool:
     if descriptor < 0:
-        time.sleep(0.005)  # no pidfd on this system: waitpid cannot wait with a timeout
+        time.sleep(0.005)  # no pidfd on this system: waitpid has no timeout
         return False
     import select
 
@@ -114,7 +114,7 @@ def node_config(
     preload: list[str],
     system_config: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what a node has to know, with what this machine has where nothing is given."""
+    """Return the configuration of a node, with the machine's resources as defaults."""
     total, devices = resources(num_cpus, num_gpus, custom, memory)
     budget, warning = store_budget(sessions.shm_root(), object_store_memory)
     if warning:
@@ -137,7 +137,7 @@ def monitor_settings(given: Mapping[str, Any] | None) -> dict[str, float]:
     """Return the settings of the memory monitor, from `_system_config`, the environment, and the defaults.
 
     Raises:
-        ValueError: One of them is no number, or out of range.
+        ValueError: A setting is not a number, or out of range.
     """
     found = {}
     for name, default in MONITOR_DEFAULTS.items():
@@ -176,9 +176,9 @@ def start_node(config: dict[str, Any]) -> NodeProcess:
 
 
 def fill_standard_streams() -> None:
-    """Open the null device in place of standard streams that the program was started without.
+    """Open the null device in place of missing standard streams.
 
-    Else a socket or a lock would get the number of such a stream, and a child process would use it as one.
+    Otherwise a socket or a lock would get the number of a stream, and a child process would use it as one.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
@@ -188,7 +188,7 @@ def fill_standard_streams() -> None:
 def spawn_node(
     session: sessions.Session, config: dict[str, Any], descriptors: dict[str, int]
 ) -> tuple[int, int]:
-    """Start the process of a node, which inherits descriptors; return its pid and its log's descriptor."""
+    """Start the process of a node with inherited descriptors; return its pid and the descriptor of its log."""
     for descriptor in (*descriptors.values(), *session.claims):
         os.set_inheritable(descriptor, True)
     config = {**config, **session._asdict(), **descriptors}
@@ -205,14 +205,14 @@ def spawn_node(
                     (os.POSIX_SPAWN_DUP2, log, 2),
                 ],
                 setsid=True,
-                setsigmask=(),  # the thread that starts the node may block signals that the node needs
+                setsigmask=(),  # the calling thread may block signals that the node needs
             )
         )
     except BaseException:
         os.close(log)
         raise
     finally:
-        session.close()  # the node has the claims now
+        session.close()  # the node holds the claims now
     return pid, log
 
 
@@ -224,7 +224,7 @@ def start(
     log_to_driver: bool,
     metadata: dict[str, Any],
 ) -> LocalDriver:
-    """Start a node of our own, as `node_config` describes it, and attach to it."""
+    """Start a private node with the configuration from `node_config`, and attach to it."""
     extra = {"log_to_driver": log_to_driver, "metadata": metadata}
     node = None
     try:

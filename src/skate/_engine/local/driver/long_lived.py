@@ -1,8 +1,7 @@
-"""Nodes that outlive the program that starts them: start, find, stop.
+"""Long-lived nodes, which outlive the program that starts them: start, find, stop.
 
-Such a node is the same as a private one, except that no driver owns it. A file in the sessions' folder,
-`current`, names the session of the one that was started last; the lock in a session's folder says whether its
-node is alive.
+A long-lived node differs from a private one only in that no driver owns it. The file `current` in the folder of the
+sessions names the session of the latest one; the lock in a session's folder shows whether its node is alive.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ def start(
     object_store_memory: int | None = None,
     preload: list[str] | None = None,
 ) -> NodeRecord:
-    """Start a node that lives until it is stopped; return when it takes drivers.
+    """Start a long-lived node; return when it accepts drivers.
 
     Raises:
-        RuntimeError: One runs already, or it did not start.
+        RuntimeError: A node is running already, or the new one did not start.
     """
     config = node_config(
         num_cpus=num_cpus,
@@ -96,7 +95,7 @@ def _spawn(session: sessions.Session, config: dict[str, Any]) -> None:
     finally:
         os.close(write)
     try:
-        os.waitpid(pid, 0)  # it forks once more and ends, so that the node is nobody's child
+        os.waitpid(pid, 0)  # it forks again and exits, so that the node has no parent to wait for it
         said = b""
         deadline = time.monotonic() + START_TIMEOUT_S
         while said != READY:
@@ -117,21 +116,21 @@ def _log(descriptor: int) -> str:
 
 
 def find(address: str, *, observer: bool = False, long_lived: bool = False) -> str:
-    """Return the session's folder of the node with this address.
+    """Return the session folder of the node with this address.
 
     Args:
-        address: "auto" for the node of `skate start`, or else the private node of the program that has started this
-            one; or a session's folder.
-        observer: Whether "auto" may also be the private node of any running program: good to look at, but not
-            to work with, because it ends with that program.
+        address: "auto" for the node of `skate start`, or else the private node of the program that started this one;
+            or a session's folder.
+        observer: Whether "auto" may also be the private node of any running program, which can be observed but ends
+            with that program.
         long_lived: Whether "auto" must be the node of `skate start`.
 
     Raises:
-        ConnectionError: There is no such node, or it cannot be used from here.
+        ConnectionError: No such node is running, or it cannot be used from here.
     """
     named = os.environ.get("SKATE_ADDRESS", "")
     if address == "auto" and os.path.isabs(named):
-        address = named  # a submitted job is told its node in this way
+        address = named  # set for submitted jobs
     if address == "auto":
         node = current()
         if node is None and long_lived:
@@ -160,7 +159,7 @@ def find(address: str, *, observer: bool = False, long_lived: bool = False) -> s
 
 
 def _of_ancestor() -> NodeRecord | None:
-    """Return the private node of the nearest program that this one was started by, directly or not."""
+    """Return the private node of the nearest ancestor of this process."""
     import psutil
 
     private: dict[int, NodeRecord] = {}
@@ -204,17 +203,17 @@ def _check_memory(node: NodeRecord) -> None:
 
 
 def stop(*, force: bool = False, grace: float = GRACE_SECONDS, private: bool = False) -> list[NodeRecord]:
-    """End the long-lived nodes of this user and all their processes; return when nothing is left of them.
+    """End the long-lived nodes of this user and all their processes; return when they are gone.
 
-    Nodes in other containers are left alone.
+    Nodes in other containers keep running.
 
     Args:
-        force: Kill instead of asking first.
-        grace: Seconds that a node gets to end by itself.
-        private: End the nodes of running programs too.
+        force: Kill without asking first.
+        grace: Seconds for a node to end by itself.
+        private: Also end the nodes of running programs.
 
     Returns:
-        The nodes that ran.
+        The nodes that were running.
     """
     running = [node for node in nodes() if node.pid and (private or not node.private)]
     for node in running:
@@ -234,7 +233,7 @@ def end(node: NodeRecord, *, force: bool = False, grace: float = GRACE_SECONDS) 
         process = psutil.Process(node.pid)
         if (
             read_record(node.folder) == node
-        ):  # so the pid is still the node's, and psutil knows it from now on
+        ):  # so the pid is still the node's, and psutil identifies it from now on
             family = process.children(recursive=True)
             if not force:
                 process.terminate()
@@ -244,8 +243,8 @@ def end(node: NodeRecord, *, force: bool = False, grace: float = GRACE_SECONDS) 
                 process.kill()
                 _has_ended(process, KILL_TIMEOUT_S)
     except psutil.NoSuchProcess:
-        pass  # it has ended by itself
-    # Workers die with their node; what a worker has started and left alone dies here.
+        pass  # it ended by itself
+    # Workers die with their node; their detached descendants are killed here.
     for each in family:
         try:
             each.kill()
@@ -256,7 +255,7 @@ def end(node: NodeRecord, *, force: bool = False, grace: float = GRACE_SECONDS) 
 
 
 def wait(node: NodeRecord) -> None:
-    """Wait until a node has ended."""
+    """Wait for the end of a node."""
     import psutil
 
     try:
@@ -267,7 +266,7 @@ def wait(node: NodeRecord) -> None:
 
 
 def _has_ended(process: Any, timeout: float) -> bool:
-    """Wait for a process that need not be our child; False after the timeout."""
+    """Wait for the end of any process; return False after the timeout."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -283,7 +282,7 @@ def _has_ended(process: Any, timeout: float) -> bool:
 
 
 def wait_readable(descriptor: int, timeout: float) -> bool:
-    """Wait until a descriptor can be read; False after the timeout."""
+    """Wait until a descriptor is readable; return False after the timeout."""
     import select
 
     poller = select.poll()

@@ -1,8 +1,8 @@
-"""Shows the output of workers on the driver's terminal.
+"""Prints the output of workers on the driver's terminal.
 
-The thread that receives messages only queues the lines; a thread of the printer's own writes them, so that a slow
-terminal does not delay results. The queue is bounded: lines that do not fit are counted, and the count is shown
-in their place. Workers never wait for the terminal, and their log files have every line.
+The thread that receives messages only queues the lines, and the printer's own thread writes them, so that a slow
+terminal does not delay results. The queue is bounded: lines that do not fit are counted, and the count is shown in
+their place. Workers never wait for the terminal, and their log files contain every line.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from skate._engine.local.wire import messages as m
 if TYPE_CHECKING:
     import re
 
-WINDOW = 5.0  # seconds in which the same line from several workers is shown once
-MAX_ENTRIES = 10_000  # distinct lines that are remembered to recognise repetitions
+WINDOW = 5.0  # seconds in which a line from several workers is shown once
+MAX_ENTRIES = 10_000  # distinct lines that are kept to detect repetitions
 MAX_QUEUED = 64 << 20  # characters that may wait for the terminal
 _COLOURS = ("\033[36m", "\033[32m", "\033[33m", "\033[35m", "\033[34m", "\033[31m")
 
@@ -36,20 +36,20 @@ class _Repeated:
     pid: int
     error: bool
     others: int = 0
-    last: int = 0  # the process that printed it last, to which `name` belongs
+    last: int = 0  # the process that printed it last, which has the name `name`
 
 
 class Deduplicator:
-    """Selects the lines to show: those that several workers print within some seconds are shown once.
+    """Selects the lines to show. A line that several workers print within some seconds is shown once.
 
-    At most `limit` lines are remembered, and each is looked at once when it is forgotten, so that the cost of a line
-    does not depend on how many came before it.
+    At most `limit` lines are kept, and each is examined once when it expires, so that the cost of a line does not
+    depend on the number of earlier lines.
 
     Args:
-        limit: How many lines are remembered.
-        window: Seconds for which a line is remembered.
+        limit: The number of lines to keep.
+        window: Seconds to keep a line.
         always: Matches lines that are shown each time.
-        never: Matches other lines that are not shown at all.
+        never: Matches other lines that are never shown.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class Deduplicator:
         self.window = window
         self._always, self._never = always, never
         self._seen: OrderedDict[str, _Repeated] = OrderedDict()  # the oldest first
-        self._pending = 0  # repetitions that no summary has shown yet
+        self._pending = 0  # repetitions without a summary
 
     def __len__(self) -> int:
         return len(self._seen)
 
     @property
     def has_repetitions(self) -> bool:
-        """Whether a summary is due sooner or later."""
+        """Whether a summary is pending."""
         return self._pending > 0
 
     def select(self, output: m.Output, now: float) -> list[m.Output]:
-        """Return the outputs to show: summaries of older lines, then the lines that are no repetitions."""
+        """Return the outputs to show: summaries of expired lines, then new lines."""
         summaries = self.expired(now)
         shown = []
         for line in output.lines:
@@ -99,17 +99,17 @@ class Deduplicator:
         return [*summaries, m.Output(output.name, output.pid, shown, output.error)]
 
     def expired(self, now: float) -> list[m.Output]:
-        """Forget the lines whose window is over; return their summaries."""
+        """Remove the lines whose window is over; return their summaries."""
         summaries: list[m.Output] = []
         while self._seen:
             oldest = next(iter(self._seen.values()))
             if now - oldest.since < self.window:
-                break  # the others are younger
+                break  # the others are newer
             summaries += self._forget()
         return summaries
 
     def rest(self) -> list[m.Output]:
-        """Forget everything; return the summaries."""
+        """Remove all lines; return their summaries."""
         summaries: list[m.Output] = []
         while self._seen:
             summaries += self._forget()
@@ -125,7 +125,7 @@ class Deduplicator:
 
 
 class OutputPrinter:
-    """Prints lines of workers in a thread of its own."""
+    """Prints lines of workers in its own thread."""
 
     def __init__(self, *, limit: int = MAX_QUEUED) -> None:
         self._deduplicator = _deduplicator()
@@ -139,7 +139,7 @@ class OutputPrinter:
         self._thread: threading.Thread | None = None
 
     def show(self, output: m.Output) -> None:
-        """Queue lines of a worker to be printed. Never waits."""
+        """Queue lines of a worker. Never blocks."""
         size = sum(map(len, output.lines))
         with self._changed:
             self._dropped += output.dropped
@@ -164,7 +164,7 @@ class OutputPrinter:
         return m.Output("skate", 0, [text], error=True)
 
     def close(self) -> None:
-        """Print what is queued and the last summaries, then end the thread."""
+        """Print queued lines and the last summaries, then end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -191,7 +191,7 @@ class OutputPrinter:
             self._write([self._notice()])
 
     def _next(self) -> m.Output | None:
-        """Return the next output; an empty one when a summary may be due; None at the end."""
+        """Return the next output, an empty one when a summary may be due, or None at the end."""
         with self._changed:
             while not self._queue:
                 if self._closing:
@@ -212,11 +212,11 @@ class OutputPrinter:
             try:
                 _print(stream, output, coloured=self._coloured and stream.isatty())
             except (OSError, ValueError):
-                return  # nobody reads the driver's output any more, as in `program | head`
+                return  # the driver's output is closed, as in `program | head`
 
 
 def _deduplicator() -> Deduplicator | None:
-    """Return the deduplicator that the environment asks for, None if it wants all lines."""
+    """Return the deduplicator that the environment variables configure; None to show all lines."""
     if not variables.flag("DEDUP_LOGS", True):
         return None
     return Deduplicator(

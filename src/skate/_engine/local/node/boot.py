@@ -1,4 +1,4 @@
-"""The first moments of a node: fork the template, so that both load the rest side by side."""
+"""The start of a node: it forks the template first, so that both load their modules in parallel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from skate._engine.local.worker.template import start_template
 
 
 def main(text: str) -> None:
-    """Run a node with a configuration given as JSON."""
+    """Run a node with a configuration in JSON."""
     config = json.loads(text)
     if config.get("detach"):
         if retry_with_deadline(os.fork):
-            os._exit(0)  # whoever started us has no child to wait for
+            os._exit(0)  # the starting process then has no child to wait for
         os.setsid()
         os.chdir("/")
-    open_files.raise_limit()  # of workers too, which descend from this process
+    open_files.raise_limit()  # inherited by workers
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

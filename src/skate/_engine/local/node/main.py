@@ -1,4 +1,4 @@
-"""The node process: one loop that carries messages to the state machine and carries out its decisions."""
+"""The node process: a loop that passes messages to the state machine and executes its decisions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Closed, Connection, unpack
 from skate._engine.local.wire.unix_sockets import bind
 
-FLUSH_TIMEOUT_S = 5.0  # for the last messages of a node that ends, to processes that do not read
+FLUSH_TIMEOUT_S = 5.0  # for the last messages to processes that do not read
 
 _IN = select.EPOLLIN
 _OUT = select.EPOLLOUT
@@ -63,7 +63,7 @@ class Node:
         self._callbacks: dict[int, Any] = {}
         self._stopping = ""
         self._dirty: set[Connection] = set()
-        self.owner: Connection | None = None  # to the driver that this node belongs to
+        self.owner: Connection | None = None  # the driver that owns this node
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         bind(self.listener, self.session.socket)
         self.listener.listen(512)
@@ -85,7 +85,7 @@ class Node:
     # ------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until the node has to stop."""
         machine = self.machine
         self.memory.start()
         try:
@@ -111,7 +111,7 @@ class Node:
         except Exception:
             import traceback
 
-            # A fault of our own: nothing can go on, but everybody shall know why.
+            # A bug in Skate: the session ends, and all drivers get the reason.
             machine.warn("Skate's node has failed. Please report this:\n" + traceback.format_exc())
             self._act()
             raise
@@ -131,11 +131,11 @@ class Node:
         handle = self.machine.handle
         peers = self.machine.peers
         for message in messages:
-            if number in peers:  # else it has said goodbye, and another of its threads does not know
+            if number in peers:  # else it has said goodbye, and this is from another of its threads
                 handle(number, message, now)
 
     def _act(self) -> None:
-        """Carry out what the machine has decided."""
+        """Execute the decisions of the machine."""
         machine = self.machine
         connections = self.connections
         while True:
@@ -160,13 +160,13 @@ class Node:
         try:
             done = connection.flush()
         except Closed:
-            return  # the reader will find out
+            return  # the reader detects the end
         if done == connection.writing and connection.fileno() >= 0:
             connection.writing = not done
             self.poll.modify(connection.fileno(), _IN if done else _IN | _OUT)
 
     def handle_now(self, source: int, message: Any) -> None:
-        """Feed the machine a message of the host's own."""
+        """Pass a message of the node process itself to the machine."""
         self.machine.handle(source, message, time.time())
 
     _inject = handle_now
@@ -184,7 +184,7 @@ class Node:
     # ------------------------------------------------------------ connections
 
     def attach(self, sock: socket.socket, number: int | None) -> Connection:
-        """Read a socket from now on."""
+        """Add a connection to the loop."""
         connection = Connection(sock, number)
         self._by_descriptor[sock.fileno()] = connection
         self.poll.register(sock.fileno(), _IN)
@@ -198,13 +198,13 @@ class Node:
         except OSError as error:
             if open_files.is_exhausted(error):
                 self.machine.warn(open_files.describe_limit(error, "The node"))
-                # The listener stays readable: look again when a descriptor is free.
+                # The listener stays readable: watch it again when a descriptor is free.
                 self.unwatch(self.listener.fileno())
             return
         self.attach(sock, None)
 
     def _introduced(self, connection: Connection, messages: list[Any], now: float) -> None:
-        """The first message on a new connection says who it is."""
+        """Handle the first messages of a new connection, which identify the process."""
         for message in messages:
             if isinstance(message, m.Hello) and connection.label is None:
                 if message.kind == "driver":
@@ -243,14 +243,14 @@ class Node:
         number = connection.label
         self._close(connection)
         if connection is self.owner:
-            self._stopping = "the driver is gone"  # also one that has not even said who it is
+            self._stopping = "the driver is gone"  # even before it has introduced itself
         if number is None:
             return
         self.connections.pop(number, None)
         peer = self.machine.peers.get(number)
         if peer is not None and (peer.is_driver or not self.processes.knows(number)):
             self.machine.handle(HOST, m.WorkerGone(number), now)
-        # A worker's end is told once its exit code is known.
+        # The end of a worker is handled once its exit code is known.
 
     def _close(self, connection: Connection) -> None:
         descriptor = connection.fileno()
@@ -261,12 +261,12 @@ class Node:
             self.watch(self.listener.fileno(), self._accept)
 
     def worker_refused(self, number: int, why: str) -> None:
-        """The system did not let a worker start."""
+        """Handle a worker that the system refused to start."""
         self.output.close(number)
         self.handle_now(HOST, m.WorkerGone(number, refused=why))
 
     def worker_ended(self, number: int, code: int | None, said: Sequence[str] = ()) -> None:
-        """A worker was reaped: handle what it said last, then its end; `said` is what is known besides its output."""
+        """Handle the last messages and then the end of a reaped worker; `said` adds to its last lines."""
         connection = self.connections.get(number)
         if connection is not None:
             now = time.time()
@@ -289,7 +289,7 @@ class Node:
             try:
                 os.unlink(self.session.path_of(message.segment))
             except OSError:
-                return  # granted, but never written, or the disk fails: the session's end removes the rest
+                return  # never written, or the disk fails: the end of the session removes it
         elif kind is m.FlushOutput:
             self.output.flush()
             self.machine.answer(message.source, message.request, None)
@@ -306,7 +306,7 @@ class Node:
             self.processes.reap()
 
     def _end(self) -> None:
-        """Kill what is left, remove the session."""
+        """Kill all processes and remove the session."""
         self.memory.stop()
         self.spill.stop()
         self.processes.kill_all()
@@ -320,7 +320,7 @@ class Node:
         self.processes.close()
 
     def _flush_all(self, deadline: float) -> None:
-        """Write the last messages; wait for processes that still read, until the deadline."""
+        """Write the last messages; wait for slow readers until the deadline."""
         for connection in self._dirty | set(self.connections.values()):
             writable = select.poll()
             writable.register(connection.fileno(), select.POLLOUT)
@@ -334,7 +334,7 @@ class Node:
 
 
 def serve(config: dict[str, Any], template: tuple[socket.socket, int] | None) -> None:
-    """Be the node of a session until it ends."""
+    """Run as the node of a session until it ends."""
     node = Node(config, template)
     descriptor = config.get("driver_fd", -1)
     if descriptor >= 0:

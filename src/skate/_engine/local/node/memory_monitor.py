@@ -1,4 +1,4 @@
-"""Watching how much memory is in use: a cheap look from time to time, and a list of processes when it is too much."""
+"""The memory monitor: it reads the memory usage periodically, and lists processes when the usage is too high."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemoryMonitor:
-    """Looks at memory in a thread of its own; the node's loop does the rest, if there is anything to do."""
+    """Reads the memory usage in a thread; the node's loop handles excess usage."""
 
     def __init__(self, node: Node, threshold: float, refresh: float) -> None:
         self._node = node
@@ -33,7 +33,7 @@ class MemoryMonitor:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Watch from now on, unless that is turned off."""
+        """Start the monitor, unless it is disabled."""
         if self._refresh <= 0 or memory.usage() is None:
             return
         self._node.watch(self._read, self._collect)
@@ -71,7 +71,7 @@ class MemoryMonitor:
 
 
 def processes(number_of: Mapping[int, int]) -> tuple[dict[int, int], list[tuple[str, int]]]:
-    """Return the memory of our processes with what they have started, by number, and the largest other processes."""
+    """Return the memory of our processes with their descendants, by number, and the largest other processes."""
     sizes: dict[int, int] = {}
     others: list[tuple[str, int]] = []
     for name in os.listdir("/proc"):
@@ -84,7 +84,7 @@ def processes(number_of: Mapping[int, int]) -> tuple[dict[int, int], list[tuple[
                 _, resident, shared, *_ = map(int, file.read().split())
         except (OSError, ValueError):  # it has just ended
             continue
-        size = (resident - shared) * _PAGE  # shared pages are the object store's, or of files
+        size = (resident - shared) * _PAGE  # shared pages belong to the object store or to files
         number = number_of.get(int(name)) or number_of.get(group)  # a worker leads a group
         if number is not None:
             sizes[number] = sizes.get(number, 0) + size

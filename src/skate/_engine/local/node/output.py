@@ -1,7 +1,7 @@
-"""The output of workers: read from pipes, kept in log files, sent to the driver.
+"""The output of workers: read from pipes, stored in log files, sent to the driver.
 
-A driver that does not read, for example because it is stopped, holds up neither the node nor the workers: beyond
-`MAX_BACKLOG` its lines are only counted. Log files have all lines.
+A driver that does not read, for example a stopped one, delays neither the node nor the workers: beyond `MAX_BACKLOG`
+its lines are only counted. Log files contain all lines.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from skate._engine.local.node.main import Node
 
 LAST_LINES = 20
-READ_SIZE = 1 << 16  # bytes read from a pipe before others have their turn
-LONGEST_LINE = 1 << 20  # bytes after which a line without an end is shown as one
-MAX_BACKLOG = 16 << 20  # bytes that may wait for a driver before its workers' lines are only counted
+READ_SIZE = 1 << 16  # bytes to read from one pipe at a time
+LONGEST_LINE = 1 << 20  # bytes after which an unfinished line is shown
+MAX_BACKLOG = 16 << 20  # bytes that may wait for a driver; further lines are only counted
 
 
 class _Pipe:
@@ -29,11 +29,11 @@ class _Pipe:
         self.descriptor = descriptor
         self.number = number
         self.error = error
-        self.partial = bytearray()  # the line that has begun
+        self.partial = bytearray()  # the unfinished line
 
 
 class OutputPipes:
-    """The standard output and error of every worker."""
+    """The standard output and error of all workers."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -41,11 +41,11 @@ class OutputPipes:
         self._last: dict[int, deque[str]] = {}
         self._files: dict[int, Any] = {}
         self._names: dict[int, str] = {}
-        self._unlogged: set[int] = set()  # workers whose log file cannot be written
+        self._unlogged: set[int] = set()  # workers whose log file is not writable
         self._dropped: dict[int, int] = {}  # driver -> lines that were not sent to it
 
     def open(self, number: int) -> list[int]:
-        """Make the pipes of a new worker; return the ends to write to."""
+        """Create the pipes of a new worker; return the write ends."""
         ends = []
         pipes = []
         for error in (False, True):
@@ -83,7 +83,7 @@ class OutputPipes:
         self._emit(pipe, text)
 
     def _emit(self, pipe: _Pipe, text: bytes) -> None:
-        """Keep and forward lines; the last of them comes without its newline."""
+        """Store and forward lines; the last one has no newline."""
         decoded = text.decode("utf-8", "replace")
         lines = decoded.split("\n")
         if "\r" in decoded:
@@ -94,7 +94,7 @@ class OutputPipes:
             self._show(pipe, lines)
 
     def _rename(self, pipe: _Pipe, lines: list[str]) -> None:
-        """Show the lines, those after a mark with the name that it gives."""
+        """Show the lines; those after a mark with the name in it."""
         begin = 0
         for index, line in enumerate(lines):
             if line.startswith(NAME_MARK):
@@ -149,7 +149,7 @@ class OutputPipes:
         return "worker"
 
     def close(self, number: int) -> list[str]:
-        """A worker is gone: read the rest; return its last lines."""
+        """Read the rest of the output of an ended worker; return its last lines."""
         for pipe in self._pipes.pop(number, []):
             self._finish(pipe)
         file = self._files.pop(number, None)
@@ -173,7 +173,7 @@ class OutputPipes:
             pipe.descriptor = -1
 
     def flush(self) -> None:
-        """Read and send what the workers have printed so far."""
+        """Read and send the output so far."""
         for pipes in list(self._pipes.values()):
             for pipe in pipes:
                 if pipe.descriptor >= 0:

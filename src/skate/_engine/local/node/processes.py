@@ -22,14 +22,14 @@ from skate._engine.local.worker.template import END, MESSAGE, spawn_template
 if TYPE_CHECKING:
     from skate._engine.local.node.main import Node
 
-MIN_FREE_DESCRIPTORS = 16  # descriptors that have to be free when a worker is started
+MIN_FREE_DESCRIPTORS = 16  # descriptors that must be free to start a worker
 
-# What a worker learns of its job.
+# The fields of the job that a worker gets.
 JOB_FIELDS = ("terminal", "sys_path", "own_path", "cwd", "runtime_env", "argv", "environ", "metadata")
 
 
 class Processes:
-    """The worker processes of a node: forked from a template, or spawned where that cannot be."""
+    """The worker processes of a node: forked from a template, or spawned where forking is not possible."""
 
     def __init__(
         self, node: Node, config: dict[str, Any], template: tuple[socket.socket, int] | None
@@ -40,10 +40,10 @@ class Processes:
         self._number_of: dict[int, int] = {}
         self._starting: set[int] = set()
         self._killed_while_starting: set[int] = set()
-        self._spawned: dict[int, Any] = {}  # Popen
+        self._spawned: dict[int, Any] = {}  # pid -> Popen
         self._template: socket.socket | None = None
         self._template_pid = 0
-        self._forks = template is not None  # whether there is to be a template
+        self._forks = template is not None  # whether workers are forked
         self._prepared: dict[str, dict[str, Any]] = {}
         self._preparing: dict[str, list[m.StartWorker]] = {}
         self._results: list[Callable[[], None]] = []
@@ -53,7 +53,7 @@ class Processes:
             self._use_template(*template)
 
     def knows(self, number: int) -> bool:
-        """Return whether a worker's end will be reported here."""
+        """Return whether the end of a worker will be reported here."""
         return number in self._pid_of or number in self._starting
 
     def _use_template(self, sock: socket.socket, pid: int) -> None:
@@ -63,7 +63,7 @@ class Processes:
     # ------------------------------------------------------------ starting
 
     def start(self, message: m.StartWorker) -> None:
-        """Start a worker, preparing its environment first if that is new."""
+        """Start a worker, after preparing its environment if that is new."""
         environment = message.environment
         if not environment or environment in self._prepared:
             self._launch(message)
@@ -81,7 +81,7 @@ class Processes:
         self._preparing[environment] = [message]
 
     def _prepare(self, environment: str) -> None:
-        """Make a runtime environment; runs in a thread, because it may install packages."""
+        """Prepare a runtime environment, in a thread because it may install packages."""
         from pathlib import Path
 
         from skate._engine.common.environments import default_cache_dir, prepare
@@ -138,7 +138,7 @@ class Processes:
             "setup_hook": environment.get("setup_hook"),
         }
         try:
-            # The pipes of this worker, the connections of all that start, and files for a moment.
+            # For the pipes of this worker, the connections of all starting ones, and temporary files.
             open_files.check_room(len(self._starting) + MIN_FREE_DESCRIPTORS)
             descriptors = self._node.output.open(message.number)
         except OSError as error:
@@ -157,17 +157,17 @@ class Processes:
             os.close(descriptor)
 
     def _fork(self, data: bytes, descriptors: list[int]) -> None:
-        """Have the template start a worker; make the template anew if the last one could not be replaced."""
+        """Have the template start a worker; start a new template if there is none."""
         if self._template is None:
             self._use_template(*spawn_template(self._config))
         assert self._template is not None
         try:
             socket.send_fds(self._template, [data], descriptors)
         except OSError:
-            return  # it is dead, and we will hear of it: then the worker is started again
+            return  # it is dead: the worker is started again when this is detected
 
     def _not_started(self, number: int, error: OSError) -> None:
-        """A process could not be started: at a limit, it may be later; else something is wrong with its program."""
+        """Handle a failed start: retry later at a limit of the system, otherwise fail the worker."""
         self._starting.discard(number)
         self._killed_while_starting.discard(number)
         if is_refusal(error):
@@ -176,8 +176,8 @@ class Processes:
             self._node.worker_ended(number, 1, [f"The process could not be started: {error}"])
 
     def _spawn(self, number: int, data: bytes, environment: dict[str, Any], descriptors: list[int]) -> None:
-        """Start a worker with another interpreter, or where fork is unsafe."""
-        import subprocess  # few sessions need it, and all would load it
+        """Start a worker with another interpreter, or where forking is unsafe."""
+        import subprocess  # few sessions need it
 
         path = os.path.join(self._node.session.folder, f"start-{number}")
         with open(path, "wb") as file:
@@ -186,7 +186,7 @@ class Processes:
         command = [*(environment.get("python") or [sys.executable]), program, IMPORT_ROOT, path]
         variables = {**os.environ, **environment.get("env_vars", {})}
         if environment.get("cwd") and any(os.path.basename(word) == "uv" for word in command):
-            # uv would look for a project where our program lies, and not where it runs.
+            # uv would look for a project in the folder of this program, not of the user's.
             variables.setdefault("UV_PROJECT", environment["cwd"])
         process = subprocess.Popen(
             command,
@@ -213,7 +213,7 @@ class Processes:
         assert self._template is not None
         try:
             data = self._template.recv(MESSAGE)
-        except ConnectionResetError:  # comes once, ahead of the last reports of a dead template
+        except ConnectionResetError:  # raised once, before the last reports of a dead template
             return
         if not data:
             self._template_gone()
@@ -227,7 +227,7 @@ class Processes:
             self._ended(first, second, orphaned=kind == "orphaned")
 
     def _template_gone(self) -> None:
-        """The template was killed, and all its workers with it: start another one."""
+        """Replace a template that was killed, and handle the end of its workers."""
         assert self._template is not None
         self._node.unwatch(self._template.fileno())
         self._template.close()
@@ -263,7 +263,7 @@ class Processes:
         try:
             os.killpg(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
-            pass  # a worker that has just been started leads no group yet
+            pass  # a new worker does not lead a group yet
 
     def _signal(self, pid: int) -> None:
         self._kill_group(pid)
@@ -273,7 +273,7 @@ class Processes:
             pass
 
     def reap(self) -> None:
-        """Collect children of the node itself: spawned workers, or a dead template."""
+        """Collect the children of the node itself: spawned workers, or a dead template."""
         for pid, process in list(self._spawned.items()):
             code = process.poll()
             if code is not None:
@@ -282,7 +282,7 @@ class Processes:
                 self._ended(pid, code)
 
     def _ended(self, pid: int, code: int, *, orphaned: bool = False) -> None:
-        """Report that a process has ended; an orphan that was starting ended because its template did."""
+        """Report the end of a process; an orphan that was starting ended because its template did."""
         number = self._number_of.pop(pid, None)
         if number is None:
             return
@@ -297,7 +297,7 @@ class Processes:
         self._node.worker_ended(number, None if blameless else code)
 
     def kill_all(self) -> None:
-        """Kill every worker and all that they have started; wait until they are gone."""
+        """Kill every worker and its descendants; wait until they are gone."""
         for pid in list(self._number_of):
             self._signal(pid)
         if self._template is not None:
@@ -307,7 +307,7 @@ class Processes:
         end_descendants(spare=self._template_pid)
 
     def _end_forked(self, template: socket.socket) -> None:
-        """Have the template kill its descendants: it would also do that if we were killed now."""
+        """Have the template kill its descendants, as it would if the node were killed now."""
         try:
             template.settimeout(KILL_TIMEOUT_S)
             template.send(pack(END))
@@ -315,10 +315,10 @@ class Processes:
                 if unpack(data)[0] == END:
                     return
         except OSError:
-            return  # it is dead or stuck: what is left is ours to end
+            return  # it is dead or hangs: the node kills the rest
 
     def close(self) -> None:
-        """End the template, which would otherwise clean up after us."""
+        """Kill the template, which would otherwise clean up after the node."""
         if self._template is not None:
             os.kill(self._template_pid, signal.SIGKILL)
             _exit_code(self._template_pid)
@@ -326,7 +326,7 @@ class Processes:
 
 
 def _exit_code(pid: int) -> int:
-    """Wait for a child of this process that was killed, and return how it ended."""
+    """Wait for a killed child, and return its exit code."""
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""Moving objects between shared memory and disk, off the node's loop."""
+"""Moving objects between shared memory and disk, in a thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 1 << 26
 
 
 class SpillThread:
-    """Copies files in a thread of its own, started at the first need."""
+    """Copies files in a thread, which starts at the first request."""
 
     def __init__(self, session: Session, inject: Callable[[int, Any], None]) -> None:
         self._session = session
@@ -31,12 +31,12 @@ class SpillThread:
         self.descriptor, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def submit(self, message: Any) -> None:
-        """Carry out a Spill, Restore or DeleteSpilled."""
+        """Execute a Spill, Restore or DeleteSpilled."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="skate-spill", daemon=True)
             try:
                 start_thread(thread)
-            except OSError as error:  # the next request attempts it again
+            except OSError as error:  # the next request tries again
                 self._refuse(message, str(error.strerror))
                 return
             self._thread = thread
@@ -48,12 +48,12 @@ class SpillThread:
             return
         if isinstance(message, m.Spill):
             self._results.put(m.Spilled(message.id, why))
-        else:  # the object can be read where it is
+        else:  # the object can be read from disk
             self._results.put(m.Restored(message.id, message.segment, why, no_room=True))
         os.write(self._write, b"x")
 
     def collect(self) -> None:
-        """Tell the machine what has been done."""
+        """Pass the results to the machine."""
         os.read(self.descriptor, 4096)
         while not self._results.empty():
             self._inject(HOST, self._results.get())
@@ -80,7 +80,7 @@ class SpillThread:
             try:
                 os.unlink(disk)
             except OSError:
-                pass  # the disk fails, which must not end this thread: the session's end removes the rest
+                pass  # an error of the disk must not end this thread: the end of the session removes the file
             return None
         memory = self._session.path_of(message.segment)
         if isinstance(message, m.Spill):
@@ -92,7 +92,7 @@ class SpillThread:
 
 
 def _copy(source: str, target: str, size: int) -> OSError | None:
-    """Copy a file; return the error, if there is one, and leave no part of the copy behind."""
+    """Copy a file; return the error, if any, after removing the partial copy."""
     try:
         with open(source, "rb") as read, open(target, "wb") as write:
             if size:

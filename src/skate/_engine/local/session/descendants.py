@@ -1,8 +1,8 @@
-"""Processes that descend from a node: none of them may outlive it, whoever started them.
+"""The descendants of a node. None of them may outlive it.
 
-A worker may start processes, and those may detach themselves. Three things find them: the node and the
-template adopt orphans below them (Linux' "subreaper"), the kernel kills workers whose template dies, and
-every process has the session's folder in its environment.
+A worker may start processes, and those may detach themselves. Three mechanisms find them: the node and the template
+adopt orphaned descendants (a "subreaper" in Linux), the kernel kills workers whose template dies, and every process
+has the session's folder in its environment.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 
-SESSION = "SKATE_SESSION"  # in the environment of the node and so of all its descendants
-KILL_TIMEOUT_S = 5.0  # seconds for the kernel to end what was killed
+SESSION = "SKATE_SESSION"  # in the environment of the node, and so of all its descendants
+KILL_TIMEOUT_S = 5.0  # seconds for the kernel to end killed processes
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -30,24 +30,24 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies (Linux); end the same way if it has died already."""
+    """Have the kernel kill this process when its parent dies (Linux); kill it now if the parent is dead."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def survive_parent() -> None:
-    """Take `die_with_parent` back."""
+    """Revoke `die_with_parent`."""
     _prctl(_PR_SET_PDEATHSIG, 0)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all descendants whose own parents die (Linux)."""
+    """Become the parent of all descendants whose parents die (Linux)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_descendants(spare: int = 0) -> None:
-    """Kill every process below this one, but for the child `spare` and its own, and wait for them."""
+    """Kill all descendants except the child `spare` and its own, and wait for their end."""
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while time.monotonic() < deadline:
         found = _below(os.getpid(), spare)
@@ -56,13 +56,13 @@ def end_descendants(spare: int = 0) -> None:
         _end(found, deadline)
         for pid in found:
             try:
-                os.waitpid(pid, os.WNOHANG)  # those that are our children, or have become so
+                os.waitpid(pid, os.WNOHANG)  # own children, including adopted ones
             except ChildProcessError:
                 continue
 
 
 def end_members(folder: str) -> None:
-    """Kill every process that has the session with this folder in its environment, and wait for them."""
+    """Kill every process that has this session's folder in its environment, and wait for their end."""
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while time.monotonic() < deadline:
         members = _members(folder)
@@ -72,7 +72,7 @@ def end_members(folder: str) -> None:
 
 
 def wait_for_end(pid: int, timeout: float) -> bool:
-    """Wait until a process has ended, which need not be our child; False after the timeout."""
+    """Wait for the end of any process; return False after the timeout."""
     try:
         descriptor = os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -100,17 +100,17 @@ def _pids() -> list[int]:
 
 
 def _proc_is_ours() -> bool:
-    """Return whether /proc shows the pids of this process' namespace: those of another one belong to others here."""
+    """Return whether /proc shows the pids of this process' own namespace; other pids would be wrong here."""
     try:
         with open("/proc/self/status", "rb") as file:
-            # The pid in the namespace of /proc, and in each one below it down to that of the process.
+            # The pid in the namespace of /proc, and in each namespace below it, down to that of the process.
             return any(line.startswith(b"NSpid:") and len(line.split()) == 2 for line in file)
-    except FileNotFoundError:  # not on this system, or of a namespace in which this process has no pid
+    except FileNotFoundError:  # not available, or this process has no pid in the namespace of /proc
         return False
 
 
 def _below(top: int, spare: int) -> list[int]:
-    """Return the pids of all descendants of a process, without the child `spare` and its own."""
+    """Return the pids of all descendants of a process except the child `spare` and its own."""
     if not _proc_is_ours():
         return []
     children_of = _children if os.path.exists(f"/proc/{top}/task/{top}/children") else _children_by_parent()
@@ -135,12 +135,12 @@ def _children(pid: int) -> list[int]:
 
 
 def _children_by_parent() -> Callable[[int], list[int]]:
-    """Return what `_children` does, for kernels that only tell who the parent of a process is."""
+    """Return the equivalent of `_children` for kernels that only show the parent of a process."""
     children: dict[int, list[int]] = {}
     for pid in _pids():
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name in parentheses may hold anything; the parent is the second field after it.
+                # The name in parentheses may contain anything; the parent is the second field after it.
                 parent = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, IndexError):
             continue
@@ -156,6 +156,6 @@ def _members(folder: str) -> list[int]:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 if needle in file.read().split(b"\0") and pid != os.getpid():
                     found.append(pid)
-        except OSError:  # gone, or another user's
+        except OSError:  # ended, or of another user
             continue
     return found

@@ -1,7 +1,7 @@
-"""Session folders: where the sockets, logs and shared memory of a node lie, and who cleans up.
+"""Session folders: the location of a node's sockets, logs and shared memory, and their removal.
 
-A session has two folders, because files and shared memory lie in different places, and containers may share one of
-the places without the other. The node claims both, and each is judged by its own claim alone.
+A session has two folders, because files and shared memory have different locations, and containers may share one of
+them without the other. The node claims both folders, and each is alive as long as its own claim.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ __all__ = [
 ]
 
 PREFIX = "session-"
-INLINE = "inline-"  # begins the folder of a session of the inline engine
+INLINE = "inline-"  # prefix of the session folders of the inline engine
 SPILL = "spill"
-HOME = ".session"  # in a session's folder for shared memory: leads to its other folder
+HOME = ".session"  # a link in the folder for shared memory to the session's other folder
 CONNECT_TIMEOUT_S = 5.0
 
 
@@ -43,21 +43,21 @@ class Session(NamedTuple):
 
     folder: str
     shm: str
-    claims: tuple[int, ...] = ()  # descriptors, for the process that makes the session and for its node
+    claims: tuple[int, ...] = ()  # descriptors, in the process that creates the session and in its node
 
     @property
     def socket(self) -> str:
-        """Path of the node's socket."""
+        """The path of the node's socket."""
         return os.path.join(self.folder, "node.sock")
 
     @property
     def logs(self) -> str:
-        """Folder of the workers' logs."""
+        """The folder of the workers' logs."""
         return os.path.join(self.folder, "logs")
 
     @property
     def spill(self) -> str:
-        """Folder of objects for which shared memory has no room."""
+        """The folder of objects that do not fit into shared memory."""
         return os.path.join(self.folder, SPILL)
 
     def path_of(self, segment: str) -> str:
@@ -68,11 +68,11 @@ class Session(NamedTuple):
 
     @property
     def is_left(self) -> bool:
-        """Whether anything of the session exists."""
+        """Whether any file of the session exists."""
         return folders.is_left(self.shm) or folders.is_left(self.folder)
 
     def remove(self) -> None:
-        """Remove everything of the session."""
+        """Remove all files of the session."""
         if os.path.dirname(self.shm) != self.folder:
             folders.remove(self.shm)
         folders.remove(self.folder)
@@ -84,12 +84,12 @@ class Session(NamedTuple):
 
 
 def python_version() -> str:
-    """Return the version of this interpreter, as `platform` does, which takes long to load."""
+    """Return the version of this interpreter like `platform`, which takes long to load."""
     return "{}.{}.{}".format(*sys.version_info[:3])
 
 
 def create() -> Session:
-    """Make the folders of a new session, claimed until this process and its node have closed `claims`."""
+    """Create the folders of a new session, claimed until this process and its node have closed `claims`."""
     name = f"{PREFIX}{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
     here, memory = root(), shm_root()
     folder, claim = folders.make(here, name)
@@ -117,16 +117,16 @@ def at(folder: str) -> Session:
 
 
 def lock(session: Session, about: dict[str, Any]) -> None:
-    """Describe the session's node; the session is alive for as long as this process has its claims."""
+    """Write the description of the session's node; the session is alive while this process holds the claims."""
     for claim in session.claims:
         os.set_inheritable(claim, False)
     os.pwrite(session.claims[0], json.dumps(about).encode(), 0)
 
 
 def about(folder: str) -> dict[str, Any] | None:
-    """Return the description of a session's node, with its pid in this process' namespace; None if there is no node.
+    """Return the description of a session's node with its pid in this process' namespace; None without a node.
 
-    The pid is 0 for a node that cannot be seen from here: it runs in another container.
+    The pid is 0 for a node in another container, which is not visible here.
     """
     if not is_alive(folder):
         return None
@@ -134,23 +134,23 @@ def about(folder: str) -> dict[str, Any] | None:
         with open(os.path.join(folder, folders.LOCK), "rb") as file:
             found: dict[str, Any] = json.loads(file.read())
         found["pid"] = _listener_pid(Session(folder, "").socket, found["pid"])
-    except (FileNotFoundError, ConnectionRefusedError, ValueError):  # ended, or not begun
+    except (FileNotFoundError, ConnectionRefusedError, ValueError):  # ended, or not started
         return None
     return found
 
 
 def _listener_pid(path: str, recorded: int) -> int:
-    """Return the pid of the process that listens on a socket, as the kernel translates it for this process.
+    """Return the pid of the process that listens on a socket, translated into this process' namespace.
 
-    A process that was forked while the session was made may have its claim, but it does not listen.
+    A process that was forked during the creation of the session may hold the claim, but it does not listen.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(CONNECT_TIMEOUT_S)
         try:
             connect(sock, path)
-        except TimeoutError:  # alive, but with too many callers
+        except TimeoutError:  # alive, but with a full backlog
             return 0
-        if not hasattr(socket, "SO_PEERCRED"):  # no namespaces on this system
+        if not hasattr(socket, "SO_PEERCRED"):  # a system without namespaces
             return recorded
         size = 12  # pid, uid and gid
         credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -158,7 +158,7 @@ def _listener_pid(path: str, recorded: int) -> int:
 
 
 def sweep() -> None:
-    """Remove sessions whose node is gone: kill -9 of everything leaves their folders behind."""
+    """Remove sessions whose node is gone, for example after `kill -9` of all their processes."""
     from skate._engine.local.session.descendants import end_members
 
     for base in {shm_root(), root()}:
@@ -167,7 +167,7 @@ def sweep() -> None:
 
 
 def _home_of(path: str) -> str:
-    """Return a session's folder, given any of its folders; with another SKATE_TMPDIR it is not where ours are."""
+    """Return the session folder of any folder of a session; SKATE_TMPDIR may have been different."""
     try:
         return os.readlink(os.path.join(path, HOME))
     except OSError:

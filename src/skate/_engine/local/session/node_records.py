@@ -1,7 +1,7 @@
-"""The running nodes of a user, and the file that names the long-lived one that was started last.
+"""The running nodes of a user, and the file that names the latest long-lived node.
 
-The file is called `current` and lies in the sessions' folder. The lock in a session's folder tells whether its node is
-alive.
+The file is called `current` and lies in the folder of the sessions. The lock in a session's folder shows whether its
+node is alive.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class NodeRecord:
     """A running node of this user."""
 
     folder: str
-    pid: int  # 0 for a node in another container, which cannot be seen from here
+    pid: int  # 0 for a node in another container, which is not visible here
     private: bool
     python: str
     started: float
 
     @property
     def process(self) -> str:
-        """Its process, in words."""
+        """A description of its process."""
         return f"pid {self.pid}" if self.pid else "in another container"
 
 
@@ -46,7 +46,7 @@ def read_record(folder: str) -> NodeRecord | None:
 
 
 def current() -> NodeRecord | None:
-    """Return the long-lived node that was started last, if it runs."""
+    """Return the latest long-lived node, if it is running."""
     try:
         with open(_current_path(), encoding="utf-8") as file:
             folder = file.read().strip()
@@ -56,7 +56,7 @@ def current() -> NodeRecord | None:
 
 
 def write_current(folder: str) -> None:
-    """Name the node in a session folder as the one that was started last."""
+    """Record the node of a session folder as the latest one."""
     path = _current_path()
     descriptor = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -65,14 +65,14 @@ def write_current(folder: str) -> None:
 
 
 def forget(folder: str) -> None:
-    """Forget the address of a node that ends, unless a newer one has taken its place."""
+    """Remove the record of a node that ends, unless a newer node has replaced it."""
     try:
         with open(_current_path(), encoding="utf-8") as file:
             mine = file.read().strip() == folder
         if mine:
             os.unlink(_current_path())
     except FileNotFoundError:
-        return  # somebody else was faster
+        return  # another process removed it
 
 
 def _current_path() -> str:

@@ -1,12 +1,12 @@
-"""Names of segments, the files that hold large objects: in shared memory, or on disk."""
+"""The names of segments: files that hold large objects, in shared memory or on disk."""
 
 from __future__ import annotations
 
-ON_DISK = "disk-"  # begins the name of a segment that lies among the spilled objects
+ON_DISK = "disk-"  # prefix of a segment among the spilled objects
 
 
 def on_disk(name: str) -> str:
-    """Return the segment that is a file with this name among the spilled objects."""
+    """Return the name of the segment for a file among the spilled objects."""
     return ON_DISK + name
 
 
@@ -16,5 +16,5 @@ def is_on_disk(segment: str) -> bool:
 
 
 def file_name(segment: str) -> str:
-    """Return the name of the file that a segment is."""
+    """Return the file name of a segment."""
     return segment.removeprefix(ON_DISK)

@@ -1,4 +1,4 @@
-"""Shared memory as a process sees it: writing segments, and mapping those of others."""
+"""Access to shared memory: writing segments, and mapping those of other processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ M = TypeVar("M", bound=mmap.mmap)
 
 
 class SegmentMapping(mmap.mmap):
-    """A view of an object's segment; says when the last array on it is gone."""
+    """A mapping of an object's segment, which reports when the last array on it is gone."""
 
     size_used: int
-    located: Any  # where the node said it lies
-    reference: Any  # keeps the object held while arrays lie on it
+    located: Any  # the node's answer to the request for the object
+    reference: Any  # holds the object while arrays use it
     on_gone: Callable[[Any], None] | None = None
 
     def __del__(self) -> None:
@@ -32,10 +32,10 @@ class SegmentMapping(mmap.mmap):
 
 
 class SegmentFiles:
-    """Opens and remembers the segments of a session, which are files in shared memory or on disk.
+    """Creates and maps the segments of a session, which are files in shared memory or on disk.
 
-    Segments that this process wrote stay mapped after the object is gone, until the node says
-    otherwise: the next object of that size then finds warm pages.
+    Segments that this process wrote stay mapped after the object is gone, until the node deletes them, because the next
+    object of that size can reuse their pages.
     """
 
     def __init__(self, session: Session) -> None:
@@ -43,12 +43,12 @@ class SegmentFiles:
         self._mine: dict[str, mmap.mmap] = {}
 
     def write(self, segment: str, size: int, value: Serialized, *, reused: bool) -> None:
-        """Write a value to a segment, mapping it first if this process has not.
+        """Write a value to a segment; map the segment first if necessary.
 
         Raises:
-            OSError: The file system has no room for it, or the process reached a limit.
+            OSError: The file system is full, or the process has reached a limit.
         """
-        if segments.is_on_disk(segment):  # never used again, so there is no reason to keep it mapped
+        if segments.is_on_disk(segment):  # never reused, so not kept mapped
             with self._create(segment, size) as memory, memoryview(memory) as view:
                 value.write_into(view)
             return
@@ -61,7 +61,7 @@ class SegmentFiles:
     def _create(self, segment: str, size: int) -> mmap.mmap:
         descriptor = os.open(self.session.path_of(segment), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            # Reserve the pages now: a full file system is an error here, not a SIGBUS in the copy.
+            # Reserve the pages now: a full file system raises here, instead of a SIGBUS during the copy.
             os.posix_fallocate(descriptor, 0, size)
             return self._map(mmap.mmap, descriptor, size, private=False)
         finally:
@@ -70,8 +70,8 @@ class SegmentFiles:
     def map(self, segment: str, size: int) -> SegmentMapping:
         """Map a segment of any process for reading.
 
-        The pages are shared until somebody writes to them, which read-only arrays forbid but a tensor
-        cannot: the writer then gets a copy of its own, and nobody else sees it.
+        The pages are shared until a process writes to them. Read-only arrays forbid that, but tensors do not; the
+        writer then gets its own copy.
         """
         descriptor = os.open(self.session.path_of(segment), os.O_RDONLY)
         try:
@@ -88,8 +88,11 @@ class SegmentFiles:
         return map_file(kind, descriptor, size, private=private)
 
     def _unmap_written(self) -> bool:
-        """Unmap the segments that are kept for their warm pages only: a process has 65,530 mappings at most."""
-        kept, self._mine = self._mine, {}  # those that another thread writes to are unmapped after that
+        """Unmap the segments that are kept for reuse: a process has at most 65,530 mappings."""
+        kept, self._mine = (
+            self._mine,
+            {},
+        )  # a segment that another thread is writing to is unmapped afterwards
         return bool(kept)
 
     def drop(self, dropped: list[str]) -> None:
@@ -100,23 +103,23 @@ class SegmentFiles:
                 memory.close()
 
     def close(self) -> None:
-        """Unmap everything that this process wrote."""
+        """Unmap all segments that this process wrote."""
         self.drop(list(self._mine))
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether an error says that a file system has no room."""
+    """Return whether an error means that a file system is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-_unusable: list[mmap.mmap] = []  # never unmapped: their addresses may belong to somebody else by now
+_unusable: list[mmap.mmap] = []  # never unmapped, because other mappings may use their addresses now
 
 
 def map_file(kind: type[M], descriptor: int, size: int, *, private: bool) -> M:
-    """Map the first `size` bytes of a file, without keeping a descriptor as long as the mapping lives.
+    """Map the first `size` bytes of a file, without a descriptor for the lifetime of the mapping.
 
-    A process has few descriptors, and arrays on shared objects may be thousands. Before Python 3.13, `mmap.mmap`
-    duplicates the descriptor that it is given, so the file is laid over an anonymous mapping, which has none.
+    A process has few descriptors, and may have thousands of arrays on shared objects. Before Python 3.13, `mmap.mmap`
+    duplicates its descriptor, so the file is mapped over an anonymous mapping, which has none.
     """
     flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
     if sys.version_info >= (3, 13):

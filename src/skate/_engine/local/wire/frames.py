@@ -1,4 +1,4 @@
-"""Frames on unix sockets: many small messages to a system call, and never a blocking write."""
+"""Frames on unix sockets: several messages per system call, and no blocking write."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[WIRE])
 _spare: list[
     bytearray
-] = []  # buffers to receive into: a new one for each message would cost more than the message
+] = []  # receive buffers for reuse: a new one for each message would cost more than the message
 
 
 class Closed(ConnectionError):
-    """The other side has closed the connection."""
+    """The peer has closed the connection."""
 
 
 class Connection:
     """A non-blocking stream of messages.
 
-    `post` queues a message, `flush` writes what is queued, `receive` reads what has arrived. A write
-    that the kernel does not take stays in the buffer; `backlog` tells how much, and whoever polls
-    the socket for writing calls `flush` again.
+    `post` queues a message, `flush` writes queued messages, and `receive` reads those that have arrived. Data that
+    the kernel does not accept stays in the buffer; `backlog` is its size, and the owner calls `flush` again when the
+    socket is writable.
     """
 
     __slots__ = ("_buffer", "_outgoing", "_queue", "backlog", "label", "sent_at", "sock", "turn", "writing")
@@ -40,7 +40,7 @@ class Connection:
         self.sock = sock
         self.label = label
         self.backlog = 0
-        self.sent_at = 0.0  # when the last message was to be sent, for those who gather bursts
+        self.sent_at = 0.0  # when the last message was sent, to detect bursts
         self.turn = -1  # and in which turn of the sender
         self.writing = False  # whether the owner polls for writability
         self._queue: list[Any] = []
@@ -63,7 +63,7 @@ class Connection:
         self.flush()
 
     def flush(self) -> bool:
-        """Write what is queued; return False when some of it is still waiting for the kernel."""
+        """Write queued messages; return whether the kernel has accepted all of them."""
         if self._queue:
             queue, self._queue = self._queue, []
             body = _encoder.encode(queue)
@@ -100,7 +100,7 @@ class Connection:
         return True
 
     def receive(self) -> list[Any]:
-        """Return the messages that have arrived in full; raise Closed at the end of the stream, or of sense."""
+        """Return the complete messages that have arrived; raise Closed at the end, or for invalid data."""
         scratch = _spare.pop() if _spare else bytearray(_RECEIVE)
         try:
             size = self.sock.recv_into(scratch)
@@ -112,18 +112,18 @@ class Connection:
         except OSError as error:
             raise Closed(str(error)) from error
         except msgspec.MsgspecError as error:
-            # For example of a process that user code has forked, and that writes to its parent's sockets.
+            # For example from a forked process of the user, which writes to its parent's sockets.
             raise Closed(f"not a message: {error}") from error
         finally:
             _spare.append(scratch)
 
     def receive_rest(self) -> list[Any]:
-        """Return all messages that have arrived, from an end that is gone."""
+        """Return all messages that have arrived from a peer that is gone."""
         messages: list[Any] = []
         try:
             while chunk := self.sock.recv(_RECEIVE):
                 messages += self._decode(memoryview(chunk))
-        except (OSError, msgspec.MsgspecError):  # nothing more has come, or nothing of sense
+        except (OSError, msgspec.MsgspecError):  # no more data, or invalid data
             return messages
         return messages
 
@@ -157,7 +157,7 @@ class Connection:
 
 
 def encode_frame(messages: list[Any]) -> bytes:
-    """Return a frame with these messages, for those who write to a socket themselves."""
+    """Return a frame with these messages, for code that writes to a socket directly."""
     body = _encoder.encode(messages)
     return _HEADER.pack(len(body)) + body
 
@@ -168,5 +168,5 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the plain data that `pack` took."""
+    """Return the plain data that was passed to `pack`."""
     return msgspec.msgpack.decode(data)

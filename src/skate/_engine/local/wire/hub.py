@@ -1,9 +1,9 @@
-"""Reading sockets: whoever waits reads them itself, a thread does when nobody waits.
+"""Reading sockets: a waiting thread reads them itself; a background thread reads when no thread waits.
 
-A thread that blocks in `get` becomes the reader ("leader") and handles what arrives until it has what
-it wants; other waiting threads follow. So a synchronous call costs no hand-over between threads. When
-nobody waits, a background thread reads. To keep it asleep while somebody else reads, it polls an epoll
-that contains the leader's epoll, and the leader switches that entry off: one cheap system call.
+A thread that blocks in `get` becomes the reader ("leader") and handles incoming messages until its condition holds;
+other waiting threads follow. So a synchronous call needs no switch between threads. When no thread waits, a background
+thread reads. To keep it asleep while another thread reads, it polls an epoll that contains the leader's epoll, and the
+leader disables that entry: one cheap system call.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from skate._engine.local.wire.interrupts import critical, waiting
 
 _IN = select.EPOLLIN
 _OUT = select.EPOLLOUT
-BURST = 0.0002  # seconds between messages that make a burst
-LINGER = 0.001  # seconds that the first message of a burst waits at most for the others
-QUIET = 3  # so often nothing was held back: the bursts are over
-ROUNDS = 10  # so often the background thread looks after bursts, before it looks at the sockets again
-BATCH = 32  # messages of a burst that travel together
-FIRST_PAUSE = 0.001  # seconds that a thread gives an event loop to read, before it reads itself
-LAST_PAUSE = 0.05  # seconds that it gives the loop after a while
-BACKLOG = 32 << 20  # bytes that may wait for a slow receiver before the sender waits too
+BURST = 0.0002  # seconds between messages of a burst
+LINGER = 0.001  # seconds that the first message of a burst is held back at most
+QUIET = 3  # number of checks without held-back messages that ends the bursts
+ROUNDS = 10  # number of times that the background thread sends bursts before it reads the sockets again
+BATCH = 32  # messages of a burst that are sent together
+FIRST_PAUSE = 0.001  # seconds that a thread waits for an event loop to read before it reads itself
+LAST_PAUSE = 0.05  # the same, after a while
+BACKLOG = 32 << 20  # bytes that may wait for a slow receiver before the sender blocks
 
 
 def _die() -> None:
-    """Print the exception that is being handled and end the process."""
+    """Print the current exception and end the process."""
     import sys
     import traceback
 
@@ -55,8 +55,8 @@ class _Follower:
 class Hub:
     """The sockets of a process and the threads that read them.
 
-    `on_messages(connection, messages)` and `on_closed(connection)` are called by the reading thread.
-    Descriptors that are not connections (a listening socket) have a callback of their own.
+    The reading thread calls `on_messages(connection, messages)` and `on_closed(connection)`. Descriptors that are not
+    connections, such as a listening socket, have their own callback.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Hub:
     ) -> None:
         self._on_messages = on_messages
         self._on_closed = on_closed
-        self._on_idle = on_idle  # the background thread calls it when it was woken
+        self._on_idle = on_idle  # called by the background thread after a wake-up
         self._front = select.epoll()
         self._back = select.epoll()
         self._back.register(self._front.fileno(), 0)
@@ -81,17 +81,17 @@ class Hub:
         self._send_lock = threading.Lock()
         self._held_back: list[Connection] = []
         self._lingering = False
-        self._turn = 0  # how often somebody has waited
+        self._turn = 0  # number of waits so far
         self._thread: threading.Thread | None = None
         self._armed = False
         self._in_loop = False
-        self._reading = threading.RLock()  # held by who reads, where an event loop leads
+        self._reading = threading.RLock()  # held by the reading thread where an event loop leads
         self.closed = False
         self.on_fault: Callable[[], None] = _die
 
     @property
     def thread(self) -> int:
-        """The thread that reads when nobody waits."""
+        """The thread that reads when no other thread waits."""
         return self._thread.ident or 0 if self._thread is not None else 0
 
     @property
@@ -102,7 +102,7 @@ class Hub:
     # ------------------------------------------------------------ sockets
 
     def add(self, connection: Connection) -> None:
-        """Read this connection from now on."""
+        """Start reading a connection."""
         self._connections[connection.fileno()] = connection
         self._front.register(connection.fileno(), _IN)
 
@@ -119,11 +119,11 @@ class Hub:
         connection.close()
 
     def send(self, connection: Connection, message: Any) -> None:
-        """Send a message; never waits.
+        """Send a message; never blocks.
 
-        In a burst, which is when this process sends again before it has waited for anything, messages travel
-        together: a system call for each would cost more than they do. Whoever waits next flushes them, or the
-        background thread, which the first held back message wakes.
+        In a burst, that is, when this process sends again before it has waited, messages are sent together, because a
+        system call for each would cost more than the messages. The next thread that waits flushes them, or the
+        background thread, which the first held-back message wakes.
         """
         with self._send_lock:
             queue = connection.post(message)
@@ -131,7 +131,7 @@ class Hub:
             since, connection.sent_at = now - connection.sent_at, now
             if (
                 since < BURST
-                and connection.turn == self._turn  # else it is an answer to what came since
+                and connection.turn == self._turn  # else it answers a message that came since
                 and len(queue) < BATCH
                 and self._thread is not None
             ):
@@ -151,17 +151,17 @@ class Hub:
                 self._flush(connection)
 
     def throttle(self, connection: Connection) -> None:
-        """Wait while the receiver is far behind. Call it without holding a lock."""
+        """Block while the receiver is far behind. The caller must not hold a lock."""
         if connection.backlog > BACKLOG and self._leader != threading.get_ident():
             self.attend(lambda: connection.backlog < BACKLOG // 2 or connection.fileno() < 0)
 
     def post(self, connection: Connection, message: Any) -> None:
-        """Queue a message that goes out with the next one sent."""
+        """Queue a message that is sent with the next one."""
         with self._send_lock:
             connection.post(message)
 
     def flush(self, connection: Connection) -> None:
-        """Send what is queued."""
+        """Send the queued messages."""
         with self._send_lock:
             self._flush(connection)
 
@@ -171,13 +171,13 @@ class Hub:
                 connection.writing = True
                 self._front.modify(connection.fileno(), _IN | _OUT)
         except (Closed, ValueError, OSError):
-            # The reader finds the end of the stream after the last message, and tells then.
+            # The reader detects the end of the stream after the last message.
             return
 
     # ------------------------------------------------------------ waiting
 
     def attend(self, until: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Handle what arrives until `until()` holds; return whether it does."""
+        """Handle messages until `until()` holds; return whether it does."""
         if until():
             return True
         self._turn += 1
@@ -202,11 +202,11 @@ class Hub:
                     self._resign()
             follower = _Follower(until)
             self._followers.append(follower)
-            # What we wait for may have come before the leader could see that we wait.
+            # The condition may have become true before the leader saw this follower.
             if until():
                 self._drop(follower)
                 return True
-            # The leader may have gone between the two lines above; then nobody would wake us.
+            # The leader may have left between the two lines above; then no thread would wake this one.
             if self._role.acquire(blocking=False):
                 self._role.release()
                 self._drop(follower)
@@ -222,7 +222,7 @@ class Hub:
         return until()
 
     def _follow(self, follower: _Follower, deadline: float | None) -> None:
-        if self.closed:  # nobody would wake us
+        if self.closed:  # no thread would wake this one
             return
         if self._in_loop:
             self._follow_loop(follower, deadline)
@@ -230,7 +230,7 @@ class Hub:
         follower.lock.acquire(timeout=-1.0 if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def _follow_loop(self, follower: _Follower, deadline: float | None) -> None:
-        """Wait for an event loop to read, but read ourselves if it does not: it may be waiting for this thread."""
+        """Wait for an event loop to read; read here if it does not, because the loop may wait for this thread."""
         pause = FIRST_PAUSE
         while not self.closed:
             left = pause if deadline is None else min(pause, deadline - time.monotonic())
@@ -259,12 +259,12 @@ class Hub:
         try:
             follower = self._followers[0]
             follower.lock.release()
-        except (IndexError, RuntimeError):  # gone or woken already
+        except (IndexError, RuntimeError):  # gone, or awake already
             return
 
     def _lead(self, until: Callable[[], bool], deadline: float | None) -> bool:
         poll = self._front.poll
-        if until():  # what we wait for may have come while another thread was reading
+        if until():  # the condition may have become true while another thread was reading
             return True
         while True:
             if deadline is None:
@@ -314,7 +314,7 @@ class Hub:
                 if follower.until():
                     try:
                         follower.lock.release()
-                    except RuntimeError:  # woken already
+                    except RuntimeError:  # awake already
                         continue
 
     def _continue_writing(self, connection: Connection) -> None:
@@ -329,7 +329,7 @@ class Hub:
     # ------------------------------------------------------------ background
 
     def start_thread(self) -> None:
-        """Let a thread read whenever nobody waits.
+        """Start the thread that reads when no other thread waits.
 
         Raises:
             OSError: The system allows no further thread.
@@ -346,7 +346,7 @@ class Hub:
         return self.closed
 
     def _run(self) -> None:
-        while not self._is_closed():  # also looked at here: the wake-up by `close` may be read below
+        while not self._is_closed():  # checked here too, because the wake-up of `close` may be read below
             self._back.poll(-1, 1)
             if self._is_closed():
                 return
@@ -360,15 +360,15 @@ class Hub:
             try:
                 self._handle(self._front.poll(0, 64))
             except Exception:
-                # Without this thread the process would hang: better an end that everybody sees.
+                # Without this thread the process would hang, so it fails visibly.
                 self.on_fault()
             finally:
                 self._resign()
 
     def _linger(self) -> None:
-        """While there are bursts, let each grow as long as nobody can notice; for a while, then read again.
+        """Let bursts grow for a short time and send them; return after a while to read again.
 
-        To be woken for each, and to take the lead, would take the interpreter from whoever makes them.
+        Waking up and taking the lead for each burst would take the interpreter from the sending thread.
         """
         self._lingering = True
         quiet = 0
@@ -380,13 +380,13 @@ class Hub:
             elif quiet == QUIET or self.closed:
                 break
         self._lingering = False
-        if self._held_back:  # since we looked, by somebody who thought that we would look again
+        if self._held_back:  # a thread relied on another check
             self.send_held_back()
 
     def wake(self) -> None:
-        """Make the reading thread look after the process' own affairs soon."""
+        """Make the reading thread call `on_idle` soon."""
         if self._wake < 0:
-            return  # closed; the number may be another file's by now
+            return  # closed; the number may belong to another file now
         try:
             os.eventfd_write(self._wake, 1)
         except OSError:
@@ -395,7 +395,7 @@ class Hub:
     # ------------------------------------------------------------ event loops
 
     def join_loop(self, loop: Any) -> None:
-        """Let an event loop of this thread do the reading from now on."""
+        """Make an event loop of this thread the reader."""
         self._role.acquire()
         self._leader = threading.get_ident()
         self._in_loop = True
@@ -405,7 +405,7 @@ class Hub:
         loop.add_reader(self._front.fileno(), self.read_some)
 
     def read_some(self) -> None:
-        """Handle what has arrived, without waiting; nothing if another thread is doing that."""
+        """Handle messages that have arrived, without blocking; do nothing if another thread is reading."""
         if self._reading.acquire(blocking=False):
             try:
                 self._turn += 1
@@ -414,12 +414,12 @@ class Hub:
                 self._reading.release()
 
     def close(self) -> None:
-        """Close everything; waiting threads return."""
+        """Close all sockets; waiting threads return."""
         self.closed = True
         self.wake()
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            # The thread polls the back epoll; make sure that the wake-up shows there.
+            # The thread polls the back epoll, which must show the wake-up.
             self._back.modify(self._front.fileno(), _IN)
             thread.join(5)
         for follower in list(self._followers):
@@ -427,7 +427,7 @@ class Hub:
                 follower.lock.release()
             except RuntimeError:
                 continue
-        # Whoever leads has been woken and will stop; nothing may be closed below it.
+        # The leader was woken and will stop; it must not use closed descriptors.
         leads = self._leader == threading.get_ident()
         stopped = leads or self._role.acquire(timeout=5)
         for connection in list(self._connections.values()):
@@ -444,7 +444,7 @@ class Hub:
         os.close(wake)
 
     def abandon(self) -> None:
-        """In a forked child: let go of the sockets, which are the parent's. Other threads do not exist here."""
+        """Close the sockets in a forked child, where the other threads of the parent do not exist."""
         if self.closed:
             return
         self.closed = True

@@ -1,9 +1,8 @@
-"""Ctrl-C at a safe moment: not while a message is half read, half written or half handled.
+"""Ctrl-C at a safe moment: not while a message is partly read, written or handled.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread. Inside the functions that
-keep the streams of messages whole, that would lose messages, and the session would hang. So there the
-signal is put off for a moment: the handler looks at the stack, and sends the signal again a little later.
-This costs nothing when nobody interrupts.
+Python raises KeyboardInterrupt between any two instructions of the main thread. Inside the functions that keep the
+message streams consistent, that would lose messages, and the session would hang. There the handler defers the signal:
+it inspects the stack, and sends the signal again a little later. Without an interrupt, this costs nothing.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from typing import Any
 
 from skate._engine.common import importing, signals
 
-PATIENCE = 1.0  # seconds after which the interrupt comes first, whatever it breaks
+PATIENCE = 1.0  # seconds after which a deferred interrupt is raised in any case
 
 _critical: set[CodeType] = set()
 _waiting: set[CodeType] = set()
 
 
 def critical(*functions: Any) -> None:
-    """Let nobody be interrupted inside these functions, nor in what they call."""
+    """Defer interrupts inside these functions and their callees."""
     _critical.update(function.__code__ for function in functions)
 
 
 def waiting(*functions: Any) -> None:
-    """Let these functions be interrupted all the same: they wait."""
+    """Allow interrupts inside these functions, because they wait."""
     _waiting.update(function.__code__ for function in functions)
 
 
@@ -46,13 +45,13 @@ def _is_critical(frame: FrameType | None) -> bool:
 
 
 class Interrupts:
-    """Handles a signal of a process with `handle`, at moments that are safe.
+    """Handles a signal at safe moments.
 
     Args:
-        handle: What is done.
+        handle: The handler.
         number: The signal.
-        default: Its handler where Skate has none, in forked children among others.
-        spare_imports: Put the signal off while a module is imported: the process is to go on afterwards.
+        default: The handler where Skate installs none, for example in forked children.
+        spare_imports: Defer the signal during the import of a module, because the process continues afterwards.
     """
 
     def __init__(
@@ -67,19 +66,19 @@ class Interrupts:
         self._number = number
         self._default = default
         self._spare_imports = spare_imports
-        self._since = 0.0  # when the interrupt came that is being put off
+        self._since = 0.0  # when the deferred interrupt arrived
 
     def install(self, *, always: bool = False) -> None:
-        """Take over the signal, unless the program handles it itself."""
+        """Install the handler, unless the program handles the signal itself."""
         if always or signals.is_free(self._number, self._default):
             signals.install(self._number, self.arrived, self._default)
 
     def uninstall(self) -> None:
-        """Give the signal back to Python."""
+        """Restore the handler of Python."""
         signals.uninstall(self._number)
 
     def arrived(self, number: int, frame: FrameType | None) -> None:
-        """Handle the signal now, or see to it that it comes again."""
+        """Handle the signal now, or send it again later."""
         now = time.monotonic()
         patience = PATIENCE if _is_critical(frame) else 0.0
         if self._spare_imports and importing.is_importing(frame):
@@ -89,7 +88,7 @@ class Interrupts:
             try:
                 _thread.start_new_thread(_send_again, (number,))
                 return
-            except RuntimeError:  # the interpreter ends, and has no threads any more
+            except RuntimeError:  # the interpreter is shutting down and has no threads
                 pass
         self._since = 0.0
         self._handle(number, frame)
@@ -102,7 +101,7 @@ def _send_again(number: int) -> None:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let an interrupt wait until this is over: for C code that cannot bear one."""
+    """Defer an interrupt to the end of the block, for C code that must not be interrupted."""
     arrived: list[int] = []
     is_ours = (
         threading.current_thread() is threading.main_thread()

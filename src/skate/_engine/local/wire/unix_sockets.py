@@ -1,4 +1,4 @@
-"""Binding and connecting unix sockets in folders whose paths are longer than the kernel's limit for sockets."""
+"""Unix sockets in folders whose paths exceed the kernel's limit for socket addresses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _by_short_path(act: Callable[[str], None], path: str) -> None:
     folder, name = os.path.split(path)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        # The kernel follows this link to the folder, whatever that folder's own path is.
+        # The kernel follows this link to the folder, however long its path is.
         act(f"{DESCRIPTORS}/{descriptor}/{name}")
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""A worker that is an actor: it creates the instance, takes calls, and answers them."""
+"""A worker that hosts an actor: it creates the instance, receives calls, and answers them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from skate._engine.local.worker.replies import Replies
 if TYPE_CHECKING:
     from skate._engine.local.worker.main import Worker
 
-DEFAULT = ""  # the group of calls that name none
+DEFAULT = ""  # the group of calls that name no group
 SYSTEM = "_ray_system"  # a group that every actor has
 EXITED = "The actor exited by exit_actor() (INTENDED_USER_EXIT)."
 
@@ -63,10 +63,10 @@ class ActorHost:
         self._group_of: dict[str, str] = {}
         self._bound: dict[str, Any] = {}
         self._executors: dict[str, Executor] = {}
-        self._leaving = False  # ends after what it was sent
-        self._exiting = False  # ends after what it is running
+        self._leaving = False  # ends after the calls that it has received
+        self._exiting = False  # ends after the calls that it is running
         self._creating = True
-        self._terminated = False  # by SIGTERM: ends that way
+        self._terminated = False  # received SIGTERM, and ends by it
         self._replies = Replies(self._client, self._runner)
         self._runner.backpressure.cap = message.options.generator_cap
 
@@ -87,7 +87,7 @@ class ActorHost:
         else:
             created = self._serve()
         if self._exiting and not self._terminated:
-            # Not before: what was running when the actor asked to end has been answered first.
+            # Only now, so that the calls that were running at the exit request are answered first.
             client.hub.send_held_back()
             client.send(m.ActorExit(self._message.actor, EXITED))
         if not created:
@@ -100,13 +100,13 @@ class ActorHost:
         return 0
 
     def _stray_parent(self) -> bytes:
-        """Return the task that a thread belongs to which the user has started: the call, if there is but one."""
+        """Return the task that a thread of the user belongs to: the call, if only one can run."""
         creation = CREATION + self._message.actor
         alone = isinstance(self._executors.get(DEFAULT), MainThreadExecutor)
         return next(iter(self._by_task), creation) if alone else creation
 
     def _create(self) -> bool:
-        """Create the instance of an actor without an event loop; return whether that succeeded."""
+        """Create the instance of an actor without an event loop; return whether it succeeded."""
         return run_at_once(self._construct())
 
     async def _construct(self) -> bool:
@@ -161,27 +161,23 @@ class ActorHost:
         self._client.hub.add(Connection(sock))
 
     def leave(self) -> None:
-        """End gracefully: after the calls that have arrived."""
+        """End after the calls that have been received."""
         self._leaving = True
         self._maybe_finish()
 
     def _maybe_finish(self) -> None:
-        """After a call or a request to leave: end if nothing is left to do."""
+        """End if nothing is left to do, after a call or a request to leave."""
         if self._leaving:
             executor = self._executors.get(DEFAULT)
             if isinstance(executor, LoopExecutor) and self._is_done():
                 executor.finish()
             self._client.hub.wake()
 
-    @property
-    def _is_ending(self) -> bool:
-        return self._leaving or self._exiting
-
     def _is_done(self) -> bool:
         return self._leaving and not any(executor.busy() for executor in self._executors.values())
 
     def _shutdown_instance(self) -> None:
-        """Give the actor the chance to clean up."""
+        """Call `__ray_shutdown__` of the instance, if it has one."""
         closer = getattr(self.instance, "__ray_shutdown__", None)
         if callable(closer):
             try:
@@ -192,21 +188,21 @@ class ActorHost:
                 logging.getLogger("skate").exception("__ray_shutdown__ of %s failed", self.class_name)
 
     def _exit_by_user(self) -> None:
-        """The actor asked to end: it is not restarted, and what waits is not run."""
+        """Handle exit_actor(): the actor does not restart, and waiting calls do not run."""
         self._exiting = True
         self.leave()
 
     def _on_sigterm(self, *_: Any) -> None:
-        """Somebody asks the process to end: what it is running is finished first."""
+        """Handle SIGTERM: end after the calls that are running."""
         self._terminated = self._exiting = True
         self.leave()
 
     # ------------------------------------------------------------ serving
 
     def _serve(self) -> bool:
-        """Serve with threads: the main thread runs calls itself unless the actor is concurrent."""
+        """Serve calls in threads; in the main thread unless the actor is concurrent."""
         hub = self._client.hub
-        # Lanes first: once the constructor has run, calls may arrive at any moment.
+        # The executors first: calls may arrive as soon as the constructor has run.
         if self.options.max_concurrency > 1 or self.options.groups:
             self._executors[DEFAULT] = self._thread_executor(self.options.max_concurrency)
             for name, size in self.options.groups.items():
@@ -241,7 +237,7 @@ class ActorHost:
         return LoopExecutor(self.run_async, size, self._maybe_finish, self._never_ran)
 
     def _never_ran(self, incoming: IncomingCall) -> None:
-        """A call was cancelled before its turn came, or the actor ends: then that is what its caller learns."""
+        """Reply to a call that was cancelled before it ran."""
         if not incoming.cancelled:
             return
         self._by_task.pop(incoming.call.task, None)
@@ -250,7 +246,7 @@ class ActorHost:
         self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
     def _serve_async(self) -> bool:
-        """Serve with event loops: one in the main thread, or one for each concurrency group."""
+        """Serve calls in event loops: one in the main thread, or one per concurrency group."""
         self._runner.backpressure.on_moved = self._replies.reader_moved
         default = self._loop_executor(self.options.max_concurrency)
         self._executors[DEFAULT] = default
@@ -301,7 +297,9 @@ class ActorHost:
             return executors[DEFAULT]
         name = call.group or self._group_of.get(call.method, DEFAULT)
         executor = executors.get(name)
-        if executor is None and name == SYSTEM:  # every actor has it, with a thread from its first call on
+        if (
+            executor is None and name == SYSTEM
+        ):  # every actor has this group; its thread starts with the first call
             executor = executors[name] = self._thread_executor(1)
         return executor
 
@@ -311,7 +309,7 @@ class ActorHost:
             return
         incoming.cancelled = True
         if not incoming.started and incoming.task is None:
-            self._never_ran(incoming)  # its turn has not come: nobody has to wait until it does
+            self._never_ran(incoming)  # it has not started, so its caller need not wait
             return
         context = incoming.context
         if context is not None:
@@ -323,8 +321,12 @@ class ActorHost:
             self._client.call_in_loop(incoming.loop, incoming.task.cancel)
 
     def activity(self, waiting: set[bytes]) -> Activity | None:
-        """Return what the actor is busy with besides the calls that wait; None when it runs code."""
-        if self._is_ending or (self._creating and CREATION + self._message.actor not in waiting):
+        """Return the actor's activity apart from the calls that wait; None while it runs code."""
+        if (
+            self._leaving
+            or self._exiting
+            or (self._creating and CREATION + self._message.actor not in waiting)
+        ):
             return None
         found = describe_executors(list(self._executors.values()), self._executor_for, self._by_task, waiting)
         if found is not None and self._creating:
@@ -333,7 +335,7 @@ class ActorHost:
         return found
 
     def in_progress(self) -> list[Any]:
-        """Return rows of the calls that have not ended, for the state API."""
+        """Return rows of unfinished calls for the state API."""
         row = self._worker.events.running
         return [row(each.call.task, each.name, each.started) for each in list(self._by_task.values())]
 
@@ -355,8 +357,8 @@ class ActorHost:
         return context
 
     def run_call(self, incoming: IncomingCall) -> None:
-        """Run a call in this thread and answer it."""
-        if self._exiting or incoming.call.task not in self._by_task:  # ends, or was cancelled while it waited
+        """Run a call in this thread and reply."""
+        if self._exiting or incoming.call.task not in self._by_task:  # exiting, or cancelled while it waited
             return
         context = self._begin(incoming)
         call = incoming.call
@@ -379,8 +381,8 @@ class ActorHost:
         self._end(incoming, reply, context, failed)
 
     async def run_async(self, incoming: IncomingCall) -> None:
-        """Run a call in this event loop and answer it."""
-        if self._exiting or incoming.call.task not in self._by_task:  # ends, or was cancelled while it waited
+        """Run a call in this event loop and reply."""
+        if self._exiting or incoming.call.task not in self._by_task:  # exiting, or cancelled while it waited
             return
         call = incoming.call
         method = getattr(type(self.instance), call.method, None)
@@ -390,7 +392,7 @@ class ActorHost:
         import asyncio
 
         context = self._begin(incoming)
-        current_task.set(context)  # the asyncio task has a context of its own
+        current_task.set(context)  # each asyncio task has its own context
         reply = m.Reply(call.task, [])
         failed = ""
         try:
@@ -402,8 +404,8 @@ class ActorHost:
                 value = await value
                 self._collect(incoming, reply, value)
         except asyncio.CancelledError as error:
-            if self._is_ending and not incoming.cancelled:
-                return  # it came when the actor had nothing left to do but to end
+            if (self._leaving or self._exiting) and not incoming.cancelled:
+                return  # cancelled by the end of the actor
             failed = "TaskCancelledError"
             reply.count = self._runner.backpressure.made(call.task)
             reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name, error))
@@ -456,15 +458,17 @@ class ActorHost:
     def _end(self, incoming: IncomingCall, reply: m.Reply, context: TaskContext, failed: str) -> None:
         call = incoming.call
         if self._client.closed:
-            os._exit(0)  # the method has forked, and this is the child, which comes to its end here
+            os._exit(0)  # the method has forked, and this child reached its end
         self._by_task.pop(call.task, None)
         self._runner.backpressure.ended(call.task)
         leaving = context.exiting
         if incoming.cancelled:
             reply.retry = False
-        if incoming.cancelled and failed != "TaskCancelledError":  # whatever the method made of it
+        if (
+            incoming.cancelled and failed != "TaskCancelledError"
+        ):  # even if the method handled the cancellation
             reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name))
-        if leaving:  # also when the user's code caught the exception of exit_actor()
+        if leaving:  # even if user code caught the exception of exit_actor()
             reply.retry = False
             reply.results = incoming.fill(self._exited())
         self._worker.events.add(call.task, incoming.name, incoming.started, time.time(), failed)
@@ -490,7 +494,7 @@ class ActorHost:
         return bound
 
     def _bind(self, name: str) -> Any:
-        """Return a method of the class, also where an attribute of the instance has the same name."""
+        """Return a method of the class, even if an attribute of the instance has the same name."""
         kind = type(self.instance)
         member = inspect.getattr_static(kind, name, None)
         if member is None:

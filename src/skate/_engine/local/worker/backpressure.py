@@ -1,4 +1,4 @@
-"""How far generators may run ahead of their readers: each by itself, and all of an actor together."""
+"""Backpressure of generators: how far each, and all of an actor together, may be ahead of their readers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ class _Stream:
     def __init__(self, window: int) -> None:
         self.window = window
         self.made = 0
-        self.missing = 1  # objects that an error would take the place of
-        self.making = 0  # 1 while the generator runs towards its next object
+        self.missing = 1  # objects that an error would replace
+        self.making = 0  # 1 while the generator computes its next object
         self.consumed = 0
         self.closed = False
 
 
 class Backpressure:
-    """Counts what generators of this process have made and what has been taken.
+    """Counts the objects that generators of this process have made, and those that were consumed.
 
-    With a `cap` for the whole actor, objects count until they are taken, also after the generator that
-    made them has ended.
+    With a `cap` for the whole actor, objects count until they are consumed, even after their generator has ended.
     """
 
     def __init__(self) -> None:
@@ -32,48 +31,48 @@ class Backpressure:
         self.on_moved: Callable[[], None] | None = None
 
     def expect_reader(self, task: bytes, taken: int = 0) -> None:
-        """A generator will start: from now on its reader may tell what it takes, of an earlier attempt as well."""
+        """Expect reports from the reader of a generator that will start; `taken` counts items of an earlier attempt."""
         self._streams[task] = stream = _Stream(0)
         stream.consumed = taken
 
     def open(self, task: bytes, window: int) -> None:
-        """A generator starts."""
+        """Start a generator."""
         stream = self._streams.get(task)
         if stream is None:
             stream = self._streams[task] = _Stream(window)
         stream.window = window
 
     def made(self, task: bytes) -> int:
-        """Return how many objects a generator has made."""
+        """Return the number of objects that a generator has made."""
         stream = self._streams.get(task)
         return 0 if stream is None else stream.made
 
     def begin(self, task: bytes) -> None:
-        """A generator goes on: the object that it will make counts already."""
+        """Count the next object of a generator that continues."""
         self._streams[task].making = 1
 
     def expect(self, task: bytes, count: int) -> None:
-        """Say how many objects are missing if the generator fails now."""
+        """Set the number of objects that are missing if the generator fails now."""
         self._streams[task].missing = count
 
     def missing(self, task: bytes) -> int:
-        """Return how many objects are missing from a generator that failed."""
+        """Return the number of objects that are missing from a failed generator."""
         stream = self._streams.get(task)
         return 1 if stream is None else stream.missing
 
     def add(self, task: bytes) -> None:
-        """A generator has made an object."""
+        """Count an object that a generator has made."""
         stream = self._streams[task]
         stream.making = 0
         stream.made += 1
 
     def is_closed(self, task: bytes) -> bool:
-        """Return whether the reader has gone."""
+        """Return whether the reader is gone."""
         stream = self._streams.get(task)
         return stream is None or stream.closed
 
     def limited(self, task: bytes) -> bool:
-        """Return whether the reader has to report what it takes."""
+        """Return whether the reader must report consumed objects."""
         return bool(self.cap or self._streams[task].window)
 
     def may_go_on(self, task: bytes) -> bool:
@@ -89,7 +88,7 @@ class Backpressure:
         return sum(max(0, s.made + s.making - s.consumed) for s in self._streams.values() if not s.closed)
 
     def ended(self, task: bytes) -> None:
-        """A generator has ended; with a cap its objects count until they are taken."""
+        """End a generator; with a cap, its objects count until they are consumed."""
         stream = self._streams.get(task)
         if stream is None:
             return
@@ -100,7 +99,7 @@ class Backpressure:
             self.on_moved()
 
     def consumed(self, message: m.Consumed) -> None:
-        """The reader of a generator has taken objects, or has gone."""
+        """Handle the report of a reader that has consumed objects, or is gone."""
         stream = self._streams.get(message.task)
         if stream is None:
             return

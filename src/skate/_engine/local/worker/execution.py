@@ -1,4 +1,4 @@
-"""Running user code: arguments in, results out, errors made presentable."""
+"""Running user code: arguments in, results or errors out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["ExitRequest", "PreparedFunction", "TaskRunner", "matches"]
 
 
 class PreparedFunction:
-    """A template as a worker keeps it: the function is unpickled at its first use."""
+    """A template in a worker; the function is unpickled at its first use."""
 
     __slots__ = ("_function", "_retry", "code", "template")
 
@@ -56,7 +56,7 @@ class PreparedFunction:
         return self._function
 
     def retries(self, error: BaseException) -> bool:
-        """Return whether the template asks for a retry after this exception."""
+        """Return whether the template retries after this exception."""
         if not self.template.retry_exceptions:
             return False
         if self._retry is None:
@@ -78,7 +78,7 @@ class TaskRunner:
     def arguments(
         self, data: bytes, given: list[m.Argument], args_object: bytes
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and keyword arguments of a call."""
+        """Return the positional and keyword arguments of a call."""
         client = self._client
         if args_object:
             args, kwargs = client.value_of(client.expect(args_object))
@@ -100,13 +100,13 @@ class TaskRunner:
         return args, kwargs
 
     def set_devices(self, accelerators: dict[str, list[str]]) -> None:
-        """Show the process the accelerators that it may use, and no others."""
+        """Limit the process to the accelerators that it may use."""
         os.environ.update(device_variables(accelerators))
 
     # ------------------------------------------------------------ tasks
 
     def run_task(self, run: m.Run, prepared: PreparedFunction, task: TaskContext) -> m.Done:
-        """Run a task and return the message that tells its outcome."""
+        """Run a task and return the message with its outcome."""
         template = prepared.template
         started = time.time()
         begun = time.perf_counter()
@@ -146,7 +146,7 @@ class TaskRunner:
             done.failed = "TaskCancelledError"
             return
         if isinstance(error, SystemExit):
-            # The function ends the interpreter: the node finds this worker dead, and says so.
+            # The function ends the interpreter: the node detects the end of this worker and reports it.
             code = error.code
             self.exit_code = code if isinstance(code, int) else (0 if code is None else 1)
             if isinstance(code, str):
@@ -166,7 +166,7 @@ class TaskRunner:
 
         Args:
             task: The task.
-            name: Its name if it was running, or is a call of an actor: then the error is a task error too.
+            name: Its name if it was running or is an actor's call; the error is then a task error as well.
             at: The exception that ended it, whose traceback shows where it was.
         """
         error = exceptions.TaskCancelledError(task.hex())
@@ -177,7 +177,7 @@ class TaskRunner:
     # ------------------------------------------------------------ results
 
     def result(self, value: Any, name: str) -> m.Result:
-        """Return a value as a message part."""
+        """Return a value as a part of a message."""
         if type(value) in PLAIN:
             data = dumps(value)
             if len(data) <= INLINE_LIMIT:
@@ -193,9 +193,9 @@ class TaskRunner:
         name: str,
         retries: Callable[[BaseException], bool],
     ) -> list[m.Result]:
-        """Return the values of a call that returned a generator, or has several results or none.
+        """Return the values of a call that returned a generator, or that has several results or none.
 
-        `retries` returns whether the call is run again after an error.
+        `retries` returns whether the call runs again after an error.
         """
         if count == 0:
             return []
@@ -221,7 +221,7 @@ class TaskRunner:
         return [make(item) for item in returned_values(value, count, name)]
 
     def failure(self, error: BaseException, name: str, actor: Any = None, actor_id: bytes = b"") -> m.Result:
-        """Return an exception as a message part."""
+        """Return an exception as a part of a message."""
         return m.Result(ERROR, dumps(self.task_error(error, name, actor, actor_id)))
 
     task_error = staticmethod(task_error)
@@ -243,7 +243,7 @@ class TaskRunner:
         per_yield: int,
         send: Callable[[int, m.Result], None],
     ) -> int:
-        """Send the items of a generator one by one; return how many there were."""
+        """Send the items of a generator one by one; return their number."""
         gate = self.backpressure
         gate.open(task, window)
         running = current_task.get()
@@ -279,7 +279,7 @@ class TaskRunner:
 
 
 def exit_process(error: SystemExit) -> NoReturn:
-    """End the process: a method called sys.exit(), which the node takes for the actor's death."""
+    """End the process after sys.exit() in a method; the node treats this as the actor's death."""
     code = error.code
     if isinstance(code, str):
         sys.stderr.write(code + "\n")

@@ -1,7 +1,6 @@
-"""Where an actor's calls run: one after the other, in threads, or in an event loop.
+"""Executors of an actor's calls: in order in the main thread, in threads, or in an event loop.
 
-Each concurrency group of an actor is a executor of its own, so that a call which blocks one group does not
-hold up another.
+Each concurrency group of an actor has its own executor, so that a call that blocks one group does not delay another.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
 from skate._engine.local.wire.hub import Hub
 
-MAX_TURNS = 100  # of an event loop that is never idle, before waiting calls start all the same
+MAX_TURNS = 100  # turns of a busy event loop before waiting calls start anyway
 _NO_OPTIONS: dict[str, Any] = {"retry": False, "window": 0, "per_yield": 1}
 
 
 class IncomingCall:
-    """A call with the connection it came by."""
+    """A call, and the connection that it arrived on."""
 
     __slots__ = ("call", "cancelled", "connection", "context", "loop", "name", "options", "started", "task")
 
@@ -42,29 +41,29 @@ class IncomingCall:
         self.name: str = self.options.get("name") or f"{class_name}.{call.method}"
 
     def fill(self, result: m.Result) -> list[m.Result]:
-        """Return the same result for everything that the call returns."""
+        """Return a result once for each return value of the call."""
         return [result] * max(1, self.call.num_returns)
 
 
 class Executor(Protocol):
-    """Runs calls of one concurrency group."""
+    """Runs the calls of one concurrency group."""
 
     @property
     def size(self) -> int:
-        """How many calls run at once."""
+        """The number of calls that run concurrently."""
 
     def put(self, incoming: Any) -> None:
-        """Run a call when its turn comes."""
+        """Run a call in its turn."""
 
     def busy(self) -> bool:
         """Return whether calls are waiting or running."""
 
     def close(self) -> None:
-        """Let go of threads that have nothing to do."""
+        """End idle threads."""
 
 
 class MainThreadExecutor:
-    """Calls of a plain actor, in order, in the main thread."""
+    """Runs the calls of a plain actor in order, in the main thread."""
 
     def __init__(self) -> None:
         self.calls: deque[Any] = deque()
@@ -72,7 +71,7 @@ class MainThreadExecutor:
 
     @property
     def size(self) -> int:
-        """How many calls run at once."""
+        """The number of calls that run concurrently."""
         return 1
 
     def busy(self) -> bool:
@@ -80,11 +79,11 @@ class MainThreadExecutor:
         return bool(self.calls)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: the executor has no thread."""
 
 
 class ThreadExecutor:
-    """Calls in a fixed number of threads, which live as long as the actor: users keep data in them."""
+    """Runs calls in a fixed number of threads, which live as long as the actor because users keep data in them."""
 
     def __init__(self, run: Callable[[Any], None], size: int, on_idle: Callable[[], None]) -> None:
         self._run = run
@@ -111,7 +110,7 @@ class ThreadExecutor:
         except OSError:
             if not self._threads:
                 raise
-            return  # at a limit of the system: the threads that are there take the calls in turn
+            return  # the system allows no further thread: the existing ones share the calls
         self._threads.append(thread)
 
     def _work(self) -> None:
@@ -131,11 +130,11 @@ class ThreadExecutor:
         return self._unfinished > 0
 
     def threads(self) -> set[int]:
-        """Return the threads that run calls, or wait for one."""
+        """Return the threads of the executor."""
         return {thread.ident or 0 for thread in list(self._threads)}
 
     def close(self) -> None:
-        """End the threads that have nothing to do."""
+        """End idle threads."""
         for _ in self._threads:
             self._queue.put(None)
 
@@ -145,7 +144,7 @@ class _BeforeSelect(Protocol):
 
 
 class _Selector(selectors.DefaultSelector):
-    """Asks before each turn of an event loop whether there is more to run."""
+    """Calls a function before each turn of an event loop, to start waiting calls."""
 
     def __init__(self, before_select: _BeforeSelect) -> None:
         super().__init__()
@@ -157,10 +156,10 @@ class _Selector(selectors.DefaultSelector):
 
 
 class LoopExecutor:
-    """Calls of an asyncio actor, interleaved in an event loop.
+    """Runs the calls of an asyncio actor concurrently in an event loop.
 
-    Without concurrency groups the loop runs in the main thread and reads the sockets itself, which
-    saves a hand-over between threads for each call. With groups, each has a loop in a thread.
+    Without concurrency groups, the loop runs in the main thread and reads the sockets itself, which saves a switch
+    between threads per call. With groups, each group has a loop in its own thread.
 
     At most `size` calls run at a time. A call that had to wait for a free slot starts when no coroutine of the loop is
     ready, so that calls which are already awake continue first; at the latest after `MAX_TURNS` turns of the loop.
@@ -178,19 +177,19 @@ class LoopExecutor:
         self._run = run
         self._on_cancelled = on_cancelled
         self._on_idle = on_idle
-        self._begun = 0  # counted by who reads
+        self._begun = 0  # counted by the reading thread
         self._over = 0  # counted in the loop
         self.size = size
         self._running = 0
         self._waiting: deque[Any] = deque()  # calls without a slot, in order
-        self._turns = 0  # of the loop, since a slot is free for a waiting call
+        self._turns = 0  # turns of the loop since a slot became free for a waiting call
         self._in_thread = False
-        self.thread = 0  # that runs the loop
+        self.thread = 0  # the thread that runs the loop
         self.loop = asyncio.SelectorEventLoop(_Selector(self._before_select))
         self._stop: asyncio.Future[None] | None = None
 
     def put(self, incoming: Any) -> None:
-        """Start a call, or let it wait for a slot."""
+        """Start a call, or queue it for a free slot."""
         self._begun += 1
         if self.thread == threading.get_ident():
             self._admit(incoming)
@@ -207,7 +206,7 @@ class LoopExecutor:
         return bool(self._waiting) and self._running < self.size
 
     def on_await(self, watch: Callable[[Any], None]) -> Callable[[], None]:
-        """Return a function that calls `watch` with the loop, if this is its thread."""
+        """Return a function that calls `watch` with the loop, if called in the loop's thread."""
 
         def awaited() -> None:
             if self.thread == threading.get_ident():
@@ -222,7 +221,7 @@ class LoopExecutor:
             self._waiting.append(incoming)
 
     def _before_select(self, *, is_idle: bool) -> bool:
-        """Start waiting calls if the loop has nothing else to run; return whether it has something now."""
+        """Start waiting calls if the loop is idle; return whether it has work now."""
         if not self.is_starting_call:
             return not is_idle
         self._turns += 1
@@ -241,7 +240,7 @@ class LoopExecutor:
     def _ended(self, incoming: Any, task: Any) -> None:
         self._over += 1
         self._running -= 1
-        if task.cancelled():  # before its turn came: a running call answers by itself
+        if task.cancelled():  # before it started: a running call replies by itself
             self._on_cancelled(incoming)
         elif task.exception() is not None:
             self.loop.call_exception_handler(
@@ -297,7 +296,7 @@ class LoopExecutor:
     # ------------------------------------------------------------ in a thread
 
     def start_thread(self, name: str) -> None:
-        """Run the loop in a thread of its own."""
+        """Run the loop in its own thread."""
         import asyncio
 
         self._in_thread = True
@@ -310,7 +309,7 @@ class LoopExecutor:
         threading.Thread(target=work, name=f"skate-loop-{name}", daemon=True).start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run a coroutine in the loop, which another thread runs; return its result."""
+        """Run a coroutine in the loop of another thread; return its result."""
         import asyncio
 
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
@@ -327,7 +326,7 @@ def describe_executors(
     calls: dict[bytes, IncomingCall],
     waiting: set[bytes],
 ) -> Activity | None:
-    """Return what an actor is busy with besides the calls that wait; None when it runs code, or is about to."""
+    """Return an actor's activity apart from the calls that wait; None while it runs code, or is about to."""
     running: dict[Executor, int] = dict.fromkeys(executors, 0)
     queued: dict[Executor, int] = dict.fromkeys(executors, 0)
     for incoming in list(calls.values()):

@@ -1,4 +1,4 @@
-"""Standard output of a worker: sent line by line, and the last line also when it does not end."""
+"""The standard output of a worker, written line by line, including an unfinished last line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import os
 import sys
 from typing import Any
 
-NAME_MARK = "\x01skate-name:"  # begins a line that names the process in front of its later lines
+NAME_MARK = (
+    "\x01skate-name:"  # prefix of a line that sets the name shown before the later lines of the process
+)
 _LONGEST_NAME = 200
 
 
 class LineWriter(io.TextIOWrapper):
-    """Writes text to a descriptor, line by line, and knows whether a line is unfinished."""
+    """Writes text to a descriptor, line by line, and tracks whether a line is unfinished."""
 
     def __init__(self, descriptor: int) -> None:
         raw = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - lives as long as the process
@@ -26,20 +28,20 @@ class LineWriter(io.TextIOWrapper):
         return super().write(text)
 
     def end_line(self) -> None:
-        """Finish the line that was begun, so that it is shown."""
+        """Finish an unfinished line, so that it is shown."""
         if self.unfinished:
             self.write("\n")
 
 
 def end_lines() -> None:
-    """Show what the task that just ended has printed without a newline."""
+    """Finish the lines that a task has left unfinished."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, LineWriter) and stream.unfinished:
             stream.end_line()
 
 
 def announce_repr(instance: object, class_name: str) -> None:
-    """Show the `repr` of an actor that defines one in front of the lines that its process prints, as in Ray."""
+    """Show the `repr` of an actor that defines one before the lines that its process prints, as in Ray."""
     kind: Any = type(instance)
     if kind.__repr__ is object.__repr__:
         return

@@ -1,4 +1,4 @@
-"""A worker process: runs tasks, or becomes an actor."""
+"""A worker process: it runs tasks, or becomes an actor."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from skate._engine.local.worker.execution import PreparedFunction, TaskRunner
 from skate._engine.local.worker.line_writer import LineWriter, end_lines
 from skate._engine.local.worker.process_title import IDLE, ProcessTitle
 
-BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # what `breakpoint()` calls: a worker has no terminal
-MAX_COALESCED_RESULTS = 8  # results of short tasks that may travel together
-MAX_CALLS_KEPT = 10_000  # calls of an actor until the node asks for them
+BREAKPOINT_HOOK = "skate.util.rpdb.set_trace"  # called by `breakpoint()`, because a worker has no terminal
+MAX_COALESCED_RESULTS = 8  # results of short tasks that may be sent together
+MAX_CALLS_KEPT = 10_000  # finished calls of an actor that wait for the node's request
 
 Row = tuple[bytes, str, str, float, float, str, str]
 
 
 class EventLog:
-    """Remembers the last calls of an actor."""
+    """The finished calls of an actor since the node's last request. Costs a call one append."""
 
     def __init__(self) -> None:
         self._rows: deque[Row] = deque(maxlen=MAX_CALLS_KEPT)
 
     def add(self, task: bytes, name: str, started: float, ended: float, failed: str) -> None:
-        """Remember a call."""
+        """Add a finished call."""
         self._rows.append(
             (task, name, "ACTOR_TASK", started, ended, "FAILED" if failed else "FINISHED", failed)
         )
 
     @staticmethod
     def running(task: bytes, name: str, started: float) -> Row:
-        """Return the row of a call that has not ended."""
+        """Return the row of an unfinished call."""
         state = "RUNNING" if started else "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
         return (task, name, "ACTOR_TASK", started, 0.0, state, "")
 
     def take(self) -> list[Row]:
-        """Return what was remembered since the last time."""
+        """Remove and return the rows."""
         rows = []
         while self._rows:
             rows.append(self._rows.popleft())
@@ -61,7 +61,7 @@ class EventLog:
 
 
 class Worker:
-    """The main thread runs what the node or callers send; a second one reads while it is busy."""
+    """The main thread runs tasks and calls; a second thread reads the sockets meanwhile."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class Worker:
         self._unsent = 0
         self._progress = progress
         self._templates: dict[int, PreparedFunction] = {}
-        self._calls: dict[bytes, int] = {}  # function -> how often it ran, for max_calls
+        self._calls: dict[bytes, int] = {}  # function -> number of runs, for max_calls
         self._interrupt: bytes | None = None
-        self._telling = threading.Lock()
+        self._events_lock = threading.Lock()
         self._main = threading.main_thread().ident or 0
         self.actor: Any = None
         engine.stray_parent = self._stray_parent
@@ -113,11 +113,11 @@ class Worker:
 
     def _queue(self, run: m.Run) -> None:
         if self._templates[run.template].template.num_returns == m.STREAMING:
-            self.runner.backpressure.expect_reader(run.task)  # the next message may tell of it
+            self.runner.backpressure.expect_reader(run.task)  # the next message may be a report of its reader
         self.queue.append(run)
 
     def _hand_back(self) -> None:
-        """Give back tasks that have not been started: somebody else is faster."""
+        """Return tasks that have not started to the node, which gives them to other workers."""
         back = []
         while self.queue:
             try:
@@ -132,7 +132,7 @@ class Worker:
                 break
         if back:
             self.client.send(m.HandBack(back[::-1]))
-        self.client.hub.flush(self.client.node)  # what runs next may end this process
+        self.client.hub.flush(self.client.node)  # the next task may end this process
 
     def _cancel(self, message: m.CancelRunning) -> None:
         for run in list(self.queue):
@@ -155,10 +155,10 @@ class Worker:
             self._interrupt = message.task
             signal.pthread_kill(self._main, signal.SIGINT)
         else:
-            self.client.hub.flush(self.client.node)  # its result may wait there for others to travel with
+            self.client.hub.flush(self.client.node)  # the result may be held back to be sent with others
 
     def on_interrupt(self, *_: Any) -> None:
-        """Raise KeyboardInterrupt in the task that is to be cancelled, and in no other."""
+        """Raise KeyboardInterrupt in the task to cancel, and in no other task."""
         running = self.running
         if running is not None and running.task == self._interrupt:
             self._interrupt = None
@@ -171,15 +171,15 @@ class Worker:
             self.actor.leave()
 
     def _send_events(self, message: m.SendEvents) -> None:
-        with self._telling:  # the main thread may be about to end the process
+        with self._events_lock:  # the main thread may be about to end the process
             rows = self.events.take()
             if self.actor is not None:
                 rows += self.actor.in_progress()
             self.client.send(m.Events(rows, message.request))
 
-    def tell_the_rest(self) -> None:
-        """Send what the node has yet to learn, and that the process ends after that."""
-        with self._telling:
+    def send_final_events(self) -> None:
+        """Send the remaining events and releases, and announce the end of the process."""
+        with self._events_lock:
             rows = self.events.take()
             if rows:
                 self.client.send(m.Events(rows))
@@ -188,7 +188,7 @@ class Worker:
             self.client.hub.send_held_back()
 
     def _stray_parent(self) -> bytes:
-        """Return the task that a thread belongs to which the user has started: the one that is running."""
+        """Return the task that a thread of the user belongs to: the running one."""
         running = self.running
         return b"" if running is None else running.task
 
@@ -196,7 +196,7 @@ class Worker:
         os._exit(1)
 
     def _activity(self, waiting: set[bytes]) -> Activity | None:
-        """Return what the process is busy with besides what waits; None when it runs code."""
+        """Return the activity of the process apart from the tasks that wait; None while it runs code."""
         if self.actor is not None:
             return self.actor.activity(waiting)  # type: ignore[no-any-return]
         if self.queue or self.leaving or (self.running is not None and self.running.task not in waiting):
@@ -204,7 +204,7 @@ class Worker:
         return Activity(resting=set() if self.running is not None else {self._main})
 
     def _before_blocking(self, references: list[Any], timed: bool) -> Any:
-        """Tell the node that this worker waits; return what tells that it goes on."""
+        """Notify the node that this worker is blocked; return the function that revokes it."""
         running = current_task.get()
         if running is None:
             return None
@@ -222,7 +222,7 @@ class Worker:
     # ------------------------------------------------------------ running
 
     def run(self) -> int:
-        """Work until told to leave."""
+        """Run tasks until the worker leaves; return the exit code."""
         hub = self.client.hub
         queue = self.queue
         while not self.leaving:
@@ -251,7 +251,7 @@ class Worker:
         try:
             done = self.runner.run_task(run, prepared, task)
             end_lines()
-        except KeyboardInterrupt:  # cancelled in the moment of its end
+        except KeyboardInterrupt:  # cancelled at the moment of its end
             count = max(1, prepared.template.num_returns)
             done = m.Done(run.task, [self.runner.cancelled(run.task)] * count, failed="TaskCancelledError")
         finally:
@@ -266,7 +266,7 @@ class Worker:
                 self.leaving = "max_calls"
         client = self.client
         if client.closed:
-            os._exit(0)  # the function has forked, and this is the child, which comes to its end here
+            os._exit(0)  # the function has forked, and this child reached its end
         if self.runner.exit_code is not None:
             self.leaving = "exit"
             self.exit_code = self.runner.exit_code
@@ -279,7 +279,7 @@ class Worker:
         else:
             self._unsent = 0
             client.send(done)
-            client.hub.flush(client.node)  # what runs next may end this process
+            client.hub.flush(client.node)  # the next task may end this process
 
     def _become(self, message: m.Become) -> int:
         from skate._engine.local.worker.actor_host import ActorHost
@@ -290,10 +290,10 @@ class Worker:
 
 
 def main(request: dict[str, Any], descriptors: list[int]) -> int:
-    """Be a worker: set the process up, then work."""
+    """Set up the process, and run as a worker."""
     _set_up_output(descriptors)
     os.setpgid(0, 0)
-    _offer_to_the_oom_killer()
+    _prefer_in_oom_kill()
     session, number = request["session"], request["number"]
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     address = os.path.join(session, f"w{number}.sock")
@@ -320,7 +320,7 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
     Interrupts(worker.on_interrupt, spare_imports=True).install(always=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signals.own_wakeup_descriptor()
-    faulthandler.register(signal.SIGUSR1)  # `skate stack`
+    faulthandler.register(signal.SIGUSR1)  # used by `skate stack`
     _adopt_job(request, engine)
     from skate._engine import adopt
 
@@ -348,12 +348,12 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
         code = worker.run()
     except SystemExit as stop:
         code = stop.code if isinstance(stop.code, int) else 1
-    _leave(worker)
+    _shut_down(worker)
     return code
 
 
-def _offer_to_the_oom_killer() -> None:
-    """When memory runs out, let it be a worker, which can be replaced, and not the driver or the node."""
+def _prefer_in_oom_kill() -> None:
+    """Make the kernel's OOM killer prefer this worker, which can be replaced, to the driver and the node."""
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
@@ -362,7 +362,7 @@ def _offer_to_the_oom_killer() -> None:
 
 
 def _set_up_output(descriptors: list[int]) -> None:
-    """Send what this process prints to the node, line by line."""
+    """Send the output of this process to the node, line by line."""
     if descriptors:
         os.dup2(descriptors[0], 1)
         os.dup2(descriptors[1], 2)
@@ -377,22 +377,24 @@ def _set_up_output(descriptors: list[int]) -> None:
 
 
 def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
-    """Look like the driver: its import path, working directory and environment variables."""
+    """Adopt the import path, working directory and environment variables of the driver."""
     job = request["info"]
     environment = request.get("environment") or {}
     if job.get("environ") is not None:
         os.environ.clear()
         os.environ.update({**job["environ"], SESSION: request["session"]})
-    # Another interpreter has a library and packages of its own, which are to be found first.
+    # Another interpreter has its own library and packages, which must come first.
     foreign = set(job.get("own_path") or ()) if environment.get("python") else set()
     for entry in reversed([entry for entry in job.get("sys_path", []) if entry not in foreign]):
         if entry in sys.path:
             sys.path.remove(entry)
         sys.path.insert(0, entry)
-    sys.path[:] = [entry for entry in sys.path if entry]  # "" is of the command that started this process
+    sys.path[:] = [
+        entry for entry in sys.path if entry
+    ]  # "" comes from the command that started this process
     for entry in reversed(environment.get("sys_path") or []):
         sys.path.insert(0, entry)
-    if os.environ.get("PYTHONBREAKPOINT") != "0":  # else breakpoints are switched off
+    if os.environ.get("PYTHONBREAKPOINT") != "0":  # 0 disables breakpoints
         os.environ["PYTHONBREAKPOINT"] = BREAKPOINT_HOOK
     os.environ.update(environment.get("env_vars") or {})
     cwd = environment.get("cwd") or job.get("cwd")
@@ -408,7 +410,7 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
     if metadata.get("as_ray") or "skate._base.alias" in sys.modules:
         from skate._base import alias
 
-        # What the template has preloaded for one job must not hold for another.
+        # The setting of the template's job must not apply to another job.
         (alias.install if metadata.get("as_ray") else alias.uninstall)()
     engine.default_lifetime = metadata.get("default_actor_lifetime", "")
     engine.driver_has_terminal = bool(job.get("terminal"))
@@ -429,20 +431,20 @@ def _resolver(engine: LocalEngine, request: dict[str, Any]) -> Any:
     )
 
 
-def _leave(worker: Worker) -> None:
-    """End like a normal program: exit handlers run, no call is lost, what was printed and what was run is told."""
+def _shut_down(worker: Worker) -> None:
+    """End like a normal program: run exit handlers, send pending calls, and flush output and events."""
     import atexit
 
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
     if not worker.client.closed:
-        worker.engine.links.settle()
-        worker.tell_the_rest()
+        worker.engine.links.wait_until_sent()
+        worker.send_final_events()
 
 
 def main_of_spawned(path: str) -> None:
-    """Be a worker that was not forked from the template."""
+    """Run as a worker that was not forked from the template."""
     from skate._engine.local.session.descendants import die_with_parent
 
     die_with_parent(os.getppid())

@@ -1,8 +1,8 @@
-"""Templates that have imported more than others: each is forked from the template for one set of modules.
+"""Preloaded templates: processes forked from the template that have imported one set of modules.
 
 A worker whose environment names modules to preload is forked from such a process, which has imported them once. The
-template passes the request on to it, and what it reports on to the node. If it dies, its workers die with it, and what
-it had not yet started is started without the imports: the worker then finds out by itself what is wrong with them.
+template forwards requests to it, and its reports to the node. If it dies, its workers die with it, and the template
+starts the requested workers without the imports; such a worker then reports the error of the import itself.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Modules = tuple[str, ...]
 
 
 class PreloadedTemplates:
-    """The warm templates of a template.
+    """The preloaded templates of a template.
 
     Args:
         poller: Watches their sockets.
-        become: Makes a child process a template that has imported modules: given those and its socket.
+        become: Turns a child process into a preloaded template, given the modules and its socket.
         fork: Starts a worker from this process.
         tell: Sends a message to the node.
         message: The largest message in bytes.
@@ -46,16 +46,16 @@ class PreloadedTemplates:
         self._socket_of: dict[Modules, socket.socket] = {}
         self._modules_of: dict[int, Modules] = {}
         self._waiting: dict[Modules, dict[int, tuple[Request, list[int]]]] = {}
-        self._workers: dict[Modules, set[int]] = {}  # the pids of those that run
-        self._orphans: set[int] = set()  # workers of dead templates, which are dead or about to be
+        self._workers: dict[Modules, set[int]] = {}  # the pids of running workers
+        self._orphans: set[int] = set()  # workers of dead templates, which are dead or about to die
 
     def start(self, request: Request, descriptors: list[int]) -> None:
-        """Have a worker started by the template for its modules, which is made if there is none."""
+        """Start a worker from the preloaded template for its modules, which is created if necessary."""
         modules = tuple(request["environment"]["preload"])
         if modules not in self._socket_of:
             try:
                 self._make(modules)
-            except OSError as error:  # at a limit: the node asks again later
+            except OSError as error:  # at a limit: the node retries later
                 _close(descriptors)
                 self._tell(pack(["refused", request["number"], error.errno]))
                 return
@@ -63,7 +63,7 @@ class PreloadedTemplates:
         try:
             socket.send_fds(self._socket_of[modules], [pack(request)], descriptors)
         except OSError:
-            return  # it is dead, and we will hear of it
+            return  # it is dead; its socket will report this
 
     def _make(self, modules: Modules) -> None:
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -85,9 +85,9 @@ class PreloadedTemplates:
         self._poller.register(mine, select.POLLIN)
 
     def hear(self, descriptor: int) -> bool:
-        """Pass on one report of a warm template, or take over its requests if it is dead; False if that was all.
+        """Forward a report of a preloaded template, or take over a dead one's requests; return whether it sent one.
 
-        There may be nothing to read: another template may have the descriptor of one that is dead.
+        The socket may have nothing to read: a new template may have the descriptor of a dead one.
         """
         modules = self._modules_of.get(descriptor)
         if modules is None:
@@ -96,7 +96,7 @@ class PreloadedTemplates:
             data = self._socket_of[modules].recv(self._message, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
-        except ConnectionResetError:  # comes once, ahead of the last reports of a dead template
+        except ConnectionResetError:  # raised once, before the last reports of a dead template
             return True
         if not data:
             self._gone(modules)
@@ -113,9 +113,9 @@ class PreloadedTemplates:
         return True
 
     def has_orphaned(self, pid: int) -> bool:
-        """Return whether a process that ended was a worker of a dead warm template.
+        """Return whether an ended process was a worker of a dead preloaded template.
 
-        Reads the reports first: the node has to hear of a worker's start before it hears of its end.
+        Reads the reports first: the node must receive the start of a worker before its end.
         """
         for descriptor in list(self._modules_of):
             while self.hear(descriptor):
@@ -136,12 +136,12 @@ class PreloadedTemplates:
             _close(descriptors)
 
     def leave(self) -> None:
-        """Let go of them, in a process that was forked from their template."""
+        """Close the sockets, in a process that was forked from the template."""
         for sock in self._socket_of.values():
             sock.close()
 
     def forget(self) -> None:
-        """All of them have been killed, and nothing that they were asked for is wanted any more."""
+        """Drop all requests, after all preloaded templates were killed."""
         for waiting in self._waiting.values():
             for _, descriptors in waiting.values():
                 _close(descriptors)

@@ -1,7 +1,7 @@
-"""The title of a worker process, as `ps`, `top` and py-spy show it: the task or method that it runs.
+"""The title of a worker process in `ps`, `top` and py-spy: the task or method that it runs.
 
-The title replaces the command line in the memory that the kernel reads it from, which costs less than a microsecond
-and no system call. Where that memory is not found, the command line stays as it is.
+The title replaces the command line in the memory that the kernel reads, which takes less than a microsecond and no
+system call. If that memory is not found, the command line remains.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ProcessTitle:
         self._shown: bytes | None = None
 
     def show(self, name: str) -> None:
-        """Make `name` the title."""
+        """Set the title to `name`."""
         title = self._cache.get(name) or self._prepare(name)
         if title is not self._shown:
             self._shown = title

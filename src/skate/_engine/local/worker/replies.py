@@ -1,4 +1,4 @@
-"""How the answers of an actor reach its callers: directly, or by way of the node."""
+"""Replies of an actor to its callers: direct, or via the node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Replies:
-    """Sends results and items; what the node must know before the caller goes through the node."""
+    """Sends results and items; those that the node must register before the caller gets them are sent via the node."""
 
     def __init__(self, client: Client, runner: TaskRunner) -> None:
         self._client = client
@@ -24,7 +24,7 @@ class Replies:
         self._parked: list[tuple[Any, Any]] = []  # loops and futures of generators that wait for readers
 
     def reply(self, incoming: IncomingCall, reply: m.Reply, context: TaskContext) -> None:
-        """Answer a call."""
+        """Reply to a call."""
         via_node = context.borrowed
         for result in reply.results:
             if result.state == SHARED or result.contains:
@@ -35,7 +35,7 @@ class Replies:
             self._client.hub.send(incoming.connection, reply)
 
     def item(self, incoming: IncomingCall, index: int, result: m.Result) -> None:
-        """Send what a generator has made."""
+        """Send an item of a generator."""
         call = incoming.call
         limited = self._runner.backpressure.limited(call.task)
         if result.state == SHARED or result.contains:
@@ -44,7 +44,7 @@ class Replies:
             self._client.hub.send(incoming.connection, m.CallItem(call.task, index, result, limited))
 
     async def stream(self, incoming: IncomingCall, generator: Any) -> int:
-        """Send what an asynchronous generator makes, as fast as its reader allows; return how many it were."""
+        """Send the items of an asynchronous generator as fast as its reader allows; return their number."""
         import asyncio
 
         task = incoming.call.task
@@ -56,7 +56,9 @@ class Replies:
             while not gate.may_go_on(task):
                 parked: asyncio.Future[None] = loop.create_future()
                 self._parked.append((loop, parked))
-                if gate.may_go_on(task):  # the reader has moved in between, and woke those parked before us
+                if gate.may_go_on(
+                    task
+                ):  # the reader has advanced in between, and woke only the earlier futures
                     break
                 await parked
             if gate.is_closed(task):
@@ -74,7 +76,7 @@ class Replies:
         return gate.made(task)
 
     def reader_moved(self) -> None:
-        """Let generators that wait for their readers look again."""
+        """Wake the generators that wait for their readers."""
         parked, self._parked = self._parked, []
         for loop, future in parked:
             self._client.call_in_loop(loop, functools.partial(_wake, future))

@@ -1,8 +1,8 @@
 """The template process: workers are forked from it, so that they start in milliseconds.
 
-It is forked from the node before the node knows anything, has imported what every worker needs, stays
-single-threaded, and does nothing but fork on request and report which of its children ended. When the
-node is killed, it ends everything else of the session and removes its folders.
+The node forks the template before it has any state. The template has imported what every worker needs, stays
+single-threaded, and only forks on request and reports which of its children ended. When the node is killed, the
+template kills all other processes of the session and removes its folders.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from skate._engine.local.wire.frames import pack, unpack
 from skate._engine.local.worker.preloaded import Modules, PreloadedTemplates, Request
 
 MESSAGE = 1 << 20  # bytes: the largest request
-END = "end"  # the request to kill all workers and what they have started
+END = "end"  # the request to kill all workers and their descendants
 
 _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -45,7 +45,7 @@ def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
         return mine, pid
     try:
         mine.close()
-        # The node's sockets are none of the template's business: others wait for their end.
+        # The template must not hold the node's sockets open: peers wait for their end.
         _keep_only(its.fileno(), config.get("life_fd", its.fileno()))
         _serve(its, config, parent)
     finally:
@@ -53,7 +53,7 @@ def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
 
 
 def spawn_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
-    """Start a template with a new interpreter: a node that is at work can no longer be forked."""
+    """Start a template with a new interpreter, because a running node cannot be forked."""
     import json
 
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -71,7 +71,7 @@ def spawn_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
 
 
 def main_of_spawned(text: str) -> NoReturn:
-    """Be a template that was not forked from the node."""
+    """Run as a template that was not forked from the node."""
     import json
 
     config = json.loads(text)
@@ -87,7 +87,7 @@ def _keep_only(*descriptors: int) -> None:
         if descriptor > 2 and descriptor not in descriptors:
             try:
                 os.close(descriptor)
-            except OSError:  # the one that listed the folder
+            except OSError:  # the descriptor that listed the folder
                 continue
 
 
@@ -98,20 +98,22 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
     _load_api()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake = _wake_on_child()
-    if config.get("as_ray"):  # for what is preloaded; a worker asks its own job
+    if config.get("as_ray"):  # for preloaded modules; a worker uses the setting of its own job
         from skate._base import alias
 
         alias.install()
     if config.get("preload"):
-        die_with_parent(parent)  # what is preloaded may hang; else we outlive the node and clean up
+        die_with_parent(
+            parent
+        )  # an import may hang; after the imports, the template outlives the node to clean up
         for name in config["preload"]:
             _preload(name)
         survive_parent()
     gc.collect()
-    gc.freeze()  # the pages of what is imported stay shared with the workers
+    gc.freeze()  # the pages of imported modules stay shared with the workers
     try:
         _fork_on_request(sock, wake, worker_main)
-    except ConnectionError:  # the node is gone, and with it what it had not read
+    except ConnectionError:  # the node is gone, with the messages that it had not read
         _bury(config)
     except BaseException:
         import traceback
@@ -122,22 +124,22 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
 
 
 def _load_api() -> None:
-    """Load what the package offers: what is loaded here, no worker has to load."""
+    """Load the public names of the package once, instead of in every worker."""
     package = sys.modules[__name__.partition(".")[0]]
     for name in package.__all__:
         getattr(package, name)
 
 
 class _Wake(NamedTuple):
-    """A pipe that can be read when a child has ended."""
+    """A pipe that becomes readable when a child has ended."""
 
     read: int
     write: int
 
     def close(self) -> None:
-        """Leave it to the process that this one was forked from.
+        """Close the pipe in a forked child.
 
-        A module may have done half of it: asyncio resets the descriptor in every child, from Python 3.12 on.
+        asyncio resets the wake-up descriptor in every child from Python 3.12 on.
         """
         signal.set_wakeup_fd(-1)
         os.close(self.read)
@@ -164,7 +166,7 @@ def _fork_on_request(
         me = os.getpid()
         try:
             pid = os.fork()
-        except OSError as error:  # at a limit; the workers that run are not to suffer from it
+        except OSError as error:  # at a limit, which must not affect running workers
             sock.send(pack(["refused", request["number"], error.errno]))
             return
         if pid == 0:
@@ -215,12 +217,12 @@ def _fork_on_request(
 
 
 def _serve_warm(modules: Modules, sock: socket.socket, worker_main: Any, parent: int) -> NoReturn:
-    """Be a template that has imported modules, until the one that it was forked from is gone."""
+    """Run as a preloaded template until the template that it was forked from is gone."""
     try:
         die_with_parent(parent)
         adopt_orphans()
         wake = _wake_on_child()
-        gc.disable()  # next to nothing of what is imported is garbage, and to look for it copies pages
+        gc.disable()  # imported modules contain hardly any garbage, and a collection would copy pages
         for name in modules:
             _preload(name)
         gc.freeze()
@@ -237,7 +239,7 @@ def _serve_warm(modules: Modules, sock: socket.socket, worker_main: Any, parent:
 
 
 def _bury(config: dict[str, Any]) -> NoReturn:
-    """The node is gone without having ended us, so it was killed: leave nothing of its session."""
+    """Clean up the session of a node that was killed."""
     end_descendants()
     Session(config["folder"], config["shm"]).remove()
     os._exit(0)
@@ -274,12 +276,12 @@ def _report(sock: socket.socket, warm: PreloadedTemplates) -> None:
             return
         pid = ended.si_pid
         try:
-            os.killpg(pid, signal.SIGKILL)  # what it leaves behind; nobody else can have the number yet
+            os.killpg(pid, signal.SIGKILL)  # its process group; the number cannot be reused yet
         except ProcessLookupError:
             pass  # it ended before it led a group, or never would have
         _, status = os.waitpid(pid, 0)
         end = "orphaned" if warm.has_orphaned(pid) else "exited"
-        # It may be no worker, but an orphan that we have adopted: the node knows.
+        # This may be an adopted orphan instead of a worker: the node knows.
         sock.send(pack([end, pid, os.waitstatus_to_exitcode(status)]))
 
 

@@ -1,7 +1,7 @@
-"""Everything that travels between the driver, the node and the workers.
+"""All messages between the driver, the node and the workers.
 
-Messages are also the events and commands of the state machine, so that what the tests feed it is
-what arrives on the wire. They are encoded as MessagePack arrays, a list of messages to a frame.
+Messages are also the events and commands of the state machine, so that tests use the same messages as the wire. They
+are encoded as MessagePack arrays, several messages to a frame.
 """
 
 from skate._engine.local.wire.messages.actors import (

@@ -1,4 +1,4 @@
-"""Actors and placement groups, and the direct calls between a caller and an actor."""
+"""Messages about actors and placement groups, and direct calls from a caller to an actor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CreateActor(Message, tag=50):
 
 
 class Become(Message, tag=51):
-    """The node tells a worker to become an actor."""
+    """Turn a worker into an actor."""
 
     actor: bytes
     run: Run
@@ -30,13 +30,13 @@ class Become(Message, tag=51):
 
 
 class ActorWatch(Message, tag=52):
-    """Tell this process where an actor is, now and whenever that changes."""
+    """Subscribe to the state and address of an actor."""
 
     actor: bytes
 
 
 class ActorUpdate(Message, tag=53):
-    """An actor's state: PENDING, ALIVE, RESTARTING or DEAD."""
+    """The state of an actor: PENDING, ALIVE, RESTARTING or DEAD."""
 
     actor: bytes
     state: str
@@ -54,7 +54,7 @@ class KillActor(Message, tag=54):
 
 
 class ActorExit(Message, tag=55):
-    """An actor ends itself (exit_actor): it is not restarted."""
+    """An actor exits by itself (exit_actor) and does not restart."""
 
     actor: bytes
     reason: str = ""
@@ -74,11 +74,11 @@ class Call(Message, tag=60):
     caller: int = 0
     attempt: int = 0
     depth: int = 0
-    taken: int = 0  # what the reader of a generator has taken of an earlier attempt
+    taken: int = 0  # items that the reader of a generator has taken from an earlier attempt
 
 
 class Reply(Message, tag=61):
-    """What a method returned."""
+    """The results of a call."""
 
     task: bytes
     results: list[Result]
@@ -87,7 +87,7 @@ class Reply(Message, tag=61):
 
 
 class ReplyVia(Message, tag=62):
-    """A reply that takes the way through the node, because the node must know something first."""
+    """A reply via the node, which must register its objects first."""
 
     caller: int
     reply: Reply
@@ -103,7 +103,7 @@ class CancelCall(Message, tag=63):
 
 
 class CallItem(Message, tag=64):
-    """A generator method has made its next object; a limited one wants to know when it is taken."""
+    """The next object of a generator method; with `limited`, the reader must report consumed objects."""
 
     task: bytes
     index: int
@@ -131,7 +131,7 @@ class CreateGroup(Message, tag=70):
 
 
 class RemoveGroup(Message, tag=71):
-    """Give a placement group's resources back and end what runs in it."""
+    """Return a placement group's resources, and end the tasks and actors in it."""
 
     group: bytes
 

@@ -1,4 +1,4 @@
-"""What the state machine has the node's process do, and what that tells it: never on the wire."""
+"""Commands of the state machine to the node's process, and its events; never sent on the wire."""
 
 from __future__ import annotations
 
@@ -49,30 +49,32 @@ class DeleteSpilled(Message, tag=95):
 
 
 class Stop(Message, tag=96):
-    """The node's work is over."""
+    """End the node."""
 
     reason: str = ""
 
 
 class WorkerGone(Message, tag=100):
-    """A process is gone: its socket closed, or it was reaped; or the system refused to start it."""
+    """A process has ended, closed its socket, or could not be started."""
 
     number: int
     code: int | None = None  # exit code, negative for a signal
     last_lines: list[str] = []
-    last_begun: bytes | None = None  # the last run of a task that it began, b"" for none, if that is known
-    refused: str = ""  # why no process could be started
+    last_begun: bytes | None = (
+        None  # the last attempt of a task that it started, b"" for none, None if unknown
+    )
+    refused: str = ""  # why the system refused to start a process
 
 
 class MemoryPressure(Message, tag=104):
-    """More memory is in use than the threshold allows."""
+    """The memory usage exceeds the threshold."""
 
     used: int
     total: int
-    where: str  # the folder of the control group that is meant, "" for the machine
+    where: str  # the folder of the control group that was measured, "" for the machine
     threshold: float
-    sizes: dict[int, int]  # bytes of each process and what it has started, by number
-    others: list[tuple[str, int]]  # the largest processes besides, and their bytes
+    sizes: dict[int, int]  # bytes of each process and its descendants, by number
+    others: list[tuple[str, int]]  # the largest other processes, and their bytes
 
 
 class Spilled(Message, tag=101):
@@ -88,11 +90,11 @@ class Restored(Message, tag=102):
     id: bytes
     segment: str
     error: str = ""
-    no_room: bool = False  # the error is that of shared memory, and the copy on disk is whole
+    no_room: bool = False  # shared memory is full, and the copy on disk is intact
 
 
 class EnvironmentReady(Message, tag=103):
-    """A runtime environment is there, or could not be made."""
+    """A runtime environment is ready, or could not be created."""
 
     environment: str
     error: str = ""

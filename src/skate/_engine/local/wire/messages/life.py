@@ -1,4 +1,4 @@
-"""Processes come and go, and ask the node questions."""
+"""Messages about the lifecycle of processes, and queries to the node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class Hello(Message, tag=1):
     number: int = 0
     address: str = ""
     job: bytes = b""  # serialized JobInfo of a driver
-    failed: str = ""  # of a worker: why it cannot work, and ends now
-    refused: str = ""  # of a worker: which limit of the system keeps it from working, and ends it now
+    failed: str = ""  # of a worker: the error that ends it now
+    refused: str = ""  # of a worker: the limit of the system that ends it now
 
 
 class Welcome(Message, tag=2):
-    """The node accepts a process and tells it who and where it is."""
+    """The node accepts a process, and assigns it a number."""
 
     number: int
     job: bytes
@@ -32,13 +32,13 @@ class Welcome(Message, tag=2):
 
 
 class Goodbye(Message, tag=3):
-    """A process leaves on purpose: a driver with all of its job, a worker so that what it has started goes on."""
+    """A process leaves on purpose: a driver with its whole job, a worker without ending what it started."""
 
     reason: str = ""
 
 
 class Exit(Message, tag=4):
-    """The node tells a worker to end after what it is running."""
+    """End a worker after its current task."""
 
     reason: str = ""
     code: int = 0
@@ -46,7 +46,7 @@ class Exit(Message, tag=4):
 
 
 class Ask(Message, tag=80):
-    """Ask the node something; see `state/views.py` for the questions."""
+    """Query the node; see `state/views.py` for the questions."""
 
     request: int
     question: str
@@ -63,14 +63,14 @@ class Answer(Message, tag=81):
 
 
 class Events(Message, tag=82):
-    """What this worker ran, for the timeline and the state API."""
+    """The finished calls of this worker, for the timeline and the state API."""
 
     rows: list[tuple[bytes, str, str, float, float, str, str]]
     request: int = 0
 
 
 class SendEvents(Message, tag=83):
-    """The node asks a worker for its Events."""
+    """Request the Events of a worker."""
 
     request: int
 
@@ -82,17 +82,17 @@ class Output(Message, tag=84):
     pid: int
     lines: list[str]
     error: bool = False
-    dropped: int = 0  # lines before these that the node did not send, because the driver was behind
+    dropped: int = 0  # earlier lines that the node did not send because the driver was behind
 
 
 class FlushOutput(Message, tag=85):
-    """A driver asks the node to send everything that workers have printed, and to answer after that."""
+    """Send all output of workers so far to this driver, then answer."""
 
     request: int
     source: int = 0  # the driver, for the node's process
 
 
 class Stopped(Message, tag=86):
-    """A worker has stopped at a breakpoint and waits for a debugger: for the driver of its job."""
+    """A worker has stopped at a breakpoint and waits for a debugger; sent to the driver of its job."""
 
     breakpoint: dict[str, str | int | float]

@@ -1,4 +1,4 @@
-"""Objects: known, held, ready, in shared memory."""
+"""Messages about objects: registration, holds, readiness, shared memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from skate._engine.local.wire.messages.values import Message
 
 
 class Ready(Message, tag=30):
-    """An object that this process waits for has its value."""
+    """An object that this process subscribed to is ready."""
 
     id: bytes
     state: int
@@ -16,7 +16,7 @@ class Ready(Message, tag=30):
 
 
 class Register(Message, tag=31):
-    """Make an object known that only its owner knew so far; `state` may still be PENDING."""
+    """Register an object that only its owner knew; `state` may still be PENDING."""
 
     id: bytes
     state: int
@@ -40,25 +40,25 @@ class Release(Message, tag=33):
 
 
 class Subscribe(Message, tag=34):
-    """Tell this process when these objects are ready."""
+    """Notify this process when these objects are ready."""
 
     ids: list[bytes]
 
 
 class Pin(Message, tag=35):
-    """Bring these shared objects to memory and keep them there for this process."""
+    """Load these shared objects into memory and keep them there for this process."""
 
     ids: list[bytes]
 
 
 class Unpin(Message, tag=36):
-    """This process does not map these shared objects any more."""
+    """This process no longer maps these shared objects."""
 
     ids: list[bytes]
 
 
 class Located(Message, tag=37):
-    """A pinned object lies in this segment (or why it cannot be had)."""
+    """The segment of a pinned object, or the error that prevents reading it."""
 
     id: bytes
     segment: str = ""
@@ -67,15 +67,15 @@ class Located(Message, tag=37):
 
 
 class Allocate(Message, tag=38):
-    """Ask for shared memory to write an object to."""
+    """Request shared memory for an object."""
 
     request: int
     size: int
-    instead_of: str = ""  # a segment for which shared memory turned out to have no room
+    instead_of: str = ""  # a segment that does not fit into shared memory
 
 
 class Allocated(Message, tag=39):
-    """A segment to write to; `reused` says the writer has it mapped already."""
+    """A segment to write to; with `reused`, the writer has mapped it already."""
 
     request: int
     segment: str
@@ -91,24 +91,24 @@ class Abandon(Message, tag=40):
 
 
 class DropSegments(Message, tag=41):
-    """These segments are gone: the process that made them may unmap them."""
+    """These segments are deleted: the process that created them may unmap them."""
 
     segments: list[str]
 
 
 class Tidy(Message, tag=44):
-    """Memory is short: tell the node at once which objects are not mapped any more."""
+    """Report unmapped objects to the node now, because memory is short."""
 
-    collect: bool = False  # look for cycles of Python objects that keep some alive, too
+    collect: bool = False  # run the garbage collector too, for cycles that hold objects
 
 
 class Free(Message, tag=42):
-    """Free these objects now, whoever still refers to them."""
+    """Free these objects now, even if references to them exist."""
 
     ids: list[bytes]
 
 
 class Inquire(Message, tag=43):
-    """The node asks the owner of an id about an object it has not heard of."""
+    """Ask the owner of an id to register the object, which the node does not know."""
 
     id: bytes

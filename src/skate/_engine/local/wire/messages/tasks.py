@@ -1,4 +1,4 @@
-"""Tasks: submitted, run, done, cancelled; blocked workers."""
+"""Messages about tasks: submission, execution, results, cancellation; blocked workers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from skate._engine.local.wire.messages.values import Argument, Message, Result, 
 
 
 class Define(Message, tag=10):
-    """Give a template a number for this connection; a worker gets the function's code along."""
+    """Assign a number to a template for this connection; a worker also gets the function's code."""
 
     number: int
     template: TaskTemplate
@@ -14,27 +14,27 @@ class Define(Message, tag=10):
 
 
 class Export(Message, tag=11):
-    """Make a function or class known to the node."""
+    """Send a function or class to the node."""
 
     key: bytes
     code: bytes
 
 
 class Submit(Message, tag=12):
-    """Run a task."""
+    """Submit a task."""
 
     task: bytes
     template: int
     args: bytes
     dependencies: list[tuple[int | str, bytes]] = []
     contains: list[bytes] = []
-    args_object: bytes = b""  # id of the object that holds the arguments when they are large
+    args_object: bytes = b""  # id of the object that holds large arguments
     parent: bytes = b""
     depth: int = 0
 
 
 class Run(Message, tag=13):
-    """The node tells a worker to run a task, with all its dependencies there."""
+    """Run a task, whose dependencies are ready."""
 
     task: bytes
     template: int
@@ -47,7 +47,7 @@ class Run(Message, tag=13):
 
 
 class Done(Message, tag=14):
-    """A worker has run a task (or an actor's constructor)."""
+    """The outcome of a task, or of an actor's constructor."""
 
     task: bytes
     results: list[Result]
@@ -60,7 +60,7 @@ class Done(Message, tag=14):
 
 
 class Item(Message, tag=15):
-    """A generator task has made its next object."""
+    """The next object of a generator task."""
 
     task: bytes
     index: int
@@ -76,11 +76,11 @@ class Consumed(Message, tag=16):
 
 
 class Recall(Message, tag=17):
-    """The node asks a worker to give back tasks that it has not started."""
+    """Request the tasks that a worker has not started."""
 
 
 class HandBack(Message, tag=18):
-    """A worker gives back tasks that it has not started."""
+    """Tasks that a worker has not started, in reply to Recall."""
 
     tasks: list[bytes]
 
@@ -94,7 +94,7 @@ class Cancel(Message, tag=19):
 
 
 class CancelRunning(Message, tag=20):
-    """The node tells a worker to interrupt a task."""
+    """Interrupt a task in its worker."""
 
     task: bytes
     force: bool = False
@@ -110,43 +110,43 @@ class Blocked(Message, tag=21):
 
 
 class Unblocked(Message, tag=22):
-    """A worker goes on."""
+    """A worker continues."""
 
     task: bytes
 
 
 class Stalled(Message, tag=24):
-    """A driver, or an asynchronous actor, has waited for a while without a limit of time."""
+    """A driver or an asynchronous actor has waited for a while without a time-out."""
 
 
 class WaitProbe(Message, tag=25):
-    """The node asks a process what it waits for."""
+    """Request a WaitReport from a process."""
 
     round: int
 
 
 class WaitReport(Message, tag=26):
-    """A process says what it waits for, and which calls it owes or is owed.
+    """The waits of a process, and its calls without a reply.
 
-    Two equal reports of a process mean that it has done nothing in between: `turn` counts what it has begun.
+    Two equal reports of a process mean that it has done nothing in between: `turn` counts its waits and values.
     """
 
     round: int
-    active: bool = False  # it runs code, or waits with a limit of time: then only its waits are listed
+    active: bool = False  # it runs code or waits with a time-out; then only its waits are listed
     turn: int = 0
-    waits: list[tuple[int, bytes, int, list[bytes]]] = []  # number, task, how many it needs, pending objects
+    waits: list[tuple[int, bytes, int, list[bytes]]] = []  # number, task, objects needed, pending objects
     awaited: list[bytes] = []  # objects that coroutines and callbacks wait for
-    calls: list[bytes] = []  # of an actor: calls that it has yet to answer
-    takes_calls: bool = False  # of an actor: whether it would run another call at once
-    sent: list[bytes] = []  # calls to actors that have not been answered
-    cancelled: list[bytes] = []  # those of them that were cancelled
+    calls: list[bytes] = []  # of an actor: calls without a reply
+    takes_calls: bool = False  # of an actor: whether it would run another call immediately
+    sent: list[bytes] = []  # calls to actors without a reply
+    cancelled: list[bytes] = []  # the cancelled ones of these
     unsent: list[
         tuple[bytes, list[bytes], list[bytes]]
     ] = []  # actor, calls, the pending objects that they need
 
 
 class Deadlock(Message, tag=23):
-    """The wait with this number, or all that await this object, would never end."""
+    """The wait with this number, or every await of this object, would never end."""
 
     text: str
     wait: int = 0

@@ -1,4 +1,4 @@
-"""What messages are made of: their base, values, templates and options."""
+"""The parts of messages: their base classes, values, templates and options."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Mutable(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 class Result(Message):
-    """One object as made by a task: its state and where its bytes are.
+    """An object made by a task: its state, and the location of its bytes.
 
-    `state` is INLINE, ERROR or SHARED of `skate._base.object_ref`. `segment` names the shared
-    memory of a SHARED one. `contains` are the references inside the value.
+    `state` is INLINE, ERROR or SHARED of `skate._base.object_ref`. `segment` names the shared memory of a SHARED
+    object. `contains` are the ids of the references inside the value.
     """
 
     state: int
@@ -41,7 +41,7 @@ class Result(Message):
 
 
 class Argument(Message):
-    """The value that a dependency had when the task was sent to its worker."""
+    """The value of a dependency at the time when the task was sent to its worker."""
 
     slot: int | str
     state: int
@@ -50,7 +50,7 @@ class Argument(Message):
 
 
 class TaskTemplate(Mutable):
-    """What all submissions of one function with one set of options have in common."""
+    """The common part of all submissions of a function with the same options."""
 
     function: bytes  # key of the exported function, or class for an actor
     name: str
@@ -58,7 +58,7 @@ class TaskTemplate(Mutable):
     num_returns: int = 1  # STREAMING or DYNAMIC for generators
     max_retries: int = 0
     retry_exceptions: bytes = b""  # serialized: True or a tuple of classes; empty for never
-    environment: str = ""  # serialized runtime environment; "" for the job's own
+    environment: str = ""  # serialized runtime environment; "" for that of the job
     group: bytes = b""
     bundle: int = -1
     capture_children: bool = False
@@ -73,7 +73,7 @@ class TaskTemplate(Mutable):
 
 
 class ActorOptions(Mutable):
-    """What the node has to know of an actor beyond the template of its creation."""
+    """The options of an actor, apart from the template of its creation."""
 
     name: str = ""
     namespace: str = ""
@@ -86,5 +86,5 @@ class ActorOptions(Mutable):
     out_of_order: bool = False
     max_pending_calls: int = -1
     max_task_retries: int = 0
-    generator_cap: int = 0  # objects that all its generators together may be ahead
-    metadata: bytes = b""  # serialized method signatures, for handles made from a name
+    generator_cap: int = 0  # objects that all generators of the actor together may be ahead
+    metadata: bytes = b""  # serialized method signatures, for handles created from a name
