@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Groups:
-    """Reserves groups in the order they were asked for, as soon as all bundles of one fit."""
+    """Reserves groups in the order of their creation, as soon as all bundles of one fit."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -25,7 +25,7 @@ class Groups:
         self.pending: list[Group] = []
 
     def create(self, source: int, message: m.CreateGroup) -> None:
-        """Reserve a group now or later; refuse one that can never be met."""
+        """Create a group and reserve it now or later; refuse a name that is taken."""
         machine = self._machine
         if message.name and self.find(message.name, message.namespace) is not None:
             machine.refuse(
@@ -99,7 +99,7 @@ class Groups:
             group.watchers.append((message.id, message.data))
 
     def remove(self, id: bytes) -> None:
-        """End what runs in the group and give its resources back."""
+        """End the tasks and actors in the group, and return its resources."""
         group = self.table.get(id)
         if group is None or group.state == "REMOVED":
             return
@@ -122,8 +122,8 @@ class Groups:
         for watcher, _ in group.watchers:
             self._tell(watcher, m.Result(ERROR, removed))
         if created:
-            # Grants of the bundles go back whole; what killed workers still hold belongs to pools
-            # that nobody asks any more.
+            # The grants of the bundles are returned as a whole; grants of killed workers belong to the bundles' pools,
+            # which are no longer used.
             for grant in group.grants:
                 grant.give_back()
         group.grants = []
@@ -131,13 +131,13 @@ class Groups:
         machine.scheduler.resources_changed()
 
     def job_gone(self, job: bytes) -> None:
-        """Remove the groups of a job that ended, but for detached ones."""
+        """Remove the non-detached groups of an ended job."""
         for group in list(self.table.values()):
             if group.creator_job == job and not group.detached:
                 self.remove(group.id)
 
     def pool_for(self, id: bytes, bundle: int, request: Request) -> Pool | None:
-        """Return the bundle that the request fits now."""
+        """Return a bundle that the request fits into now."""
         group = self.table.get(id)
         if group is None or group.state != "CREATED":
             return None

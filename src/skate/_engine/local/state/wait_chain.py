@@ -1,4 +1,4 @@
-"""A chain of waits in words: who waits for what, and who holds it."""
+"""Descriptions of chains of waits: which process waits for which resource or object, and its holder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe_chain(machine: Machine, path: Sequence[Any]) -> list[str]:
 
 
 def describe_holders(machine: Machine, asking: Any, holders: Sequence[Any]) -> str:
-    """Say what a request asks for, and who holds that."""
+    """Describe a request and the holders of its resources."""
     names = [
         f"{_name(machine, holder)} holds {_holding(machine, holder)}"
         for holder in holders[:MAX_HOLDERS_NAMED]

@@ -22,7 +22,7 @@ from skate._engine.local.client.wait_reports import Activity
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
-from skate._engine.local.worker.execution import PreparedFunction, exit_process, matches
+from skate._engine.local.worker.execution import PreparedFunction, bind_method, exit_process, matches
 from skate._engine.local.worker.executors import (
     Executor,
     IncomingCall,
@@ -490,13 +490,5 @@ class ActorHost:
             return self._engine.exit_actor
         bound = self._bound.get(name)
         if bound is None:
-            bound = self._bound[name] = self._bind(name)
+            bound = self._bound[name] = bind_method(self.instance, name)
         return bound
-
-    def _bind(self, name: str) -> Any:
-        """Return a method of the class, even if an attribute of the instance has the same name."""
-        kind = type(self.instance)
-        member = inspect.getattr_static(kind, name, None)
-        if member is None:
-            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-        return member.__get__(self.instance, kind) if hasattr(member, "__get__") else member

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import time
@@ -276,6 +277,15 @@ class TaskRunner:
     def _wait_for_reader(self, task: bytes) -> None:
         client = self._client
         client.block([], lambda: self.backpressure.may_go_on(task) or bool(client.closed), None)
+
+
+def bind_method(instance: Any, name: str) -> Any:
+    """Return a method of the class, even if an attribute of the instance has the same name."""
+    kind = type(instance)
+    member = inspect.getattr_static(kind, name, None)
+    if member is None:
+        raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+    return member.__get__(instance, kind) if hasattr(member, "__get__") else member
 
 
 def exit_process(error: SystemExit) -> NoReturn:
