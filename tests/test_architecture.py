@@ -24,6 +24,11 @@ LONGEST_MODULE = 500
 # public API only, which is why a library runs on every engine.
 BASE = {"skate._base", "skate.exceptions"}
 CORE = {"skate", "skate.exceptions", "skate.util"}
+# The parts of the local engine, from the bottom to the top: each may import those before it.
+LOCAL = tuple(
+    f"skate._engine.local.{part}"
+    for part in ("wire", "session", "state", "client", "worker", "node", "driver")
+)
 # The parts of training, from the bottom to the top: each may import those before it.
 TRAIN = (
     "skate.train._failures",
@@ -48,10 +53,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate._engine": BASE,
     # The engines do not know each other.
     "skate._engine.inline": BASE | {"skate._engine"},
-    "skate._engine.local": BASE | {"skate._engine"},
+    **{part: BASE | {"skate._engine"} | set(LOCAL[:below]) for below, part in enumerate(LOCAL)},
     "skate._engine.ray": BASE | {"skate._engine"},
     # The API starts an engine by its name; what it does afterwards goes through the protocol.
-    "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.local", "skate._engine.ray"},
+    "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.ray"} | set(LOCAL),
     "skate.util": {"skate", "skate.exceptions"},
     # Groups of actors, made with the collective operations of `util`.
     "skate.experimental.collective": CORE,

@@ -17,7 +17,7 @@ import skate
 from skate._api import submission
 from skate._base.memory import total
 from skate._engine.common import machine_facts, session_roots
-from skate._engine.local.launcher import monitor_settings
+from skate._engine.local.driver.launcher import monitor_settings
 
 ROOT = Path(__file__).parents[1]
 READ = re.compile(r"variables\.(?:flag|number|integer|text|find|pattern)\(\s*\"(\w+)\"", re.DOTALL)

@@ -97,7 +97,12 @@ def test_a_fallback_strategy_may_be_missing_or_empty() -> None:
         ({"zone": "a"}, False),
         ({"zone": "!a"}, True),
         ({"region": "us", "zone": "a"}, False),
+        ({"empty": "in()"}, True),  # the label whose value is the empty string
+        ({"empty": "!in()"}, False),
+        ({"region": "in()"}, False),
+        ({"zone": "in()"}, False),
+        ({"zone": "!in()"}, True),
     ],
 )
 def test_a_selector_matches_the_labels_it_names(selector: dict[str, str], matches: bool) -> None:
-    assert selector_matches(selector, {"region": "us", "kind": "spot"}) is matches
+    assert selector_matches(selector, {"region": "us", "kind": "spot", "empty": ""}) is matches

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import skate._engine as engines
 from skate._api import init_arguments
 from skate._engine.common.session_roots import UnusableFolderError, root, shm_root
-from skate._engine.local.long_lived import GRACE_SECONDS, NodeRecord, current, end, find, nodes, stop, wait
+from skate._engine.local.driver.long_lived import GRACE_SECONDS, end, find, stop, wait
+from skate._engine.local.session.node_records import NodeRecord, current, nodes
 
 __all__ = [
     "GRACE_SECONDS",
@@ -48,7 +49,7 @@ def start(
         RuntimeError: One runs already, or it did not start.
         ValueError: An argument cannot be right.
     """
-    from skate._engine.local import long_lived
+    from skate._engine.local.driver import long_lived
 
     init_arguments.check(
         {
@@ -101,7 +102,7 @@ def join(address: str) -> Iterator[None]:
     if engines.running() is not None:
         yield
         return
-    from skate._engine.local import driver
+    from skate._engine.local.driver import driver
 
     engine = driver.connect(
         find(address, observer=True),

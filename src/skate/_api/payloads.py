@@ -6,10 +6,11 @@ import pickle
 from typing import Any
 
 from skate._base.serialization import PLAIN, loads, serialize
+from skate._engine.common.values import INLINE_LIMIT
 
 __all__ = ["LARGEST", "pack", "pack_call", "unpack"]
 
-LARGEST = 100 * 1024
+LARGEST = INLINE_LIMIT
 """From this size on a value is better off in shared memory, where it is written once."""
 
 

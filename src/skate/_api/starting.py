@@ -58,10 +58,10 @@ def inline(machine: Machine, job: Job) -> Any:
 def attached(address: str, job: Job) -> Any:
     """Attach to a node that runs."""
     from skate._api.submission import inherit
-    from skate._engine.local.interrupts import held_back
+    from skate._engine.local.wire.interrupts import held_back
 
     with held_back():  # else msgspec may be left in a state in which it crashes
-        from skate._engine.local import driver, long_lived
+        from skate._engine.local.driver import driver, long_lived
 
     environment, metadata = inherit(packed_environment(job.runtime_env), job.metadata)
     return driver.connect(
@@ -82,8 +82,8 @@ def local(
     system_config: dict[str, Any] | None = None,
 ) -> Any:
     """Start a node of this driver's own."""
-    from skate._engine.local import booting
-    from skate._engine.local.launcher import node_config
+    from skate._engine.local.driver import launcher
+    from skate._engine.local.driver.launcher import node_config
 
     config = node_config(
         num_cpus=machine.num_cpus,
@@ -97,7 +97,7 @@ def local(
     )
     if "as_ray" in job.metadata:
         config["as_ray"] = True  # what is preloaded may import ray
-    return booting.start(
+    return launcher.start(
         config,
         namespace=job.namespace,
         runtime_env=packed_environment(job.runtime_env),

@@ -22,7 +22,7 @@ class Export:
     The key is a hash of the code, so that the same function exported twice is one function.
     """
 
-    __slots__ = ("_code", "_key", "_references", "module", "name", "qualname", "target", "ticket")
+    __slots__ = ("_code", "_key", "_references", "module", "name", "qualname", "submission_cache", "target")
 
     def __init__(self, target: Any, name: str | None = None) -> None:
         self.target = target
@@ -31,7 +31,7 @@ class Export:
         self.name = name or getattr(target, "__name__", "") or type(target).__name__
         self._code: bytes | None = None
         self._key: bytes | None = None
-        self.ticket: Any = None  # an engine's cache
+        self.submission_cache: Any = None  # an engine's cache
         self._references: list[Any] = []  # that the code refers to: their objects live as long as it does
 
     @property
@@ -85,21 +85,30 @@ def explain(value: Any, what: str, error: BaseException) -> str:
 
 
 class TaskFunction:
-    """A remote function with its options, as engines get it; `ticket` is an engine's cache."""
+    """A remote function with its options, as engines get it; `submission_cache` is an engine's cache."""
 
-    __slots__ = ("export", "is_generator", "options", "ticket")
+    __slots__ = ("export", "is_generator", "options", "submission_cache")
 
     def __init__(self, export: Export, options: TaskOptions) -> None:
         self.export = export
         self.options = options
         self.is_generator = is_generator(export.target)
-        self.ticket: Any = None
+        self.submission_cache: Any = None
 
 
 class MethodInfo:
     """What callers have to know of an actor's method."""
 
-    __slots__ = ("decorator", "is_async", "is_generator", "name", "options", "plain", "signature", "ticket")
+    __slots__ = (
+        "decorator",
+        "is_async",
+        "is_generator",
+        "name",
+        "options",
+        "plain",
+        "signature",
+        "submission_cache",
+    )
 
     def __init__(
         self, name: str, options: Any, signature: inspect.Signature | None, *, generator: bool, is_async: bool
@@ -109,7 +118,7 @@ class MethodInfo:
         self.signature = signature
         self.is_generator = generator
         self.is_async = is_async
-        self.ticket: Any = None  # an engine's cache
+        self.submission_cache: Any = None  # an engine's cache
         self.decorator: Any = None  # wraps the sending of a call, where the user asked for it
         self.plain: tuple[int, int] | None = None  # least and most positional arguments, once known
 
@@ -132,16 +141,16 @@ def _method_info(
 
 
 class ActorTemplate:
-    """An actor class with its options, as engines get it; `ticket` is an engine's cache."""
+    """An actor class with its options, as engines get it; `submission_cache` is an engine's cache."""
 
-    __slots__ = ("export", "is_async", "methods", "options", "ticket")
+    __slots__ = ("export", "is_async", "methods", "options", "submission_cache")
 
     def __init__(self, export: Export, options: ActorOptions, methods: dict[str, MethodInfo]) -> None:
         self.export = export
         self.options = options
         self.methods = methods
         self.is_async = any(method.is_async for method in methods.values())
-        self.ticket: Any = None
+        self.submission_cache: Any = None
 
     @property
     def is_unordered(self) -> bool:
@@ -153,12 +162,12 @@ class ActorTemplate:
 
 
 def is_generator(function: Callable[..., Any]) -> bool:
-    """Tell whether calling the function gives a generator."""
+    """Return whether calling the function gives a generator."""
     plain = inspect.unwrap(function)
     return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Tell whether calling the function gives a coroutine or an asynchronous generator."""
+    """Return whether calling the function gives a coroutine or an asynchronous generator."""
     plain = inspect.unwrap(function)
     return inspect.iscoroutinefunction(plain) or inspect.isasyncgenfunction(plain)

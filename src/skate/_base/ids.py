@@ -66,7 +66,7 @@ class BaseID:
         return self._id.hex()
 
     def is_nil(self) -> bool:
-        """Tell whether this is the nil id."""
+        """Return whether this is the nil id."""
         return self._id == b"\xff" * self.SIZE
 
     def __eq__(self, other: object) -> bool:
@@ -216,7 +216,7 @@ class IdFactory:
         return self._prefix + self._next().to_bytes(COUNTER_SIZE, "big") + self._session + self.job
 
     def is_of_session(self, actor: bytes) -> bool:
-        """Tell whether an actor was made in this session."""
+        """Return whether an actor was made in this session."""
         return actor[PROCESS_SIZE + COUNTER_SIZE :].startswith(self._session)
 
     def group(self) -> bytes:

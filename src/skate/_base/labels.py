@@ -7,6 +7,7 @@ that the caller chooses the exception.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 # Plain strings: `re` compiles them at their first use, and most programs have no labels.
@@ -92,16 +93,24 @@ def fallback_strategy_problem(strategy: Any) -> str | None:
     return None
 
 
-def selector_matches(selector: dict[str, str], labels: dict[str, str]) -> bool:
-    """Say whether a node with `labels` satisfies every entry of `selector`.
+def selector_matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether labels meet every entry of a selector: `v`, `!v`, `in(a, b)` or `!in(a, b)`.
 
-    A negated entry also holds when the node does not have the label at all.
+    A negated entry also matches labels without the key.
+
+    >>> selector_matches({"zone": "in(a, b)", "spot": "!true"}, {"zone": "a"})
+    True
     """
-    for key, wanted in selector.items():
-        positive = not wanted.startswith("!")
-        if (labels.get(key) in _selected_values(wanted)) != positive:
-            return False
-    return True
+    return all(_matches(wanted, labels.get(key)) for key, wanted in selector.items())
+
+
+def _matches(wanted: str, value: str | None) -> bool:
+    operand = wanted.removeprefix("!")
+    if operand.startswith("in(") and operand.endswith(")"):
+        is_named = value in [choice.strip() for choice in operand[3:-1].split(",")]
+    else:
+        is_named = value == operand
+    return is_named != wanted.startswith("!")
 
 
 def _selected_values(selector: str) -> list[str]:

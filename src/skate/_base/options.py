@@ -197,7 +197,7 @@ class _WorkOptions(_Options):
 
     @property
     def effective_enable_task_events(self) -> bool:
-        """Say whether events are recorded for the state API."""
+        """Return whether events are recorded for the state API."""
         return self.enable_task_events is not False
 
     def resources(self, default_cpus: float | None = None) -> dict[str, float]:
@@ -316,7 +316,7 @@ class ActorOptions(_WorkOptions):
 
     @property
     def is_detached(self) -> bool:
-        """Say whether the actor outlives its driver."""
+        """Return whether the actor outlives its driver."""
         return self.lifetime == "detached"
 
     @property
@@ -336,7 +336,7 @@ class ActorOptions(_WorkOptions):
 
     @property
     def effective_get_if_exists(self) -> bool:
-        """Say whether an actor of that name is used if there is one."""
+        """Return whether an actor of that name is used if there is one."""
         return bool(self.get_if_exists)
 
     @property
@@ -390,7 +390,7 @@ class MethodOptions(_Options):
 
     @property
     def effective_enable_task_events(self) -> bool:
-        """Say whether events are recorded for the state API."""
+        """Return whether events are recorded for the state API."""
         return self.enable_task_events is not False
 
     @property

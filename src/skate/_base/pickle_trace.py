@@ -377,7 +377,7 @@ def _index_of(items: Iterable[Any], value: Any) -> int:
 
 
 def _is_tail_of(part: tuple[Any, ...], whole: Any) -> bool:
-    """Tell whether `part` is `whole` or its end: pickle saves the class in a reduction on its own."""
+    """Return whether `part` is `whole` or its end: pickle saves the class in a reduction on its own."""
     if not isinstance(whole, tuple) or len(part) > len(whole):
         return False
     return all(a is b for a, b in zip(reversed(part), reversed(whole), strict=False))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import skate
-from skate._engine.inline.environments import Environments, Home
+from skate._engine.inline.environments import Environments, ProcessSettings
 from skate.exceptions import RuntimeEnvSetupError
 
 
@@ -106,9 +106,9 @@ def test_packages_cannot_be_installed_and_the_error_says_what_to_do(field: str) 
 
 def test_surroundings_nest() -> None:
     environments = Environments({}, "")
-    outer, inner = Home({"INLINE_A": "outer"}), Home({"INLINE_B": "inner"})
-    with environments.inside(outer):
-        with environments.inside(inner):
+    outer, inner = ProcessSettings({"INLINE_A": "outer"}), ProcessSettings({"INLINE_B": "inner"})
+    with environments.apply(outer):
+        with environments.apply(inner):
             assert (os.environ.get("INLINE_A"), os.environ["INLINE_B"]) == (None, "inner")
         assert (os.environ["INLINE_A"], os.environ.get("INLINE_B")) == ("outer", None)
     assert "INLINE_A" not in os.environ

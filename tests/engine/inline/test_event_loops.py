@@ -209,7 +209,7 @@ def test_a_call_cancelled_before_it_began_says_so() -> None:
 def test_a_future_is_filled_by_a_thread_that_ends_with_it() -> None:
     future = Slow.remote().echo.remote("later", 0.02).future()
     assert future.result(10) == "later"
-    assert not [t for t in threading.enumerate() if t.name.startswith("skate-inline-attendant") and _lives(t)]
+    assert not [t for t in threading.enumerate() if t.name.startswith("skate-inline-driver") and _lives(t)]
 
 
 def _lives(thread: threading.Thread) -> bool:
@@ -276,7 +276,7 @@ def test_shutdown_ends_what_the_users_loop_awaits(engine: InlineEngine) -> None:
             await awaiting
 
     asyncio.run(main())
-    assert not engine.progress.guests
+    assert not engine.progress.loop_drivers
 
 
 async def _value(ref: Any) -> Any:
@@ -293,4 +293,4 @@ def test_a_loop_that_is_closed_while_it_awaits_is_forgotten(engine: InlineEngine
     ref = slow.echo.remote("later", 0.05)
     asyncio.run(give_up())
     assert skate.get(ref) == "later"
-    assert not engine.progress.guests
+    assert not engine.progress.loop_drivers

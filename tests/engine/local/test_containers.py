@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from skate._engine.local import long_lived, session
+from skate._engine.local.driver import long_lived
+from skate._engine.local.session import folders as session
 from tests import containers
 from tests.contract.support import PATIENCE
 
@@ -52,13 +53,15 @@ assert os.path.isdir(folder)
 PASSING = """
 import json
 import skate
-from skate._engine.local import long_lived, session
+from skate._engine.local.driver import long_lived
+from skate._engine.local.session import folders as session
+from skate._engine.local.session import node_records
 
 skate.init(num_cpus=1, log_to_driver=False)
 assert skate.get(skate.remote(lambda: 1).remote()) == 1
 session.sweep()  # the node does so in the background
 here = skate.get_runtime_context().get_session_dir()
-others = [node for node in long_lived.nodes() if node.folder != here]
+others = [node for node in node_records.nodes() if node.folder != here]
 for node in others:
     long_lived.end(node, force=True)
 print(json.dumps([node.pid for node in others]), flush=True)
@@ -161,7 +164,7 @@ def test_processes_are_not_looked_for_in_the_proc_of_another_pid_namespace(tmp_p
     program = """
 import os, subprocess
 import skate
-from skate._engine.local import descendants
+from skate._engine.local.session import descendants
 
 with subprocess.Popen(["sleep", "1000"], env={**os.environ, descendants.SESSION: "/x"}) as bystander:
     descendants.end_members("/x")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from skate._engine.local import messages as m
-from skate._engine.local.hub import BATCH, Hub
-from skate._engine.local.wire import Connection
+from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.frames import Connection
+from skate._engine.local.wire.hub import BATCH, Hub
 
 
 class End:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import skate
-from skate._engine.local import worker_main
-from skate._engine.local.job import job_info
+from skate._engine.local.client.job import job_info
+from skate._engine.local.worker import main as worker_main
 
 DRIVER = """
 import sys, skate

@@ -19,7 +19,9 @@ import psutil
 import pytest
 
 import skate
-from skate._engine.local import long_lived, session
+from skate._engine.local.driver import long_lived
+from skate._engine.local.session import folders as session
+from skate._engine.local.session import node_records
 from skate.util import state
 from tests.contract.support import PATIENCE, eventually
 
@@ -56,7 +58,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def node(root: Path) -> long_lived.NodeRecord:
+def node(root: Path) -> node_records.NodeRecord:
     return long_lived.start(num_cpus=2)
 
 
@@ -100,7 +102,7 @@ def run(program: str, **environment: str) -> list[Any]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def family(node: long_lived.NodeRecord) -> list[psutil.Process]:
+def family(node: node_records.NodeRecord) -> list[psutil.Process]:
     process = psutil.Process(node.pid)
     return [process, *process.children(recursive=True)]
 
@@ -112,7 +114,7 @@ def gone(processes: list[psutil.Process]) -> bool:
 # ------------------------------------------------------------ starting and finding
 
 
-def test_a_node_is_nobodys_child_and_has_no_terminal(node: long_lived.NodeRecord) -> None:
+def test_a_node_is_nobodys_child_and_has_no_terminal(node: node_records.NodeRecord) -> None:
     process = psutil.Process(node.pid)
     assert process not in psutil.Process().children()
     assert process.terminal() is None
@@ -120,20 +122,20 @@ def test_a_node_is_nobodys_child_and_has_no_terminal(node: long_lived.NodeRecord
 
 
 def test_its_address_is_kept_in_a_file_that_only_the_user_can_read(
-    root: Path, node: long_lived.NodeRecord
+    root: Path, node: node_records.NodeRecord
 ) -> None:
     file = root / "current"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
     assert file.read_text().strip() == node.folder == long_lived.find("auto") == long_lived.find(node.folder)
-    assert long_lived.current() == node
-    assert long_lived.nodes() == [node]
+    assert node_records.current() == node
+    assert node_records.nodes() == [node]
 
 
-def test_a_second_one_is_refused(node: long_lived.NodeRecord) -> None:
+def test_a_second_one_is_refused(node: node_records.NodeRecord) -> None:
     with pytest.raises(RuntimeError, match="skate stop"):
         long_lived.start()
-    assert long_lived.nodes() == [node]
+    assert node_records.nodes() == [node]
 
 
 def test_of_many_starts_at_once_one_wins(root: Path) -> None:
@@ -150,8 +152,8 @@ def test_of_many_starts_at_once_one_wins(root: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(isinstance(result, long_lived.NodeRecord) for result in results) == 1
-    assert len(long_lived.nodes()) == 1
+    assert sum(isinstance(result, node_records.NodeRecord) for result in results) == 1
+    assert len(node_records.nodes()) == 1
 
 
 def test_a_node_that_cannot_start_says_why_and_leaves_nothing(
@@ -163,7 +165,7 @@ def test_a_node_that_cannot_start_says_why_and_leaves_nothing(
     with pytest.raises(RuntimeError, match=r"did not start\. It printed:[\s\S]*Error"):
         long_lived.start()
     assert [path for path in root.iterdir() if path.name.startswith("session-")] == []
-    assert long_lived.current() is None
+    assert node_records.current() is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_an_address_without_a_node_is_explained(root: Path, address: str, words:
     assert not skate.is_initialized()
 
 
-def test_another_python_is_refused(node: long_lived.NodeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_python_is_refused(node: node_records.NodeRecord, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "python_version", lambda: "3.99.1")
     with pytest.raises(ConnectionError, match=r"Python 3\.99"):
         long_lived.find("auto")
@@ -189,7 +191,7 @@ def test_another_python_is_refused(node: long_lived.NodeRecord, monkeypatch: pyt
 # ------------------------------------------------------------ several drivers
 
 
-def test_a_detached_actor_outlives_the_driver_that_made_it(node: long_lived.NodeRecord) -> None:
+def test_a_detached_actor_outlives_the_driver_that_made_it(node: node_records.NodeRecord) -> None:
     program = f"""
 skate.init(address="auto", namespace="n")
 {COUNTER}
@@ -211,17 +213,17 @@ say(skate.get([counter.add.remote(), counter.pid.remote(), plain.add.remote()]))
 
 
 @pytest.mark.parametrize("variable", ["SKATE_ADDRESS", "RAY_ADDRESS"])
-def test_the_address_can_come_from_outside(node: long_lived.NodeRecord, variable: str) -> None:
+def test_the_address_can_come_from_outside(node: node_records.NodeRecord, variable: str) -> None:
     said = run("say(skate.init()['session_dir'])", **{variable: "auto"})
     assert said == [[node.folder]]
 
 
-def test_local_starts_a_private_node_whatever_the_environment_says(node: long_lived.NodeRecord) -> None:
+def test_local_starts_a_private_node_whatever_the_environment_says(node: node_records.NodeRecord) -> None:
     ((folder,),) = run("say(skate.init('local')['session_dir'])", SKATE_ADDRESS="auto")
     assert folder != node.folder
 
 
-def test_drivers_share_the_resources(node: long_lived.NodeRecord) -> None:
+def test_drivers_share_the_resources(node: node_records.NodeRecord) -> None:
     skate.init(address="auto")
     program = """
 skate.init(address="auto")
@@ -242,7 +244,7 @@ sys.stdin.readline()
         assert skate.get(waiting, timeout=PATIENCE) == "at last"
 
 
-def test_workers_look_like_their_own_driver(node: long_lived.NodeRecord, tmp_path: Path) -> None:
+def test_workers_look_like_their_own_driver(node: node_records.NodeRecord, tmp_path: Path) -> None:
     (tmp_path / "helper.py").write_text("def value(): return 'from the driver'")
     program = f"""
 os.chdir({str(tmp_path)!r}); sys.path.insert(0, {str(tmp_path)!r})
@@ -257,7 +259,7 @@ say(*skate.get(look.remote()))
     assert run(program, WHO="you") == [["from the driver", str(tmp_path), "you", None]]
 
 
-def test_what_workers_start_is_known_to_belong_to_the_session(node: long_lived.NodeRecord) -> None:
+def test_what_workers_start_is_known_to_belong_to_the_session(node: node_records.NodeRecord) -> None:
     program = """
 skate.init(address="auto")
 @skate.remote
@@ -269,7 +271,7 @@ say(skate.get(look.remote()))
     assert run(program, SKATE_SESSION="/another") == [[node.folder]]
 
 
-def test_a_driver_hears_only_its_own_workers_and_all_they_said(node: long_lived.NodeRecord) -> None:
+def test_a_driver_hears_only_its_own_workers_and_all_they_said(node: node_records.NodeRecord) -> None:
     program = """
 skate.init(address="auto")
 @skate.remote
@@ -284,7 +286,7 @@ skate.get([speak.remote(f"{sys.argv[0]} {os.environ['WHO']} {i}") for i in range
         assert f" {other} " not in out
 
 
-def test_a_reference_of_one_driver_means_nothing_to_another(node: long_lived.NodeRecord) -> None:
+def test_a_reference_of_one_driver_means_nothing_to_another(node: node_records.NodeRecord) -> None:
     ((text,),) = run("skate.init(address='auto')\nsay(skate.put(1).hex())")
     skate.init(address="auto")
     assert "not known" in state.why(text)
@@ -293,7 +295,7 @@ def test_a_reference_of_one_driver_means_nothing_to_another(node: long_lived.Nod
 # ------------------------------------------------------------ looking without being seen
 
 
-def test_looking_at_a_node_leaves_no_trace(node: long_lived.NodeRecord) -> None:
+def test_looking_at_a_node_leaves_no_trace(node: node_records.NodeRecord) -> None:
     assert state.list_jobs() == state.list_workers() == state.list_tasks() == []
     assert not skate.is_initialized()
     run("skate.init(address='auto')")
@@ -319,7 +321,7 @@ say(skate.get(work.remote()))
             assert second.hear() == ["ready"]
             with pytest.raises(ConnectionError, match="2 programs run a node each"):
                 state.list_tasks()
-            folder = long_lived.nodes()[0].folder
+            folder = node_records.nodes()[0].folder
             assert [task.name for task in state.list_tasks(address=folder)] == ["mine"]
         out, _ = driver.process.communicate("\n", timeout=PATIENCE)  # looking has not ended it
         assert json.loads(out) == [1]
@@ -345,7 +347,7 @@ def test_a_second_driver_does_not_end_a_private_node(root: Path) -> None:
 # ------------------------------------------------------------ deaths
 
 
-def test_the_node_survives_the_kill_of_a_driver(node: long_lived.NodeRecord) -> None:
+def test_the_node_survives_the_kill_of_a_driver(node: node_records.NodeRecord) -> None:
     program = f"""
 skate.init(address="auto", namespace="n")
 {COUNTER}
@@ -370,7 +372,7 @@ time.sleep(1000)
     assert skate.get(skate.remote(lambda: 1).remote()) == 1
 
 
-def test_drivers_learn_at_once_that_their_node_was_killed(node: long_lived.NodeRecord) -> None:
+def test_drivers_learn_at_once_that_their_node_was_killed(node: node_records.NodeRecord) -> None:
     program = f"""
 skate.init(address="auto")
 {COUNTER}
@@ -394,12 +396,12 @@ except skate.exceptions.RayError as error:
         out, _ = driver.finish()
     assert len(out.splitlines()) == 2, out
     eventually(lambda: gone(everyone), "workers die with their node")
-    assert long_lived.current() is None
+    assert node_records.current() is None
     with pytest.raises(ConnectionError, match="skate start"):
         skate.init(address="auto")
 
 
-def test_a_new_node_takes_the_place_of_a_killed_one(root: Path, node: long_lived.NodeRecord) -> None:
+def test_a_new_node_takes_the_place_of_a_killed_one(root: Path, node: node_records.NodeRecord) -> None:
     everyone = family(node)
     os.kill(node.pid, signal.SIGKILL)
     eventually(lambda: gone(everyone))
@@ -409,7 +411,7 @@ def test_a_new_node_takes_the_place_of_a_killed_one(root: Path, node: long_lived
     assert run("skate.init(address='auto')\nsay(skate.get(skate.put(7)))") == [[7]]
 
 
-def test_a_hang_up_and_an_interrupt_do_not_end_the_node(node: long_lived.NodeRecord) -> None:
+def test_a_hang_up_and_an_interrupt_do_not_end_the_node(node: node_records.NodeRecord) -> None:
     for number in (signal.SIGHUP, signal.SIGINT):
         os.kill(node.pid, number)
     assert run("skate.init(address='auto')\nsay(skate.get(skate.put(7)))") == [[7]]
@@ -419,7 +421,7 @@ def test_a_hang_up_and_an_interrupt_do_not_end_the_node(node: long_lived.NodeRec
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_stopping_leaves_nothing(root: Path, node: long_lived.NodeRecord, force: bool) -> None:
+def test_stopping_leaves_nothing(root: Path, node: node_records.NodeRecord, force: bool) -> None:
     program = f"""
 skate.init(address="auto")
 {COUNTER}
@@ -446,7 +448,7 @@ except BaseException as error:
     assert long_lived.stop() == []
 
 
-def test_a_node_that_does_not_end_is_killed_after_a_while(node: long_lived.NodeRecord) -> None:
+def test_a_node_that_does_not_end_is_killed_after_a_while(node: node_records.NodeRecord) -> None:
     everyone = family(node)
     os.kill(node.pid, signal.SIGSTOP)
     assert long_lived.stop(grace=0.1) == [node]
@@ -454,7 +456,7 @@ def test_a_node_that_does_not_end_is_killed_after_a_while(node: long_lived.NodeR
     assert not os.path.exists(node.folder)
 
 
-def test_stopping_leaves_private_nodes_alone_unless_told(root: Path, node: long_lived.NodeRecord) -> None:
+def test_stopping_leaves_private_nodes_alone_unless_told(root: Path, node: node_records.NodeRecord) -> None:
     program = """
 skate.init(num_cpus=1)
 say("ready")
@@ -463,7 +465,7 @@ say(skate.get(skate.remote(lambda: 7).remote()))
 """
     with Driver(program) as driver:
         assert driver.hear() == ["ready"]
-        assert [record.private for record in long_lived.nodes()] == [False, True]
+        assert [record.private for record in node_records.nodes()] == [False, True]
         assert long_lived.stop() == [node]
         out, _ = driver.process.communicate("\n", timeout=PATIENCE)
         assert json.loads(out) == [7]
@@ -482,7 +484,7 @@ def test_sweeping_spares_sessions_of_other_roots(root: Path, tmp_path: Path) -> 
     skate.init(num_cpus=1)
     big = skate.put(b"x" * 5_000_000)
     elsewhere = tempfile.mkdtemp(prefix="skl-")
-    program = "from skate._engine.local import session; session.sweep()"
+    program = "from skate._engine.local.session import folders; folders.sweep()"
     subprocess.run([sys.executable, "-c", program], env={**os.environ, "SKATE_TMPDIR": elsewhere}, check=True)
     shutil.rmtree(elsewhere)
     assert skate.get(skate.remote(lambda data: len(data)).remote(big)) == 5_000_000

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 
 from skate._base.object_ref import ObjectRef
-from skate._engine.local import messages as m
-from skate._engine.local.mappings import IDLE, Mappings
-from skate._engine.local.references import References
-from skate._engine.local.session import Session
-from skate._engine.local.shared_memory import Mapping, SegmentFiles
+from skate._engine.local.client.mappings import MAX_IDLE_PINS, Mappings
+from skate._engine.local.client.references import References
+from skate._engine.local.session.folders import Session
+from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping
+from skate._engine.local.wire import messages as m
 
 ID = b"i" * 28
 
@@ -38,7 +38,7 @@ class FakeReferences:
         assert until(), "this would wait forever"
         return True
 
-    def unneeded(self, id: bytes) -> None:
+    def release_pin(self, id: bytes) -> None:
         self.let_go.append(id)
 
     def has(self, id: bytes) -> bool:
@@ -75,7 +75,7 @@ def test_an_object_is_asked_for_and_mapped(
     process.on_wait = lambda: process.locate("segment")
     mappings.locate([reference])
     found = mappings.take(reference)
-    assert isinstance(found, Mapping)
+    assert isinstance(found, SegmentMapping)
     assert bytes(found) == b"value"
     assert mappings.take(reference) is found
     assert [pin.ids for pin in process.sent] == [[ID]]
@@ -91,17 +91,17 @@ def test_two_threads_ask_for_an_object_once(
     process.on_wait = wait_too
     mappings.locate([reference])
     assert len(process.sent) == 1
-    assert isinstance(mappings.take(reference), Mapping)
+    assert isinstance(mappings.take(reference), SegmentMapping)
 
 
 def test_an_object_that_is_not_mapped_any_more_is_mapped_again_without_a_question(
     process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate("segment")
-    assert isinstance(mappings.take(reference), Mapping)  # and gone again
+    assert isinstance(mappings.take(reference), SegmentMapping)  # and gone again
     mappings.locate([reference])
-    assert isinstance(mappings.take(reference), Mapping)
-    mappings.let_go_of_dropped()
+    assert isinstance(mappings.take(reference), SegmentMapping)
+    mappings.release_dropped()
     assert process.let_go == process.sent == []
 
 
@@ -111,7 +111,7 @@ def test_an_object_that_is_not_mapped_any_more_is_let_go_of_with_its_last_refere
     process.locate("segment")
     mappings.take(reference)
     process.is_held = False
-    mappings.let_go_of_dropped()
+    mappings.release_dropped()
     assert process.let_go == [ID]
     assert mappings.take(reference) is None
 
@@ -121,21 +121,21 @@ def test_objects_that_are_not_mapped_any_more_are_let_go_of_when_memory_is_short
 ) -> None:
     process.locate("segment")
     held = mappings.take(reference)
-    mappings.let_go_of_idle()
+    mappings.release_idle()
     assert process.let_go == []
     del held
-    mappings.let_go_of_idle()
+    mappings.release_idle()
     assert process.let_go == [ID]
 
 
 def test_not_too_many_objects_stay_pinned_that_are_not_mapped(
     process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
-    for number in range(IDLE + 3):
+    for number in range(MAX_IDLE_PINS + 3):
         reference._id = number.to_bytes(28, "big")
         process.handlers[m.Located](m.Located(reference._id, "segment", 5))
         mappings.take(reference)
-    mappings.let_go_of_dropped()
+    mappings.release_dropped()
     assert process.let_go == [number.to_bytes(28, "big") for number in range(3)]
 
 
@@ -144,10 +144,10 @@ def test_an_object_that_is_not_mapped_any_more_and_pinned_again_is_pinned_once(
 ) -> None:
     process.locate("segment")
     mappings.take(reference)
-    mappings.let_go_of_dropped()
+    mappings.release_dropped()
     process.locate("segment")
     assert process.let_go == [ID]
-    assert isinstance(mappings.take(reference), Mapping)
+    assert isinstance(mappings.take(reference), SegmentMapping)
 
 
 def test_an_object_that_is_pinned_twice_is_let_go_of_once(
@@ -159,7 +159,7 @@ def test_an_object_that_is_pinned_twice_is_let_go_of_once(
     found = mappings.take(reference)
     process.locate("segment")
     assert process.let_go == [ID, ID]
-    assert isinstance(found, Mapping)
+    assert isinstance(found, SegmentMapping)
 
 
 def test_an_error_lets_go_of_nothing(process: FakeReferences, mappings: Mappings) -> None:
@@ -178,7 +178,7 @@ def test_an_error_is_told_once_and_replaced_by_a_later_answer(
     assert mappings.take(reference) is None
     process.locate(error=b"no room")
     process.locate("segment")
-    assert isinstance(mappings.take(reference), Mapping)
+    assert isinstance(mappings.take(reference), SegmentMapping)
 
 
 def test_what_comes_after_the_wait_was_interrupted_is_let_go_of(

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import skate
-from skate._engine.local.launcher import monitor_settings
-from skate._engine.local.memory_monitor import processes
+from skate._engine.local.driver.launcher import monitor_settings
+from skate._engine.local.node.memory_monitor import processes
 from tests.chaos.mailbox import Mailbox, tell
 
 # In every process that is started with a new interpreter: memory is used as a file says.

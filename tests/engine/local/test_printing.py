@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from skate._engine.local import messages as m
-from skate._engine.local.printing import WINDOW, Deduplicator, OutputPrinter
+from skate._engine.local.driver.printing import WINDOW, Deduplicator, OutputPrinter
+from skate._engine.local.wire import messages as m
 
 Capture = pytest.CaptureFixture[str]
 

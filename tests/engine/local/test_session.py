@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from skate._engine.common import session_folders, session_roots
-from skate._engine.local import session, unix_sockets
+from skate._engine.local.session import folders as session
+from skate._engine.local.wire import unix_sockets
 
 
 @pytest.fixture(autouse=True)

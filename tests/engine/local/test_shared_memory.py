@@ -18,10 +18,10 @@ import pytest
 import skate
 from skate._base.serialization import loads, serialize
 from skate._engine.common import machine_facts, open_files
-from skate._engine.local import segments
-from skate._engine.local.progress import Progress, last_begun, run_id
-from skate._engine.local.session import Session
-from skate._engine.local.shared_memory import Mapping, SegmentFiles, map_file
+from skate._engine.local.session import segments
+from skate._engine.local.session.folders import Session
+from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping, map_file
+from skate._engine.local.session.task_progress import TaskProgress, last_begun, run_id
 
 MANY = 300
 
@@ -99,7 +99,7 @@ def test_a_mapping_that_fails_names_the_reason(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)  # a folder cannot be mapped
     try:
         with pytest.raises(OSError, match=os.strerror(errno.ENODEV)):
-            map_file(Mapping, descriptor, 1, private=True)
+            map_file(SegmentMapping, descriptor, 1, private=True)
     finally:
         os.close(descriptor)
 
@@ -107,7 +107,7 @@ def test_a_mapping_that_fails_names_the_reason(tmp_path: Path) -> None:
 def test_warm_segments_are_unmapped_when_a_process_has_too_many_mappings(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from skate._engine.local import shared_memory
+    from skate._engine.local.session import shared_memory
 
     files = SegmentFiles(session)
     value = serialize(bytes(10))
@@ -140,13 +140,13 @@ def test_a_segment_on_disk_lies_among_the_spilled_objects(session: Session) -> N
 
 
 def test_the_progress_of_a_worker_is_read_after_its_death(session: Session) -> None:
-    Progress(session, 7).begin(b"t" * 24, 2)
+    TaskProgress(session, 7).begin(b"t" * 24, 2)
     assert last_begun(session, 7) == run_id(b"t" * 24, 2)
     assert last_begun(session, 7) == b""
 
 
 def test_the_progress_of_a_worker_is_on_disk_when_shared_memory_is_full(full: Session) -> None:
-    Progress(full, 7).begin(b"t" * 24, 2)
+    TaskProgress(full, 7).begin(b"t" * 24, 2)
     assert last_begun(full, 7) == run_id(b"t" * 24, 2)
     assert os.listdir(full.shm) == []
     assert "task-of-7" not in os.listdir(full.folder)
@@ -159,7 +159,7 @@ def test_the_progress_of_a_worker_is_unknown_when_the_disk_is_full_too(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    Progress(session, 7).begin(b"t" * 24, 2)
+    TaskProgress(session, 7).begin(b"t" * 24, 2)
     assert last_begun(session, 7) is None
     assert last_begun(session, 7) == b""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from skate._engine.local import long_lived
+from skate._engine.local.driver import long_lived
 from tests import containers
 from tests.contract.support import PATIENCE
 

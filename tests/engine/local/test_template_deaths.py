@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import skate
-from skate._engine.local.state.starts import FAILURES
+from skate._engine.local.state.starts import MAX_START_FAILURES
 from tests.chaos.arena import eventually
 from tests.chaos.mailbox import Mailbox
 
@@ -41,12 +41,12 @@ class Workers:
     def lose_templates(self) -> None:
         """Kill the templates of the next workers: more often than a worker may fail to start."""
         killed: set[int] = set()
-        while len(killed) <= FAILURES:
+        while len(killed) <= MAX_START_FAILURES:
             template = int(self.mailbox.next())
             if template in killed:
                 continue  # several of its workers were starting
             killed.add(template)
-            if len(killed) > FAILURES:
+            if len(killed) > MAX_START_FAILURES:
                 self._flag.unlink()
             # Once it sleeps, it has reported the start of the worker, which counts from then on.
             eventually(lambda template=template: state_of(template) == "S", "the template waits")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from skate._engine.local import messages as m
-from skate._engine.local.wire import Closed, Connection, encode_frame, pack, unpack
+from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.frames import Closed, Connection, encode_frame, pack, unpack
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def child_of(alias: str, name: str) -> ModuleType | None:
 
 
 def is_dunder(name: str) -> bool:
-    """Tell whether Python asks for a name of its own; there is no need to explain that it is missing."""
+    """Return whether Python asks for a name of its own; there is no need to explain that it is missing."""
     return name.startswith("__") and name.endswith("__")
 
 

@@ -99,7 +99,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _is_of_ray(importer: Importer) -> bool:
-    """Tell whether the module that imports is one of the real Ray's."""
+    """Return whether the module that imports is one of the real Ray's."""
     if not importer:
         return False
     if names.is_ray(str(importer.get("__name__", ""))):

@@ -83,7 +83,7 @@ class RayModule(ModuleType):
 
 
 def _is_hidden(value: object) -> bool:
-    """Tell whether a value is a module of Skate's that no Ray program means."""
+    """Return whether a value is a module of Skate's that no Ray program means."""
     if not isinstance(value, ModuleType) or value.__name__.partition(".")[0] != names.SKATE:
         return False
     return names.alias_of(value.__name__) is None

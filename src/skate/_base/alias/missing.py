@@ -41,7 +41,7 @@ def missing_module(alias: str) -> ModuleNotFoundError:
 
 
 def is_import(asking: FrameType | None) -> bool:
-    """Tell whether a finder is asked in order to import, and not just whether a module exists.
+    """Return whether a finder is asked in order to import, and not just whether a module exists.
 
     Args:
         asking: The frame that calls `find_spec` of the finder.

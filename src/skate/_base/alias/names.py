@@ -70,7 +70,7 @@ LIBRARIES = frozenset(("air", "data", "llm", "rllib", "serve", "train", "tune", 
 
 
 def is_ray(name: str) -> bool:
-    """Tell whether a module's name is Ray's or one under it."""
+    """Return whether a module's name is Ray's or one under it."""
     return name == RAY or name.startswith("ray.")
 
 

@@ -49,7 +49,7 @@ def uninstall() -> None:
 
 
 def installed() -> bool:
-    """Tell whether `import ray` means Skate in this process."""
+    """Return whether `import ray` means Skate in this process."""
     return _finder in sys.meta_path
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from skate._base.locations import PACKAGE
+
 if TYPE_CHECKING:
     import traceback
 
 # The directory of the package: frames of files in it are ours.
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
+_PACKAGE = os.path.join(PACKAGE, "")
 
 FULL_TRACEBACK_VARIABLE = "SKATE_FULL_TRACEBACK"
 

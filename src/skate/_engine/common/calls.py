@@ -8,10 +8,7 @@ from skate._base.exports import explain
 from skate._base.object_ref import ObjectRef
 from skate._base.options import ActorOptions, TaskOptions
 from skate._base.serialization import Serialized, dumps_call
-
-# Kinds of generators, in place of a number of results.
-STREAMING = -1
-DYNAMIC = -2
+from skate._engine.common.values import DYNAMIC, STREAMING
 
 Dependencies = list[tuple[int | str, ObjectRef[Any]]]
 

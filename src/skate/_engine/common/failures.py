@@ -205,15 +205,19 @@ def no_memory(size: int, error: OSError) -> str:
     return f"Could not allocate {_mb(size)} of shared memory: {error}."
 
 
+def asks_for(resources: Mapping[str, float]) -> str:
+    """Say which resources are asked for."""
+    return "asks for {" + ", ".join(f"{name}: {amount:g}" for name, amount in sorted(resources.items())) + "}"
+
+
 def cannot_fit(asked: Mapping[str, float], exist: Mapping[str, float]) -> str:
-    """Say what was asked for and what there is."""
-    wanted = ", ".join(f"{name}: {amount:g}" for name, amount in sorted(asked.items()))
+    """Say which resources are asked for, and which exist."""
     there = ", ".join(
         f"{name}: {amount:g}"
         for name, amount in sorted(exist.items())
         if name in asked or not (name.startswith("node:") or name in ("memory", "object_store_memory"))
     )
-    return f"asks for {{{wanted}}}, which can never be met: this node has {{{there}}}."
+    return f"{asks_for(asked)}, which can never be met: this node has {{{there}}}."
 
 
 def exit_text(code: int | None) -> str:

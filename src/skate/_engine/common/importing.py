@@ -13,7 +13,7 @@ _imports: CodeType = importlib._bootstrap._find_and_load.__code__  # type: ignor
 
 
 def is_importing(frame: FrameType | None) -> bool:
-    """Tell whether what runs in a frame is part of an import."""
+    """Return whether what runs in a frame is part of an import."""
     while frame is not None:
         if frame.f_code is _imports:
             return True

@@ -22,7 +22,7 @@ class ExitRequest(SystemExit):
 
 
 def matches(error: BaseException, retry: bool | tuple[type[Exception], ...]) -> bool:
-    """Tell whether an exception is one to retry on: all, or instances of some classes."""
+    """Return whether an exception is one to retry on: all, or instances of some classes."""
     if isinstance(retry, bool):
         return retry and isinstance(error, Exception)
     if isinstance(error, retry):
@@ -89,7 +89,7 @@ def yielded_values(
         name: Of the task.
         make: Makes a result of an item.
         fail: Makes a result of an exception; where the generator fails, that is all the rest.
-        retries: Tells whether the task is run again after an exception, which is then raised.
+        retries: Returns whether the task is run again after an exception, which is then raised.
     """
     results: list[T] = []
     try:
@@ -132,7 +132,7 @@ def put_each(
         generator: What the function returned.
         put: Stores the item of an index, from 2: the first object of the task refers to all of them.
         fail: Stores an exception in place of an item.
-        retries: Tells whether the task is run again after an exception, which is then raised.
+        retries: Returns whether the task is run again after an exception, which is then raised.
     """
     made: list[T] = []
     try:

@@ -65,12 +65,12 @@ class Pool:
             self.devices[kind] = dict.fromkeys(ids, UNIT)
 
     def could_fit(self, request: Request) -> bool:
-        """Tell whether the request would fit the pool if nothing else used it."""
+        """Return whether the request would fit the pool if nothing else used it."""
         total = self.total
         return all(total.get(name, 0) >= amount for name, amount in request.items())
 
     def fits(self, request: Request) -> bool:
-        """Tell whether the request fits now."""
+        """Return whether the request fits now."""
         available = self.available
         for name, amount in request.items():
             if available.get(name, 0) < amount:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+TASK_HISTORY = 10_000  # finished tasks and calls that the state API and the timeline keep
+
 # States of a task.
 WAITING = "PENDING_ARGS_AVAIL"
 QUEUED = "PENDING_NODE_ASSIGNMENT"

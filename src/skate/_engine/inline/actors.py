@@ -22,14 +22,13 @@ from skate._engine.common.calls import concurrency_groups
 from skate._engine.common.outcomes import ExitRequest, creation_error, run_at_once, task_error
 from skate._engine.common.resources import Grant
 from skate._engine.common.states import ALIVE, DEAD, PENDING_CREATION, RESTARTING
-from skate._engine.inline.calls import WORKER, Arguments, Call
+from skate._engine.inline.calls import WORKER, Arguments, Invocation
 from skate._engine.inline.context import Running, Spec, current
-from skate._engine.inline.environments import Home
+from skate._engine.inline.environments import ProcessSettings, fatal_exceptions
 from skate._engine.inline.execution import Execution
-from skate._engine.inline.objects import CREATION, Objects, OwnHold, Value
+from skate._engine.inline.objects import CREATION, Objects, Value, WeakHold
 from skate._engine.inline.progress import Progress
 from skate._engine.inline.scheduler import Scheduler
-from skate._engine.inline.surroundings import passing
 from skate._engine.inline.tasks import make_spec
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ KILLED = "The actor is dead because it was killed by `kill`."
 EXITED = "The actor exited by exit_actor()."
 
 
-class KilledHere(SystemExit):
+class SelfKilled(SystemExit):
     """Leaves the method of an actor that killed itself."""
 
 
@@ -78,13 +77,13 @@ class Actor:
         self.ended = 0.0
         self.kind: Any = None
         self.instance: Any = None
-        self.creation: Call | None = None
+        self.creation: Invocation | None = None
         self.grant: Grant | None = None
-        self.home = Home({})
+        self.settings = ProcessSettings({})
         self.loop: ActorLoop | None = None
         self.held: ObjectRef[Any] | None = None  # a detached actor holds itself
         # Calls: in the order of each caller while arguments are missing, then ready, then running.
-        self.lanes: dict[bytes, deque[MethodCall]] = {}
+        self.queues: dict[bytes, deque[MethodCall]] = {}
         self.ready: deque[MethodCall] = deque()
         self.running: dict[str, int] = dict.fromkeys(self.limits, 0)
         self.calls: dict[bytes, MethodCall] = {}
@@ -164,7 +163,7 @@ class Actors:
         self.default_lifetime = ""
         self.methods: Methods  # set by the engine, for they know actors themselves
         self._coroutines: Coroutines | None = None
-        self.record: Callable[[Call], None]
+        self.record: Callable[[Invocation], None]
         objects.on_handles_gone = self._handles_gone
 
     @property
@@ -193,12 +192,14 @@ class Actors:
                 f"The name {options.name} (namespace={namespace}) is already taken. Please use a different name or "
                 f"get the existing actor using get_actor('{options.name}', namespace='{namespace}')"
             )
-        spec = make_spec(template.export, options, self._execution.environments.merged(options.runtime_env))
+        spec = make_spec(
+            template.export, options, self._execution.environments.merge_job_environment(options.runtime_env)
+        )
         actor = Actor(self._ids.actor(), template, spec, self._namespace)
         name = f"{actor.class_name}.__init__"
         arguments = Arguments(self._objects, args, kwargs, name)
         actor.kind = loads(template.export.code)
-        actor.creation = call = Call(
+        actor.creation = call = Invocation(
             self._objects, CREATION + actor.id, name, "ACTOR_CREATION_TASK", spec, arguments
         )
         running = current.get()
@@ -243,7 +244,9 @@ class Actors:
             return
         environments = self._execution.environments
         try:
-            actor.home = environments.home(actor.spec.environment, device_variables(grant.device_ids()))
+            actor.settings = environments.settings_for(
+                actor.spec.environment, device_variables(grant.device_ids())
+            )
         except exceptions.RuntimeEnvSetupError as error:
             self._creation_failed(actor, error)
             return
@@ -258,9 +261,9 @@ class Actors:
             self.coroutines.construct(actor)
             return
         try:
-            with self._execution.surroundings(actor.home):
+            with self._execution.isolate(actor.settings):
                 error = Context().run(run_at_once, self.instantiate(actor))
-        except passing():
+        except fatal_exceptions():
             self.interrupted(actor)
             raise
         self.constructed(actor, error)
@@ -297,7 +300,7 @@ class Actors:
             returned = actor.instance.__init__(*args, **kwargs)
             if actor.is_async and inspect.isawaitable(returned):
                 await returned
-        except passing():
+        except fatal_exceptions():
             raise
         except BaseException as error:
             return error
@@ -328,7 +331,7 @@ class Actors:
         """Return what keeps an actor alive for a handle that arrives here."""
         running = current.get()
         if running is not None and running.actor is not None and running.actor.id == id:
-            return OwnHold(self._objects, id)
+            return WeakHold(self._objects, id)
         return self._objects.hold(id)
 
     def _handles_gone(self, id: bytes) -> None:
@@ -352,7 +355,7 @@ class Actors:
         running = current.get()
         self.lose(actor, KILLED, no_restart=no_restart)
         if running is not None and running.actor is actor:
-            raise KilledHere(1)
+            raise SelfKilled(1)
 
     def lose(self, actor: Actor, reason: str, *, no_restart: bool = False, code: int | None = None) -> None:
         """The actor's process would have ended: restart the actor or let it be dead."""
@@ -367,7 +370,7 @@ class Actors:
         actor.creation.attempt += 1
         self.methods.lost(actor)
         self._drop_instance(actor)
-        actor.home.left = None
+        actor.settings.changed = None
         self._end_owned(actor)
         self._construct(actor)
 
@@ -378,7 +381,7 @@ class Actors:
         closer = getattr(actor.instance, "__ray_shutdown__", None)
         if callable(closer):
             try:
-                with self._execution.surroundings(actor.home):
+                with self._execution.isolate(actor.settings):
                     Context().run(self._shut_down, actor, closer)
             except Exception:
                 logging.getLogger("skate").exception("__ray_shutdown__ of %s failed", actor.class_name)

@@ -12,9 +12,10 @@ from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._base.serialization import loads
 from skate._engine.common import failures
-from skate._engine.common.calls import DYNAMIC, Dependencies, pack_arguments, split_arguments
+from skate._engine.common.calls import Dependencies, pack_arguments, split_arguments
 from skate._engine.common.outcomes import task_error
 from skate._engine.common.states import FAILED, FINISHED, WAITING
+from skate._engine.common.values import DYNAMIC
 from skate._engine.inline.context import Running, Spec
 from skate._engine.inline.objects import Objects, Value
 
@@ -52,7 +53,7 @@ class Arguments:
         return None
 
     def when_complete(self, callback: Callable[[], None]) -> bool:
-        """Call `callback` once nothing is missing any more, or an error is there; tell whether that is now."""
+        """Call `callback` once nothing is missing any more, or an error is there; return whether that is now."""
         missing = self.missing()
         if not missing or self.broken() is not None:
             return True
@@ -81,7 +82,7 @@ class Arguments:
         return args, kwargs
 
 
-class Call:
+class Invocation:
     """One task, or one call of an actor's method."""
 
     __slots__ = (
@@ -135,7 +136,7 @@ class Call:
         self.started = self.started or time.time()
 
     def spend_retry(self) -> bool:
-        """Use one of the retries that are left; tell whether there was one."""
+        """Use one of the retries that are left; return whether there was one."""
         if not self.retries_left or self.cancelled or self.done:
             return False
         if self.retries_left > 0:

@@ -11,12 +11,12 @@ from skate._engine.common.outcomes import ExitRequest, checked_generator, exit_c
 from skate._engine.common.states import RUNNING
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.context import Running, current
+from skate._engine.inline.environments import fatal_exceptions
 from skate._engine.inline.execution import Execution, ended_by
 from skate._engine.inline.loops import ActorLoop
-from skate._engine.inline.methods import Host, MethodCall
+from skate._engine.inline.methods import ActorCallOwner, MethodCall
 from skate._engine.inline.objects import Objects, Value
 from skate._engine.inline.progress import Progress
-from skate._engine.inline.surroundings import passing
 
 
 class Coroutines:
@@ -36,7 +36,7 @@ class Coroutines:
         def on_exit(error: SystemExit) -> None:
             self._actors.lose(actor, "A coroutine of the actor ended the interpreter.", code=exit_code(error))
 
-        loop = ActorLoop(self._progress, lambda: self._execution.surroundings(actor.home), on_exit)
+        loop = ActorLoop(self._progress, lambda: self._execution.isolate(actor.settings), on_exit)
         actor.loop = loop
         incarnation = actor.restarts
 
@@ -47,7 +47,7 @@ class Coroutines:
         async def create() -> None:
             try:
                 error = await self._actors.instantiate(actor)
-            except passing() as interrupt:
+            except fatal_exceptions() as interrupt:
                 self._actors.interrupted(actor)
                 loop.interrupt(interrupt)
             else:
@@ -58,7 +58,7 @@ class Coroutines:
 
     # ------------------------------------------------------------ calls
 
-    def start(self, actor: Actor, call: MethodCall, host: Host) -> None:
+    def start(self, actor: Actor, call: MethodCall, owner: ActorCallOwner) -> None:
         """Start a call at the loop's next turn."""
         assert actor.loop is not None
         running = actor.running_as(call.id, call.name)
@@ -69,54 +69,54 @@ class Coroutines:
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():  # before it had begun, so that it could not say so itself
-                if host.is_current:
+                if owner.is_current:
                     call.fail(call.cancellation())
-                host.over(call)
+                owner.finish(call)
 
-        actor.loop.spawn(self._serve(actor, call, host, running), Context(), spawned)
+        actor.loop.spawn(self._serve(actor, call, owner, running), Context(), spawned)
 
-    async def _serve(self, actor: Actor, call: MethodCall, host: Host, running: Running) -> None:
+    async def _serve(self, actor: Actor, call: MethodCall, owner: ActorCallOwner, running: Running) -> None:
         current.set(running)
         loop = actor.loop
         assert loop is not None
         try:
-            await self._run(call, host, running)
+            await self._run(call, owner, running)
         except asyncio.CancelledError as error:
-            if host.is_current:  # else the call runs again in the new instance
+            if owner.is_current:  # else the call runs again in the new instance
                 call.fail(call.cancellation(error))
-        except passing() as error:
+        except fatal_exceptions() as error:
             call.fail(Value.error(ended_by(error)))
             loop.interrupt(error)
         finally:
             # A plain generator goes on without this coroutine, and tells when it is over.
             if call.done or call.stream is None:
-                host.over(call)
+                owner.finish(call)
 
-    async def _run(self, call: MethodCall, host: Host, running: Running) -> None:
+    async def _run(self, call: MethodCall, owner: ActorCallOwner, running: Running) -> None:
         while not call.done:
             call.state = RUNNING
             call.begin(running)
             attempt = call.attempt
             try:
-                values = await self._values(call, host, running)
+                values = await self._values(call, owner, running)
                 if running.exiting:
                     raise ExitRequest(0)
-            except (asyncio.CancelledError, *passing()):  # type: ignore[misc]
+            except (asyncio.CancelledError, *fatal_exceptions()):  # type: ignore[misc]
                 raise
             except BaseException as error:
-                if call.attempt != attempt or not host.judge(call, error):
+                if call.attempt != attempt or not owner.handle_error(call, error):
                     return
             else:
                 if values is not None and call.attempt == attempt:
                     call.settle(values)
                 return
 
-    async def _values(self, call: MethodCall, host: Host, running: Running) -> list[Value] | None:
+    async def _values(self, call: MethodCall, owner: ActorCallOwner, running: Running) -> list[Value] | None:
         assert call.arguments is not None
         args, kwargs = call.arguments.load()
-        function = host.function(call)
+        function = owner.function(call)
         if call.stream is not None and inspect.isgeneratorfunction(inspect.unwrap(function)):
-            self._execution.stream(call, host, running, host.home)
+            self._execution.stream(call, owner, running, owner.settings)
             return None
         value = function(*args, **kwargs)
         del args, kwargs

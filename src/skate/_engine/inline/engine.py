@@ -34,12 +34,12 @@ from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, resources
 from skate._engine.common.outcomes import ExitRequest, serialize_put
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.inline.actors import Actor, Actors
-from skate._engine.inline.calls import WORKER, Arguments, Call
+from skate._engine.inline.calls import WORKER, Arguments, Invocation
 from skate._engine.inline.context import current
-from skate._engine.inline.environments import Environments, refuse
+from skate._engine.inline.drivers import WaitDrivers
+from skate._engine.inline.environments import Environments, check_supported
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.groups import Group
-from skate._engine.inline.guests import Guests
 from skate._engine.inline.methods import MethodCall, Methods
 from skate._engine.inline.objects import Objects, Value
 from skate._engine.inline.progress import Progress
@@ -68,14 +68,14 @@ class InlineEngine:
         self.node = secrets.token_bytes(ids.UNIQUE_SIZE)
         self.namespace = namespace
         self.metadata = metadata
-        refuse(environment)
+        check_supported(environment)
         name = f"inline-{os.getpid()}-{secrets.token_hex(3)}"
         self.session, self._claim = session_folders.make(session_roots.root(), name)
         factory = ids.IdFactory(WORKER, self.job, self.node)
         self._ids = factory
         self.environments = Environments(environment, self.session)
         self.progress = Progress()
-        self.guests = Guests(self.progress)
+        self.drivers = WaitDrivers(self.progress)
         self.objects = Objects(self.progress, factory)
         self.scheduler = Scheduler(self.progress, self.node, total, devices, labels)
         self._execution = Execution(self.objects, self.environments, self.progress.lock)
@@ -99,15 +99,15 @@ class InlineEngine:
         self._at_shutdown: list[Callable[[], None]] = []
         atexit.register(self.shutdown)
 
-    def _stream(self, call: Call) -> Stream:
+    def _stream(self, call: Invocation) -> Stream:
         stream = Stream(self.objects, self.progress, call.id, call.name, call.window)
-        stream.begin_wait = self.guests.begin
+        stream.begin_wait = self.drivers.begin
         stream.reasons = lambda: self.views.explain_call(call)
         return stream
 
     def _awaited(self, reference: ObjectRef[Any]) -> None:
         """Somebody waits for a reference without `get`: let the engine be driven meanwhile."""
-        end = self.guests.begin()
+        end = self.drivers.begin()
         if end is not None:
             self.objects.watch(reference, lambda _: end())
 
@@ -173,7 +173,7 @@ class InlineEngine:
             self.cancel_task(child, force=False, recursive=True)
         self._settle_down()
 
-    def _maker(self, task: bytes) -> tuple[Actor | None, Call | None]:
+    def _maker(self, task: bytes) -> tuple[Actor | None, Invocation | None]:
         """Return who runs a task or call that is not done, and what it is."""
         id = ids.actor_of(task)
         if id is None:
@@ -420,7 +420,7 @@ class InlineEngine:
             callback()
         self.actors.close()
         self.objects.close("shutdown() was called")
-        self.guests.close()
+        self.drivers.close()
         self.progress.close()
         session_folders.remove(self.session)
         os.close(self._claim)

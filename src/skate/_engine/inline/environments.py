@@ -7,15 +7,18 @@ it disturbs nobody; an actor finds its own changes again at its next call. What 
 
 from __future__ import annotations
 
+import bdb
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 from skate._base.errors import RuntimeEnvSetupError
+from skate._engine.common.signals import SignalExit
 from skate._engine.inline.context import current, environment_text
 
 _NEED_A_PROCESS = {
@@ -26,17 +29,17 @@ _NEED_A_PROCESS = {
 }
 
 
-class Surroundings(NamedTuple):
+class ProcessState(NamedTuple):
     """The environment variables and the working folder ("" when it is gone)."""
 
     variables: dict[bytes, bytes]
     folder: str
 
 
-class Home:
+class ProcessSettings:
     """The surroundings of a task or an actor."""
 
-    __slots__ = ("folder", "left", "module_path", "variables")
+    __slots__ = ("changed", "folder", "module_path", "variables")
 
     def __init__(
         self, variables: Mapping[str, str], folder: str | None = None, module_path: tuple[str, ...] = ()
@@ -44,15 +47,17 @@ class Home:
         self.variables = {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
         self.folder = folder
         self.module_path = module_path
-        self.left: Surroundings | None = None  # how its last call left them, if it changed them
+        self.changed: ProcessState | None = None  # how its last call left them, if it changed them
 
-    def with_variables(self, variables: Mapping[str, str]) -> Home:
-        """Return a home of its own, with more variables."""
-        home = Home(variables, self.folder, self.module_path)
-        if self.left is not None:
-            home.left = self.left._replace(variables={**self.left.variables, **home.variables})
-        home.variables = {**self.variables, **home.variables}
-        return home
+    def with_variables(self, variables: Mapping[str, str]) -> ProcessSettings:
+        """Return a settings of its own, with more variables."""
+        settings = ProcessSettings(variables, self.folder, self.module_path)
+        if self.changed is not None:
+            settings.changed = self.changed._replace(
+                variables={**self.changed.variables, **settings.variables}
+            )
+        settings.variables = {**self.variables, **settings.variables}
+        return settings
 
 
 class Environments:
@@ -61,11 +66,11 @@ class Environments:
     def __init__(self, job: dict[str, Any], session: str) -> None:
         self.job = job
         self._session = session
-        self._made: dict[str, Home] = {}
-        self._outside: Surroundings | None = None  # the driver's, while something else runs
+        self._made: dict[str, ProcessSettings] = {}
+        self._outside: ProcessState | None = None  # the driver's, while something else runs
         self._thread = 0  # which thread's code has its surroundings; they are the whole process' in truth
 
-    def merged(self, own: dict[str, Any] | None) -> dict[str, Any]:
+    def merge_job_environment(self, own: dict[str, Any] | None) -> dict[str, Any]:
         """Return the environment of what is submitted here with an environment of its own, or none."""
         running = current.get()
         inherited = self.job if running is None else running.template.environment
@@ -75,8 +80,8 @@ class Environments:
 
         return dict(merge(inherited, for_task(own)))
 
-    def home(self, environment: dict[str, Any], variables: Mapping[str, str]) -> Home:
-        """Return the home of a task or an actor; make its environment at its first use.
+    def settings_for(self, environment: dict[str, Any], variables: Mapping[str, str]) -> ProcessSettings:
+        """Return the settings of a task or an actor; make its environment at its first use.
 
         Args:
             environment: The runtime environment.
@@ -86,57 +91,57 @@ class Environments:
             RuntimeEnvSetupError: It cannot be had.
         """
         if not environment:
-            return Home(variables)
+            return ProcessSettings(variables)
         key = environment_text(environment)
         made = self._made.get(key)
         if made is None:
             made = self._made[key] = self._make(environment)
         return made.with_variables(variables)
 
-    def _make(self, environment: dict[str, Any]) -> Home:
+    def _make(self, environment: dict[str, Any]) -> ProcessSettings:
         from skate._engine.common.environments import default_cache_dir, prepare, run_setup_hook
 
-        refuse(environment)
+        check_supported(environment)
         prepared = prepare(environment, default_cache_dir(), session_dir=Path(self._session))
-        made = Home(prepared.env_vars, prepared.cwd, prepared.sys_path)
+        made = ProcessSettings(prepared.env_vars, prepared.cwd, prepared.sys_path)
         if prepared.setup_hook is not None:
-            with self.inside(made):  # what the hook changes is there for all
+            with self.apply(made):  # what the hook changes is there for all
                 run_setup_hook(prepared.setup_hook)
         return made
 
     @contextmanager
-    def inside(self, home: Home) -> Iterator[None]:
-        """Let code run at its home; then let the caller find everything as it was."""
+    def apply(self, settings: ProcessSettings) -> Iterator[None]:
+        """Let code run at its settings; then let the caller find everything as it was."""
         if self._thread not in (0, threading.get_ident()):
-            with _beside_others(home.variables):
+            with _set_variables(settings.variables):
                 yield
             return
-        before = _look()
+        before = _read_state()
         outermost = self._outside is None
         self._thread = threading.get_ident()
         outside = self._outside = self._outside or before
-        start = home.left or Surroundings(
-            {**outside.variables, **home.variables}, home.folder or outside.folder
+        start = settings.changed or ProcessState(
+            {**outside.variables, **settings.variables}, settings.folder or outside.folder
         )
-        _change(before, start)
-        for entry in reversed(home.module_path):
+        _change_state(before, start)
+        for entry in reversed(settings.module_path):
             sys.path.insert(0, entry)
         try:
             yield
         finally:
-            for entry in home.module_path:
+            for entry in settings.module_path:
                 if entry in sys.path:
                     sys.path.remove(entry)
-            after = _look()
+            after = _read_state()
             if after != start:
-                home.left = after
-            _change(after, before)
+                settings.changed = after
+            _change_state(after, before)
             if outermost:
                 self._outside = None
                 self._thread = 0
 
 
-def refuse(environment: Mapping[str, Any]) -> None:
+def check_supported(environment: Mapping[str, Any]) -> None:
     """Raise RuntimeEnvSetupError if an environment needs a process of its own."""
     for name, what in _NEED_A_PROCESS.items():
         if environment.get(name):
@@ -147,7 +152,7 @@ def refuse(environment: Mapping[str, Any]) -> None:
             )
 
 
-def _look() -> Surroundings:
+def _read_state() -> ProcessState:
     # Reading os.environ item by item takes a hundred times as long, and this is done twice for every call.
     variables = getattr(os.environ, "_data", None)
     if variables is None:
@@ -156,11 +161,11 @@ def _look() -> Surroundings:
         folder = os.getcwd()
     except FileNotFoundError:
         folder = ""
-    return Surroundings(dict(variables), folder)
+    return ProcessState(dict(variables), folder)
 
 
 @contextmanager
-def _beside_others(variables: Mapping[bytes, bytes]) -> Iterator[None]:
+def _set_variables(variables: Mapping[bytes, bytes]) -> Iterator[None]:
     """Set variables while code of another thread runs in other surroundings: those are left to it."""
     before = {name: os.environb.get(name) for name in variables}
     os.environb.update(variables)
@@ -174,7 +179,7 @@ def _beside_others(variables: Mapping[bytes, bytes]) -> Iterator[None]:
                 os.environb[name] = value
 
 
-def _change(now: Surroundings, then: Surroundings) -> None:
+def _change_state(now: ProcessState, then: ProcessState) -> None:
     if now.variables != then.variables:
         for name in now.variables.keys() - then.variables.keys():
             del os.environb[name]
@@ -183,3 +188,58 @@ def _change(now: Surroundings, then: Surroundings) -> None:
                 os.environb[name] = value
     if then.folder and now.folder != then.folder:
         os.chdir(then.folder)
+
+
+def fatal_exceptions() -> tuple[type[BaseException], ...]:
+    """Return the exceptions that end the program: Ctrl-C, SIGTERM, pdb's `quit`, the end of a test."""
+    outcomes = sys.modules.get("_pytest.outcomes")
+    if outcomes is None:
+        return KeyboardInterrupt, SignalExit, bdb.BdbQuit
+    return KeyboardInterrupt, SignalExit, bdb.BdbQuit, outcomes.OutcomeException
+
+
+class OutsideLoop:
+    """Leave the event loop that runs in this thread, for the length of a `with` block.
+
+    A task may start an event loop, and so may the engine, whether or not the caller is in one. The functions
+    used are those that asyncio documents for other implementations of event loops.
+    """
+
+    __slots__ = ("_loop", "_task")
+
+    _loop: Any
+    _task: Any
+
+    def __enter__(self) -> None:
+        self._loop = self._task = None
+        asyncio = sys.modules.get("asyncio")
+        if asyncio is None:
+            return
+        self._loop = asyncio._get_running_loop()
+        if self._loop is not None:
+            self._task = asyncio.current_task(self._loop)
+            if self._task is not None:
+                asyncio.tasks._leave_task(self._loop, self._task)
+            asyncio._set_running_loop(None)
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._loop is not None:
+            import asyncio
+
+            asyncio._set_running_loop(self._loop)
+            if self._task is not None:
+                asyncio.tasks._enter_task(self._loop, self._task)
+
+
+def strip_context(error: BaseException, outer: BaseException | None) -> None:
+    """Forget that `error` was raised while the caller was handling `outer`: in a process it was not."""
+    if outer is None:
+        return
+    inner = error
+    seen = set()
+    while inner.__context__ is not None and id(inner) not in seen:
+        if inner.__context__ is outer:
+            inner.__context__ = None
+            return
+        seen.add(id(inner))
+        inner = inner.__context__

@@ -15,7 +15,6 @@ from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.generator import DynamicObjectRefGenerator
 from skate._base.object_ref import ObjectRef
-from skate._engine.common.calls import DYNAMIC
 from skate._engine.common.outcomes import (
     ExitRequest,
     check_yields,
@@ -28,23 +27,29 @@ from skate._engine.common.outcomes import (
     task_error,
     yielded_values,
 )
-from skate._engine.inline.calls import Call
+from skate._engine.common.values import DYNAMIC
+from skate._engine.inline.calls import Invocation
 from skate._engine.inline.context import Running, current
-from skate._engine.inline.environments import Environments, Home
+from skate._engine.inline.environments import (
+    Environments,
+    OutsideLoop,
+    ProcessSettings,
+    fatal_exceptions,
+    strip_context,
+)
 from skate._engine.inline.objects import Objects, Value
-from skate._engine.inline.surroundings import Apart, cut_context, passing
 
 
-class Owner(Protocol):
+class CallOwner(Protocol):
     """Who has a call run: knows the function, and what to do about an exception."""
 
-    def function(self, call: Call) -> Callable[..., Any]:
+    def function(self, call: Invocation) -> Callable[..., Any]:
         """Return what to call."""
 
-    def judge(self, call: Call, error: BaseException) -> bool:
+    def handle_error(self, call: Invocation, error: BaseException) -> bool:
         """Tell the callers of a call that raised, or return True to have it run again."""
 
-    def over(self, call: Call) -> None:
+    def finish(self, call: Invocation) -> None:
         """The generator of a call has ended."""
 
 
@@ -57,35 +62,37 @@ class Execution:
         self.lock = lock
 
     @contextmanager
-    def surroundings(self, home: Home) -> Iterator[None]:
+    def isolate(self, settings: ProcessSettings) -> Iterator[None]:
         """Give code what a process of its own would have: its environment, and no event loop around it."""
-        with Apart(), self.environments.inside(home):
+        with OutsideLoop(), self.environments.apply(settings):
             yield
 
     # ------------------------------------------------------------ calls with results
 
-    def run(self, call: Call, owner: Owner, running: Running, home: Home) -> None:
+    def run(self, call: Invocation, owner: CallOwner, running: Running, settings: ProcessSettings) -> None:
         """Run a call until it has results or an error."""
         while not call.done:
             attempt = call.attempt
-            error = self._attempt(call, owner, running, home)
-            if error is None or call.attempt != attempt or not owner.judge(call, error):
+            error = self._attempt(call, owner, running, settings)
+            if error is None or call.attempt != attempt or not owner.handle_error(call, error):
                 return
 
-    def _attempt(self, call: Call, owner: Owner, running: Running, home: Home) -> BaseException | None:
+    def _attempt(
+        self, call: Invocation, owner: CallOwner, running: Running, settings: ProcessSettings
+    ) -> BaseException | None:
         """Run a call once, and give its results to those who wait; return what it raised."""
         outer = sys.exception()
         call.begin(running)
         attempt = call.attempt
         try:
-            with self.surroundings(home):
+            with self.isolate(settings):
                 values = Context().run(self._values, call, owner, running)
-        except passing() as error:
+        except fatal_exceptions() as error:
             # Ctrl-C and the debugger's `quit` end the program, not the task.
             call.fail(Value.error(ended_by(error)))
             raise
         except BaseException as error:
-            cut_context(error, outer)
+            strip_context(error, outer)
             return error
         if running.exiting:
             return ExitRequest(0)
@@ -93,7 +100,7 @@ class Execution:
             call.settle(values)
         return None
 
-    def _values(self, call: Call, owner: Owner, running: Running) -> list[Value]:
+    def _values(self, call: Invocation, owner: CallOwner, running: Running) -> list[Value]:
         current.set(running)
         assert call.arguments is not None
         function = owner.function(call)
@@ -103,7 +110,7 @@ class Execution:
             check_yields(function, call.name)
         return self.values(call, value)
 
-    def values(self, call: Call, value: Any) -> list[Value]:
+    def values(self, call: Invocation, value: Any) -> list[Value]:
         """Return a return value as the values of a call's references."""
         if call.count == 1 and type(value) is not GeneratorType:
             return [self.value(value, call.name)]
@@ -140,20 +147,27 @@ class Execution:
 
     # ------------------------------------------------------------ generators
 
-    def stream(self, call: Call, owner: Owner, running: Running, home: Home) -> None:
+    def stream(self, call: Invocation, owner: CallOwner, running: Running, settings: ProcessSettings) -> None:
         """Let a generator run as its items are asked for."""
-        GeneratorRun(self, call, owner, running, home).start()
+        GeneratorRun(self, call, owner, running, settings).start()
 
 
 class GeneratorRun:
     """The body of a generator: stands still until the next item is wanted."""
 
-    def __init__(self, execution: Execution, call: Call, owner: Owner, running: Running, home: Home) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        call: Invocation,
+        owner: CallOwner,
+        running: Running,
+        settings: ProcessSettings,
+    ) -> None:
         self._execution = execution
         self._call = call
         self._owner = owner
         self._running = running
-        self._home = home
+        self._settings = settings
         self._context = Context()
         self._generator: Any = None
         self._index = 0  # of the next item of this attempt
@@ -165,11 +179,11 @@ class GeneratorRun:
         """Wait for the first item to be wanted."""
         self._lend()  # it needs none while it stands still
         self._stream.on_closed = self.close
-        self._stream.start(self.go_on)
+        self._stream.start(self.resume)
         if self._stream.closed:
             self.close()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Make the items that are wanted."""
         with self._execution.lock:
             if self._busy or self._call.done:
@@ -202,7 +216,7 @@ class GeneratorRun:
         call = self._call
         outer = sys.exception()
         try:
-            with self._execution.surroundings(self._home):
+            with self._execution.isolate(self._settings):
                 for item in self._context.run(self._next):
                     self._index += 1
                     if self._index > self._stream.made:  # not one that an earlier attempt made already
@@ -210,14 +224,14 @@ class GeneratorRun:
         except StopIteration:
             call.finish_stream()
             self._stream.end()
-        except passing() as error:
+        except fatal_exceptions() as error:
             call.fail(Value.error(ended_by(error)))
             raise
         except BaseException as error:
-            cut_context(error, outer)
+            strip_context(error, outer)
             self._generator = None
             self._index = 0
-            self._owner.judge(call, error)
+            self._owner.handle_error(call, error)
 
     def _next(self) -> list[Value]:
         call = self._call
@@ -235,18 +249,18 @@ class GeneratorRun:
     def close(self) -> None:
         """The call is done, or its reader is gone: end the body where it stands."""
         if self._busy:
-            return  # `go_on`, below on the stack, comes back here
+            return  # `resume`, below on the stack, comes back here
         if not self._call.done:
             self._call.finish_stream()
             self._stream.end()
         generator, self._generator = self._generator, None
         if hasattr(generator, "close"):
             try:
-                with self._execution.surroundings(self._home):
+                with self._execution.isolate(self._settings):
                     self._context.run(generator.close)
             except Exception:  # there is nobody left to tell
                 logging.getLogger("skate").exception("Ending the generator of %s failed", self._call.name)
-        self._owner.over(self._call)
+        self._owner.finish(self._call)
 
 
 def ended_by(error: BaseException) -> BaseException:

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skate._engine.common import failures
-from skate._engine.common.resources import Grant, Pool, Request, to_floats, to_units
-from skate._engine.common.selectors import matches
+from skate._engine.common import feasibility
+from skate._engine.common.resources import Grant, Pool, Request, to_units
 
 
 class Group:
@@ -50,28 +49,11 @@ class Groups:
                 f"A placement group named {group.name!r} exists already in namespace {group.namespace!r}. Use "
                 f"another name or get_placement_group({group.name!r})."
             )
-        group.impossible = self._why_never(group, labels)
+        group.impossible = feasibility.why_not_reserved(group, labels, self._labels, self._pool)
         if group.impossible:
             group.state = "INFEASIBLE"
         self.table[group.id] = group
         self.settle()
-
-    def _why_never(self, group: Group, labels: list[dict[str, str]]) -> str:
-        if group.strategy == "STRICT_SPREAD" and len(group.bundles) > 1:
-            return (
-                f"STRICT_SPREAD puts each of the {len(group.bundles)} bundles on a node of its own, and this is "
-                "one machine. Use SPREAD here, or run on a cluster with the ray engine."
-            )
-        for choice in labels:
-            if choice and not matches(choice, self._labels):
-                return f"a bundle asks for a node with labels {choice}; this node has {dict(self._labels)}."
-        total: dict[str, int] = {}
-        for request in group.requests:
-            for name, amount in request.items():
-                total[name] = total.get(name, 0) + amount
-        if not self._pool.could_fit(total):
-            return failures.cannot_fit(to_floats(total), to_floats(self._pool.total))
-        return ""
 
     def settle(self) -> None:
         """Reserve the pending groups that fit now."""
@@ -102,7 +84,7 @@ class Groups:
             watcher()
 
     def remove(self, id: bytes) -> bool:
-        """Give a group's resources back; tell whether there was such a group."""
+        """Give a group's resources back; return whether there was such a group."""
         group = self.table.get(id)
         if group is None or group.state == "REMOVED":
             return False
@@ -126,19 +108,7 @@ class Groups:
 
     def why_impossible(self, id: bytes, bundle: int, request: Request) -> str:
         """Say why a request can never run in the group; empty when it can."""
-        group = self.table.get(id)
-        if group is None or group.state == "REMOVED":
-            return "asks for a placement group that has been removed."
-        if group.impossible:
-            return f"is in a placement group that can never be reserved: {group.impossible}"
-        if bundle >= len(group.requests):
-            return f"asks for bundle {bundle} of a placement group with {len(group.requests)} bundles."
-        choices = group.requests if bundle < 0 else group.requests[bundle : bundle + 1]
-        for choice in choices:
-            if all(choice.get(name, 0) >= amount for name, amount in request.items()):
-                return ""
-        asked = failures.cannot_fit(to_floats(request), {})
-        return f"{asked.split(', which')[0]}, but no bundle of its placement group has that: {group.bundles}."
+        return feasibility.why_not_in_group(self.table.get(id), bundle, request)
 
     def find(self, name: str, namespace: str) -> Group | None:
         """Return the live group with this name."""

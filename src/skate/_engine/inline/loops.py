@@ -19,10 +19,10 @@ from contextvars import Context
 from typing import Any
 
 from skate._engine.common.signals import SignalExit
-from skate._engine.inline.progress import IDLE_THREADS, Progress
+from skate._engine.inline.progress import THREAD_PREFIX, Progress
 
-TURNS = 100  # how many times a loop that always has something to do goes round before others have a turn
-ENDING_ROUNDS = 10  # how long coroutines may take to end when they are cancelled
+MAX_TURNS = 100  # how many times a loop that always has something to do goes round before others have a turn
+MAX_CANCEL_ROUNDS = 10  # how long coroutines may take to end when they are cancelled
 
 
 class ActorLoop:
@@ -40,7 +40,7 @@ class ActorLoop:
         self._interrupt: BaseException | None = None
         self._selector = _Selector(self)
         self.loop = asyncio.SelectorEventLoop(self._selector)
-        self._jobs = _Jobs()
+        self._jobs = _ThreadPool()
         self.loop.set_default_executor(self._jobs)
         self.thread = 0  # which thread runs it, if one does
         self.due = False
@@ -68,16 +68,16 @@ class ActorLoop:
         self.due = True
 
     def can_run(self, now: float) -> bool:
-        """Tell whether the loop has something to do, and nobody is at it."""
+        """Return whether the loop has something to do, and nobody is at it."""
         return not self.thread and (self.due or (self.timer is not None and self.timer <= now))
 
     def may_hear(self) -> bool:
-        """Tell whether something outside can give the loop something to do: I/O, or a job in a thread."""
+        """Return whether something outside can give the loop something to do: I/O, or a job in a thread."""
         watched = len(self._selector.get_map()) - 1  # one is how threads wake the loop
         return not self.thread and (watched > 0 or self._jobs.running > 0)
 
     def run(self) -> bool:
-        """Run the loop until it would wait; tell whether it ran."""
+        """Run the loop until it would wait; return whether it ran."""
         progress = self._progress
         with progress.lock:
             if self.thread or self.loop.is_closed():
@@ -113,15 +113,15 @@ class ActorLoop:
         self.due = True
         self.loop.stop()
 
-    def waits(self, timeout: float | None) -> None:
+    def pause_until(self, timeout: float | None) -> None:
         """The loop has nothing to do before `timeout` seconds have passed."""
         self.timer = None if timeout is None else time.monotonic() + timeout
         self.loop.stop()
 
-    def goes_round(self) -> None:
+    def count_turn(self) -> None:
         """The loop has something to do."""
         self.turns += 1
-        if self.turns >= TURNS:
+        if self.turns >= MAX_TURNS:
             self.due = True
             self.loop.stop()
 
@@ -131,7 +131,7 @@ class ActorLoop:
         if self.thread or self.loop.is_closed():
             return
         self._closing = False
-        for _ in range(ENDING_ROUNDS):
+        for _ in range(MAX_CANCEL_ROUNDS):
             tasks = asyncio.all_tasks(self.loop)
             if not tasks:
                 break
@@ -156,17 +156,17 @@ class _Selector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0)
         if events or (timeout is not None and timeout <= 0):
-            self._owner.goes_round()
+            self._owner.count_turn()
         else:
-            self._owner.waits(timeout)
+            self._owner.pause_until(timeout)
         return events
 
 
-class _Jobs(ThreadPoolExecutor):
+class _ThreadPool(ThreadPoolExecutor):
     """The threads of `asyncio.to_thread` and `run_in_executor`; counts what runs in them."""
 
     def __init__(self) -> None:
-        super().__init__(thread_name_prefix=IDLE_THREADS)
+        super().__init__(thread_name_prefix=THREAD_PREFIX)
         self.running = 0
 
     def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:

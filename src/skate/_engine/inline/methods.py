@@ -11,23 +11,23 @@ from skate._base import ids
 from skate._base.exports import MethodInfo
 from skate._base.options import MethodOptions
 from skate._base.serialization import dumps
-from skate._engine.common.calls import STREAMING, count_of
+from skate._engine.common.calls import count_of
 from skate._engine.common.failures import DIED, RESTARTS
 from skate._engine.common.outcomes import ExitRequest, exit_code, matches, task_error
 from skate._engine.common.states import ALIVE, DEAD, RESTARTING, RUNNING, SUBMITTED
-from skate._engine.inline.actors import EXITED, Actor, Actors, KilledHere
-from skate._engine.inline.calls import Arguments, Call
+from skate._engine.common.values import STREAMING
+from skate._engine.inline.actors import EXITED, Actor, Actors, SelfKilled
+from skate._engine.inline.calls import Arguments, Invocation
 from skate._engine.inline.context import caller, current
-from skate._engine.inline.deadlock import is_deadlock
-from skate._engine.inline.environments import Home
+from skate._engine.inline.environments import ProcessSettings
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.objects import Objects, Value
-from skate._engine.inline.progress import Progress
+from skate._engine.inline.progress import Progress, is_deadlock
 from skate._engine.inline.scheduler import Scheduler
 from skate._engine.inline.streams import Stream
 
 
-class MethodCall(Call):
+class MethodCall(Invocation):
     """One call of a method."""
 
     __slots__ = ("claimed", "coroutine", "group", "method")
@@ -49,7 +49,7 @@ class Methods:
         execution: Execution,
         factory: ids.IdFactory,
         actors: Actors,
-        new_stream: Callable[[Call], Stream],
+        new_stream: Callable[[Invocation], Stream],
     ) -> None:
         self._objects = objects
         self._progress = progress
@@ -58,7 +58,7 @@ class Methods:
         self._ids = factory
         self._actors = actors
         self._new_stream = new_stream
-        self.start_coroutine: Callable[[Actor, MethodCall, Host], None]  # set by the engine
+        self.start_coroutine: Callable[[Actor, MethodCall, ActorCallOwner], None]  # set by the engine
 
     # ------------------------------------------------------------ taking calls
 
@@ -106,7 +106,7 @@ class Methods:
     def _enqueue(self, actor: Actor, call: MethodCall) -> None:
         actor.calls[call.id] = call
         with self._progress.lock:
-            actor.lanes.setdefault(caller() if actor.in_order else call.id, deque()).append(call)
+            actor.queues.setdefault(caller() if actor.in_order else call.id, deque()).append(call)
         assert call.arguments is not None
         if call.arguments.when_complete(lambda: self._progress.add(lambda: self.pump(actor))):
             self.pump(actor)
@@ -140,37 +140,37 @@ class Methods:
     @staticmethod
     def _promote(actor: Actor) -> None:
         """Let those calls be run whose arguments are there, and which are next for their caller."""
-        for key, lane in list(actor.lanes.items()):
-            while lane:
-                arguments = lane[0].arguments
+        for key, queue in list(actor.queues.items()):
+            while queue:
+                arguments = queue[0].arguments
                 if arguments is not None and arguments.missing() and arguments.broken() is None:
                     break
-                actor.ready.append(lane.popleft())
-            if not lane:
-                del actor.lanes[key]
+                actor.ready.append(queue.popleft())
+            if not queue:
+                del actor.queues[key]
 
     def _begin(self, actor: Actor, call: MethodCall) -> None:
-        host = Host(self, self._actors, actor)
+        owner = ActorCallOwner(self, self._actors, actor)
         broken = None if call.arguments is None else call.arguments.broken()
         if broken is not None:
             call.fail_with(broken)
         if call.done:
-            host.over(call)
+            owner.finish(call)
             return
         if actor.is_async:
-            self.start_coroutine(actor, call, host)
+            self.start_coroutine(actor, call, owner)
             return
         call.state = RUNNING
         running = actor.running_as(call.id, call.name)
         try:
             with self._scheduler.lending():
                 if call.stream is not None:
-                    self._execution.stream(call, host, running, actor.home)
+                    self._execution.stream(call, owner, running, actor.settings)
                 else:
-                    self._execution.run(call, host, running, actor.home)
+                    self._execution.run(call, owner, running, actor.settings)
         finally:
             if call.stream is None:
-                host.over(call)
+                owner.finish(call)
 
     def release(self, actor: Actor, call: MethodCall) -> None:
         """A call no longer runs: others may."""
@@ -180,7 +180,7 @@ class Methods:
                 actor.running[call.group] -= 1
         if call.done:
             self.forget(actor, call)
-        if actor.ready or actor.lanes:
+        if actor.ready or actor.queues:
             self._progress.add(lambda: self.pump(actor))
 
     def forget(self, actor: Actor, call: MethodCall) -> None:
@@ -216,7 +216,7 @@ class Methods:
             stop()
         if not call.claimed:
             with self._progress.lock:
-                for queue in (actor.ready, *actor.lanes.values()):
+                for queue in (actor.ready, *actor.queues.values()):
                     if call in queue:
                         queue.remove(call)
             self.forget(actor, call)
@@ -239,7 +239,7 @@ class Methods:
             actor.running = dict.fromkeys(actor.limits, 0)
 
 
-class Host:
+class ActorCallOwner:
     """An actor as the owner of the calls that it runs, until it restarts."""
 
     def __init__(self, methods: Methods, actors: Actors, actor: Actor) -> None:
@@ -254,11 +254,11 @@ class Host:
         return self._actor.restarts == self._incarnation
 
     @property
-    def home(self) -> Home:
+    def settings(self) -> ProcessSettings:
         """The surroundings of the actor."""
-        return self._actor.home
+        return self._actor.settings
 
-    def function(self, call: Call) -> Callable[..., Any]:
+    def function(self, call: Invocation) -> Callable[..., Any]:
         """Return the method to call."""
         assert isinstance(call, MethodCall)
         instance = self._actor.instance
@@ -273,10 +273,10 @@ class Host:
             raise AttributeError(f"{type(instance).__name__!r} object has no attribute {call.method!r}")
         return method
 
-    def judge(self, call: Call, error: BaseException) -> bool:
+    def handle_error(self, call: Invocation, error: BaseException) -> bool:
         """Tell the callers of a call that raised, or return True to have it run again."""
         actor = self._actor
-        if isinstance(error, KilledHere):
+        if isinstance(error, SelfKilled):
             pass  # all has been said when it was killed
         elif call.cancelled:
             call.fail(call.cancellation(error))
@@ -295,7 +295,7 @@ class Host:
             call.fail(Value.error(task_error(error, call.name, actor.instance, actor.id)))
         return False
 
-    def over(self, call: Call) -> None:
+    def finish(self, call: Invocation) -> None:
         """The call no longer runs here."""
         assert isinstance(call, MethodCall)
         if self.is_current:

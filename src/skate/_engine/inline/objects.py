@@ -20,11 +20,11 @@ from skate._base.object_ref import ERROR, INLINE, PENDING, ObjectRef
 from skate._base.serialization import Buffer, Serialized, context, dumps, loads, serialize
 from skate._engine.common import failures
 from skate._engine.common.outcomes import as_raised
+from skate._engine.common.values import INLINE_LIMIT
 
 if TYPE_CHECKING:
     from skate._engine.inline.progress import Progress
 
-SMALL = 100 * 1024  # bytes: values up to this size are copied when they are read
 CREATION = b"\xff" * 8  # how ids begin that stand for an actor's creation and its handles
 
 
@@ -50,7 +50,7 @@ class Value:
         return cls(data, is_error=True)
 
 
-class OwnHold:
+class WeakHold:
     """What an actor's handle to itself has in place of a hold: it does not keep the actor alive."""
 
     def __init__(self, objects: Objects, actor: bytes) -> None:
@@ -94,7 +94,7 @@ class Objects:
 
     def store(self, payload: Serialized) -> Value:
         """Take over a serialized value."""
-        if payload.size <= SMALL:
+        if payload.size <= INLINE_LIMIT:
             return Value(payload.to_bytes(), payload.references)
         # Aligned, and read in place: all arrays that are got from it lie here.
         room = memoryview(mmap.mmap(-1, payload.size))
@@ -222,7 +222,7 @@ class Objects:
     def used(self) -> int:
         """Return the bytes of all large values, which an engine with processes would keep in shared memory."""
         sizes = [self.size_of(reference) for reference in list(self.table.values())]
-        return sum(size for size in sizes if size > SMALL)
+        return sum(size for size in sizes if size > INLINE_LIMIT)
 
     # ------------------------------------------------------------ the session
 

@@ -15,21 +15,28 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from skate._base import errors as exceptions
+from skate._base.errors.task import root_cause
 from skate._engine.common.threads import is_pool_worker, rests_in_pool
 
 if TYPE_CHECKING:
-    from skate._engine.inline.guests import Guest
+    from skate._engine.inline.drivers import LoopDriver
     from skate._engine.inline.loops import ActorLoop
 
-ROUNDS = 10  # how long `.remote()` follows coroutines that never pause
-SLICE_SECONDS = 1.0  # how often a wait looks whether the threads it relies on still live
-IDLE_THREADS = "skate-inline"  # how the names of the engine's own threads begin
-PATIENCE_SECONDS = 10.0  # after which a wait for other threads is worth a warning
+MAX_ROUNDS = 10  # how long `.remote()` follows coroutines that never pause
+THREAD_CHECK_INTERVAL_S = 1.0  # how often a wait looks whether the threads it relies on still live
+THREAD_PREFIX = "skate-inline"  # how the names of the engine's own threads begin
+WAIT_WARNING_S = 10.0  # after which a wait for other threads is worth a warning
 
+_RULE = (
+    "The inline engine runs everything in the thread that asks: a task runs to its end inside `.remote()`, and "
+    "an actor runs one call after the other. So a task cannot wait for what its caller does after `.remote()`, "
+    "nor an actor for a call of its own. Do that first, or run the program with the local engine."
+)
 _LIBRARY = os.path.join(os.path.dirname(threading.__file__), "")
 
 
@@ -37,7 +44,7 @@ class Advancing(Protocol):
     """A generator, which can be made to yield its next item."""
 
     def advance_when_idle(self) -> bool:
-        """Go on if nobody held it back; tell whether that made a difference."""
+        """Go on if nobody held it back; return whether that made a difference."""
 
 
 class Progress:
@@ -48,7 +55,7 @@ class Progress:
         self.lock = threading.Lock()
         self.loops: dict[Any, ActorLoop] = {}
         self.streams: dict[bytes, Advancing] = {}
-        self.guests: list[Guest] = []
+        self.loop_drivers: list[LoopDriver] = []
         self._work: deque[Callable[[], None]] = deque()
         self._changes = 0
         self._changed = threading.Condition()
@@ -90,13 +97,13 @@ class Progress:
                     pass
             with self._changed:
                 self._changed.notify_all()
-        for guest in list(self.guests):
-            guest.poke()
+        for driver in list(self.loop_drivers):
+            driver.poke()
 
     # ------------------------------------------------------------ doing it
 
     def step(self) -> bool:
-        """Run once around what can run now; tell whether anything could."""
+        """Run once around what can run now; return whether anything could."""
         ran = False
         for _ in range(len(self._work)):
             try:
@@ -115,7 +122,7 @@ class Progress:
 
     def run_ready(self) -> bool:
         """Run until nothing can, or until it is clear that something always can; return that."""
-        return all(self.step() for _ in range(ROUNDS))
+        return all(self.step() for _ in range(MAX_ROUNDS))
 
     def advance_streams(self) -> bool:
         """Let one generator that is behind go on."""
@@ -125,14 +132,14 @@ class Progress:
         self,
         done: Callable[[], bool],
         timeout: float | None,
-        in_vain: Callable[[], BaseException] | None,
+        on_deadlock: Callable[[], BaseException] | None,
     ) -> bool:
-        """Run what can run until `done()`; tell whether it is, or time was up.
+        """Run what can run until `done()`; return whether it is, or time was up.
 
         Args:
             done: Is asked again after everything that ran.
             timeout: Seconds to wait at most.
-            in_vain: Makes the error to raise when nothing can ever come; None waits all the same.
+            on_deadlock: Makes the error to raise when nothing can ever come; None waits all the same.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         began = 0.0
@@ -144,7 +151,7 @@ class Progress:
             if ran or done() or self.advance_streams():
                 continue
             began = began or time.monotonic()
-            began = self._block(seen, deadline, in_vain, began)
+            began = self._block(seen, deadline, on_deadlock, began)
         return True
 
     # ------------------------------------------------------------ waiting
@@ -153,16 +160,16 @@ class Progress:
         self,
         seen: int,
         deadline: float | None,
-        in_vain: Callable[[], BaseException] | None,
+        on_deadlock: Callable[[], BaseException] | None,
         began: float,
     ) -> float:
         pause = self.pause(deadline)
         if pause is None and not any(loop.may_hear() for loop in list(self.loops.values())):
             others = self._other_threads()
-            if not others and in_vain is not None:
-                raise in_vain()
-            pause = SLICE_SECONDS
-            if others and time.monotonic() - began > PATIENCE_SECONDS:
+            if not others and on_deadlock is not None:
+                raise on_deadlock()
+            pause = THREAD_CHECK_INTERVAL_S
+            if others and time.monotonic() - began > WAIT_WARNING_S:
                 names = ", ".join(thread.name for thread in others)
                 logging.getLogger("skate").warning("Still waiting: only other threads can help (%s).", names)
                 began = time.monotonic()
@@ -217,7 +224,7 @@ class Progress:
             if thread is not threading.current_thread()
             and thread.ident not in self._blocked
             and not getattr(thread, "is_pydev_daemon_thread", False)  # the debugger of an IDE
-            and not thread.name.startswith(IDLE_THREADS)
+            and not thread.name.startswith(THREAD_PREFIX)
             and _is_at_work(thread, frames.get(thread.ident or 0))
         ]
 
@@ -260,7 +267,7 @@ class Progress:
 
 
 def _is_at_work(thread: threading.Thread, frame: FrameType | None) -> bool:
-    """Tell whether a thread has more on its stack than Python's library, or will have: a timer, or work of a pool."""
+    """Return whether a thread has more on its stack than Python's library, or will have: a timer, or work of a pool."""
     innermost = frame
     while frame is not None:
         code = frame.f_code
@@ -270,3 +277,17 @@ def _is_at_work(thread: threading.Thread, frame: FrameType | None) -> bool:
             return not rests_in_pool(innermost)
         frame = frame.f_back
     return isinstance(thread, threading.Timer)
+
+
+def deadlock_error(what: str, reasons: Sequence[str]) -> exceptions.DeadlockError:
+    """Return the error for waiting on `what`, with the chain of what it waits for."""
+    lines = [
+        f"{what} would wait forever, a deadlock: nothing is left in this process that could make it ready."
+    ]
+    lines += [f"  {reason}" for reason in reasons]
+    return exceptions.DeadlockError("\n".join([*lines, _RULE]))
+
+
+def is_deadlock(error: BaseException) -> bool:
+    """Return whether an error is a deadlock, here or in a task below: running it again would not help."""
+    return isinstance(root_cause(error), exceptions.DeadlockError)

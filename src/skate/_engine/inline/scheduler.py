@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from skate._engine.common import failures
+from skate._engine.common import feasibility
 from skate._engine.common.resources import Grant, Pool, to_floats, to_units
-from skate._engine.common.selectors import matches
 from skate._engine.inline.context import Spec, current
 from skate._engine.inline.groups import Groups
 from skate._engine.inline.progress import Progress
@@ -45,18 +44,13 @@ class Scheduler:
 
     def why_impossible(self, spec: Spec) -> str:
         """Say why a request can never be met; empty when it can."""
-        if spec.node and spec.node != self._node.hex():
-            return f"must run on node {spec.node}, which does not exist; this node is {self._node.hex()}."
-        choices = [spec.labels, *spec.label_choices]
-        if not any(matches(choice, self.labels) for choice in choices):
-            return (
-                f"asks for a node with labels {' or '.join(map(str, choices))}; this node has {self.labels}."
-            )
+        why = feasibility.why_not_on_node(spec, self._node, self.labels)
+        if why:
+            return why
+        request = to_units(spec.resources)
         if spec.group:
-            return self.groups.why_impossible(spec.group, spec.bundle, to_units(spec.resources))
-        if not self.pool.could_fit(to_units(spec.resources)):
-            return failures.cannot_fit(spec.resources, self.total)
-        return ""
+            return self.groups.why_impossible(spec.group, spec.bundle, request)
+        return feasibility.why_not_in_pool(spec, request, self.pool)
 
     def take(self, spec: Spec) -> Grant | None:
         """Return the resources that a request gets now; None when they are in use."""

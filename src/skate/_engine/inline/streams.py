@@ -14,9 +14,8 @@ from skate._base import ids
 from skate._base.generator import ObjectRefGenerator
 from skate._base.object_ref import ObjectRef
 from skate._base.serialization import dumps
-from skate._engine.inline.deadlock import would_wait_forever
 from skate._engine.inline.objects import Objects, Value
-from skate._engine.inline.progress import Progress
+from skate._engine.inline.progress import Progress, deadlock_error
 
 
 class Stream:
@@ -48,12 +47,12 @@ class Stream:
 
     # ------------------------------------------------------------ making
 
-    def start(self, go_on: Callable[[], None]) -> None:
-        """The generator can run now: `go_on` has it make the items that are wanted."""
-        self.on_wanted = go_on
+    def start(self, resume: Callable[[], None]) -> None:
+        """The generator can run now: `resume` has it make the items that are wanted."""
+        self.on_wanted = resume
         self._progress.streams[self.task] = self
         if self.wanted > self.made:
-            self._progress.add(go_on)
+            self._progress.add(resume)
         self._progress.changed()
 
     def add(self, value: Value) -> None:
@@ -108,7 +107,7 @@ class Stream:
     # ------------------------------------------------------------ reading
 
     def ready(self) -> bool:
-        """Tell whether the next item, or the end, is there; have it made if it can be at once."""
+        """Return whether the next item, or the end, is there; have it made if it can be at once."""
         if not self._there():
             self._want(self._taken + 1)
         return self._there()
@@ -117,7 +116,7 @@ class Stream:
         return self._taken + 1 in self._items or self.finished()
 
     def finished(self) -> bool:
-        """Tell whether every item has been taken."""
+        """Return whether every item has been taken."""
         return self._total is not None and self._taken >= self._total
 
     def _take(self) -> ObjectRef[Any]:
@@ -127,14 +126,14 @@ class Stream:
     def next(self, timeout: float | None) -> ObjectRef[Any] | None:
         """Return the next item; None when time is up; StopIteration at the end."""
         self._objects.check_open()
-        if not self.ready() and not self._progress.until(self.ready, timeout, self._in_vain):
+        if not self.ready() and not self._progress.until(self.ready, timeout, self._deadlock_error):
             return None
         if self.finished():
             raise StopIteration
         return self._take()
 
-    def _in_vain(self) -> BaseException:
-        return would_wait_forever(f"The next item of {self._name}", self.reasons())
+    def _deadlock_error(self) -> BaseException:
+        return deadlock_error(f"The next item of {self._name}", self.reasons())
 
     async def next_async(self) -> ObjectRef[Any]:
         """Return the next item; StopAsyncIteration at the end."""

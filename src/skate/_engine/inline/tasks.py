@@ -14,23 +14,21 @@ from skate._base.exports import Export, TaskFunction
 from skate._base.options import ActorOptions, TaskOptions
 from skate._base.serialization import loads
 from skate._engine.common import failures
-from skate._engine.common.calls import STREAMING, count_of, label_selectors, placement
+from skate._engine.common.calls import count_of, label_selectors, placement
 from skate._engine.common.outcomes import exit_code, matches, task_error
 from skate._engine.common.resources import Grant
-from skate._engine.common.states import QUEUED, RUNNING
-from skate._engine.inline.calls import Arguments, Call
+from skate._engine.common.states import QUEUED, RUNNING, TASK_HISTORY
+from skate._engine.common.values import STREAMING
+from skate._engine.inline.calls import Arguments, Invocation
 from skate._engine.inline.context import Running, Spec, current
-from skate._engine.inline.deadlock import is_deadlock
 from skate._engine.inline.execution import Execution
 from skate._engine.inline.objects import Objects, Value
-from skate._engine.inline.progress import Progress
+from skate._engine.inline.progress import Progress, is_deadlock
 from skate._engine.inline.scheduler import Scheduler
 from skate._engine.inline.streams import Stream
 
-HISTORY = 10_000  # finished tasks and calls that the state API and the timeline remember
 
-
-class Ticket(NamedTuple):
+class CachedSubmission(NamedTuple):
     """What an engine remembers of a remote function."""
 
     owner: Tasks
@@ -49,7 +47,7 @@ class Tasks:
         scheduler: Scheduler,
         execution: Execution,
         factory: ids.IdFactory,
-        new_stream: Callable[[Call], Stream],
+        new_stream: Callable[[Invocation], Stream],
     ) -> None:
         self._objects = objects
         self._progress = progress
@@ -57,8 +55,8 @@ class Tasks:
         self._execution = execution
         self._ids = factory
         self._new_stream = new_stream
-        self.table: dict[bytes, Call] = {}
-        self.history: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self.table: dict[bytes, Invocation] = {}
+        self.history: deque[dict[str, Any]] = deque(maxlen=TASK_HISTORY)
         self._functions: dict[bytes, Callable[..., Any]] = {}  # of tasks that are not done
         self._grants: dict[bytes, Grant] = {}
 
@@ -66,12 +64,12 @@ class Tasks:
 
     def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take a task; return its reference or references."""
-        ticket = function.ticket
-        if ticket is None or ticket[0] is not self:
-            ticket = self._ticket(function)
-        _, spec, count, code = ticket
+        cached = function.submission_cache
+        if cached is None or cached[0] is not self:
+            cached = self._cache_submission(function)
+        _, spec, count, code = cached
         options = function.options
-        call = Call(
+        call = Invocation(
             self._objects,
             self._ids.task(),
             spec.name,
@@ -100,16 +98,18 @@ class Tasks:
             self._place(call)
         return result
 
-    def _ticket(self, function: TaskFunction) -> Ticket:
+    def _cache_submission(self, function: TaskFunction) -> CachedSubmission:
         options = function.options
-        spec = make_spec(function.export, options, self._execution.environments.merged(options.runtime_env))
+        spec = make_spec(
+            function.export, options, self._execution.environments.merge_job_environment(options.runtime_env)
+        )
         count = count_of(options.num_returns, generator=function.is_generator)
-        ticket = Ticket(self, spec, count, loads(function.export.code))
+        cached = CachedSubmission(self, spec, count, loads(function.export.code))
         if current.get() is None:  # elsewhere group and environment depend on who submits
-            function.ticket = ticket
-        return ticket
+            function.submission_cache = cached
+        return cached
 
-    def _place(self, call: Call) -> None:
+    def _place(self, call: Invocation) -> None:
         """Run a task whose arguments are there, unless it has to wait for resources."""
         if call.done:
             return
@@ -123,9 +123,9 @@ class Tasks:
             call.fail_with(broken)
         else:
             call.fail(Value.failure(failures.unschedulable(call.name, why)))
-        self.over(call)
+        self.finish(call)
 
-    def _begin(self, call: Call) -> None:
+    def _begin(self, call: Invocation) -> None:
         with self._scheduler.lending():
             grant = self._scheduler.take(call.spec)
             if grant is None:
@@ -136,7 +136,7 @@ class Tasks:
 
     # ------------------------------------------------------------ running
 
-    def _run(self, call: Call, grant: Grant) -> None:
+    def _run(self, call: Invocation, grant: Grant) -> None:
         self._grants[call.id] = grant
         try:
             if call.done:
@@ -144,24 +144,24 @@ class Tasks:
             call.state = RUNNING
             running = Running(call.id, call.name, call.spec)
             running.grant = grant
-            home = self._execution.environments.home(
+            settings = self._execution.environments.settings_for(
                 call.spec.environment, device_variables(grant.device_ids())
             )
             if call.stream is not None:
-                self._execution.stream(call, self, running, home)
+                self._execution.stream(call, self, running, settings)
             else:
-                self._execution.run(call, self, running, home)
+                self._execution.run(call, self, running, settings)
         except exceptions.RuntimeEnvSetupError as error:
             call.fail(Value.error(error))
         finally:
             if call.done:
-                self.over(call)
+                self.finish(call)
 
-    def function(self, call: Call) -> Callable[..., Any]:
+    def function(self, call: Invocation) -> Callable[..., Any]:
         """Return what a task runs."""
         return self._functions[call.id]
 
-    def judge(self, call: Call, error: BaseException) -> bool:
+    def handle_error(self, call: Invocation, error: BaseException) -> bool:
         """Tell the callers of a task that raised, or return True to have it run again."""
         if call.cancelled:
             call.fail(call.cancellation(error))
@@ -177,7 +177,7 @@ class Tasks:
             call.fail(Value.error(task_error(error, call.name)))
         return False
 
-    def over(self, call: Call) -> None:
+    def finish(self, call: Invocation) -> None:
         """Forget a task that is done, and give its resources back."""
         if self.table.pop(call.id, None) is not None:
             self.history.append(call.row())
@@ -189,7 +189,7 @@ class Tasks:
 
     # ------------------------------------------------------------ ending early
 
-    def cancel(self, call: Call) -> None:
+    def cancel(self, call: Invocation) -> None:
         """Cancel a task: it does not start, or its generator stops; what runs is told."""
         call.cancelled = True
         running = call.running
@@ -202,7 +202,7 @@ class Tasks:
         if stop is not None:
             stop()
         else:
-            self.over(call)
+            self.finish(call)
 
     def group_gone(self, group: bytes) -> None:
         """End the tasks that wait in a removed placement group."""
@@ -210,7 +210,7 @@ class Tasks:
         for call in list(self.table.values()):
             if call.spec.group == group:
                 call.fail(error)
-                self.over(call)
+                self.finish(call)
 
 
 def make_spec(export: Export, options: TaskOptions | ActorOptions, environment: dict[str, Any]) -> Spec:

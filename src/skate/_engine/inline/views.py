@@ -13,7 +13,7 @@ from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._engine.common.resources import to_floats
 from skate._engine.common.states import ALIVE, DEAD, RUNNING
 from skate._engine.inline.actors import Actor
-from skate._engine.inline.calls import WORKER, Call
+from skate._engine.inline.calls import WORKER, Invocation
 from skate._engine.inline.context import environment_text
 from skate._engine.inline.methods import MethodCall
 from skate._engine.inline.objects import CREATION
@@ -147,7 +147,9 @@ class Views:
         seen.add(reference._id)
         task = ids.task_of(reference._id)
         actor = self._engine.actors.table.get(ids.actor_of(task) or b"")
-        call: Call | None = self._engine.tasks.table.get(task) if actor is None else actor.calls.get(task)
+        call: Invocation | None = (
+            self._engine.tasks.table.get(task) if actor is None else actor.calls.get(task)
+        )
         if call is None:
             lines += self._explain_group(reference, indent)
         elif isinstance(call, MethodCall) and actor is not None:
@@ -165,7 +167,7 @@ class Views:
         held = [group for group in groups if group.state == "CREATED"]
         return lines + [f"{indent}  placement group {g.id.hex()[:16]}… holds {g.bundles}" for g in held]
 
-    def explain_call(self, call: Call) -> list[str]:
+    def explain_call(self, call: Invocation) -> list[str]:
         """Say what a task or call waits for."""
         lines: list[str] = []
         actor = self._engine.actors.table.get(ids.actor_of(call.id) or b"")
@@ -175,7 +177,7 @@ class Views:
             self._explain_task(call, lines, set(), 0)
         return lines
 
-    def _explain_task(self, call: Call, lines: list[str], seen: set[bytes], level: int) -> None:
+    def _explain_task(self, call: Invocation, lines: list[str], seen: set[bytes], level: int) -> None:
         indent = "  " * level
         missing = call.arguments.missing() if call.arguments is not None else []
         if missing:
@@ -194,7 +196,7 @@ class Views:
                 f"{indent}task {call.name} is running: it is what waits here, or what it called does"
             )
 
-    def _resources(self, call: Call) -> str:
+    def _resources(self, call: Invocation) -> str:
         where = " in its placement group" if call.spec.group else ""
         return f"it asks for {call.spec.resources}{where}, available are {self._engine.scheduler.available}"
 

@@ -10,16 +10,15 @@ from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._engine.common.states import ALIVE
 from skate._engine.inline.actors import Actor
-from skate._engine.inline.calls import Call
+from skate._engine.inline.calls import Invocation
 from skate._engine.inline.context import current
-from skate._engine.inline.deadlock import would_wait_forever
 from skate._engine.inline.methods import MethodCall, Methods
 from skate._engine.inline.objects import Objects, Value
-from skate._engine.inline.progress import Progress
+from skate._engine.inline.progress import Progress, deadlock_error
 from skate._engine.inline.scheduler import Scheduler
 from skate._engine.inline.views import Views
 
-Maker = Callable[[bytes], tuple[Actor | None, Call | None]]
+Maker = Callable[[bytes], tuple[Actor | None, Invocation | None]]
 
 
 class Waiting:
@@ -53,7 +52,7 @@ class Waiting:
         if not all_there():
             with self._scheduler.lending():
                 self._scheduler.retry()
-                self._progress.until(all_there, timeout, lambda: self._in_vain("get", references))
+                self._progress.until(all_there, timeout, lambda: self._deadlock_error("get", references))
         objects.check_open()
         for reference in references:
             if reference._state == ERROR:
@@ -87,7 +86,7 @@ class Waiting:
 
         with self._scheduler.lending():
             self._scheduler.retry()
-            self._progress.until(enough, timeout, lambda: self._in_vain("wait", own))
+            self._progress.until(enough, timeout, lambda: self._deadlock_error("wait", own))
         self._objects.check_open()
         ready: list[Any] = []
         rest: list[Any] = []
@@ -98,10 +97,10 @@ class Waiting:
             rest = [each for each in references if id(each) not in chosen]
         return ready, rest
 
-    def _in_vain(self, what: str, waitables: Sequence[Any]) -> BaseException:
+    def _deadlock_error(self, what: str, waitables: Sequence[Any]) -> BaseException:
         references = [w for w in waitables if isinstance(w, ObjectRef) and w._state == PENDING]
         names = ", ".join(map(repr, references[:3])) + (", …" if len(references) > 3 else "")
-        error = would_wait_forever(f"{what}({names})", self._views.why(references))
+        error = deadlock_error(f"{what}({names})", self._views.why(references))
         for reference in references:
             actor, call = self._maker_of(ids.task_of(reference._id))
             if actor is not None and isinstance(call, MethodCall) and _is_next(actor, call):
@@ -111,7 +110,7 @@ class Waiting:
 
 
 def _is_next(actor: Actor, call: MethodCall) -> bool:
-    """Tell whether a call waits for nothing but for its actor to be free."""
+    """Return whether a call waits for nothing but for its actor to be free."""
     missing = call.arguments is not None and call.arguments.missing()
     return actor.state == ALIVE and not call.claimed and not missing
 

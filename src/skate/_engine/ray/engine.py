@@ -144,11 +144,11 @@ class RayEngine:
         """Run a task and return its reference or references."""
         if self.over_client and function.is_generator and function.options.num_returns in (None, "streaming"):
             raise NotImplementedError(NO_CLIENT_STREAMS)
-        ticket = function.ticket
-        if type(ticket) is not _Ticket or ticket.engine is not self:
-            ticket = function.ticket = _Ticket(self, self._task(function))
+        cached = function.submission_cache
+        if type(cached) is not _CachedSubmission or cached.engine is not self:
+            cached = function.submission_cache = _CachedSubmission(self, self._task(function))
         try:
-            results = ticket.remote(*self._arguments(args), **self._keywords(kwargs))
+            results = cached.remote(*self._arguments(args), **self._keywords(kwargs))
         except TypeError:
             self._name_unpicklable(args, kwargs, function.export.name)
             raise
@@ -166,9 +166,12 @@ class RayEngine:
         given = function.options.given()
         # What the wrapper depends on, and what Ray does not take in `.options()`.
         variant = (function.options.effective_retry_exceptions, given.pop("max_calls", None))
-        if type(export.ticket) is not _Ticket or export.ticket.engine is not self:
-            export.ticket = _Ticket(self, {})
-        known = export.ticket.remote
+        if (
+            type(export.submission_cache) is not _CachedSubmission
+            or export.submission_cache.engine is not self
+        ):
+            export.submission_cache = _CachedSubmission(self, {})
+        known = export.submission_cache.remote
         if variant not in known:
             wrapper = shipping.task(function)
             calls = variant[1]
@@ -216,11 +219,11 @@ class RayEngine:
         self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, Any, bool]:
         """Create an actor; return its id, what keeps it alive, and whether it is new."""
-        ticket = template.ticket
-        if type(ticket) is not _Ticket or ticket.engine is not self:
-            ticket = template.ticket = _Ticket(self, self._actor(template))
+        cached = template.submission_cache
+        if type(cached) is not _CachedSubmission or cached.engine is not self:
+            cached = template.submission_cache = _CachedSubmission(self, self._actor(template))
         try:
-            handle = ticket.remote(*self._arguments(args), **self._keywords(kwargs))
+            handle = cached.remote(*self._arguments(args), **self._keywords(kwargs))
         except TypeError:
             self._name_unpicklable(args, kwargs, f"{template.export.name}.__init__")
             raise
@@ -232,9 +235,12 @@ class RayEngine:
         export = template.export
         given = template.options.given()
         variant = repr(given.pop("concurrency_groups", None))
-        if type(export.ticket) is not _Ticket or export.ticket.engine is not self:
-            export.ticket = _Ticket(self, {})
-        known = export.ticket.remote
+        if (
+            type(export.submission_cache) is not _CachedSubmission
+            or export.submission_cache.engine is not self
+        ):
+            export.submission_cache = _CachedSubmission(self, {})
+        known = export.submission_cache.remote
         if variant not in known:
             groups = template.options.concurrency_groups
             host = shipping.actor(template)
@@ -466,7 +472,7 @@ class RayEngine:
         self._ray.shutdown()
 
 
-class _Ticket:
+class _CachedSubmission:
     """What one engine has prepared for a function, a class or a template."""
 
     __slots__ = ("engine", "remote")

@@ -32,7 +32,7 @@ def attached(address: str | None = None) -> Iterator[Any]:
             )
         yield running
         return
-    from skate._engine.local import driver, long_lived
+    from skate._engine.local.driver import driver, long_lived
 
     named = address or variables.text("ADDRESS") or "auto"
     engine = driver.connect(

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from skate._base.object_ref import ERROR, SHARED
-from skate._engine.local import messages as m
-from skate._engine.local.progress import run_id
+from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state.records import ACTOR, IDLE
+from skate._engine.local.wire import messages as m
 from skate.exceptions import ActorDiedError, ActorUnschedulableError, ObjectFreedError
 from tests.engine.local.state.world import Process, Worker, World, handle, load_error, result
 

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from skate._engine.local import messages as m
-from skate._engine.local.state.deadlocks import ANSWER_SECONDS, DOUBT, INTERVAL, STARVATION_SECONDS
+from skate._engine.local.state.deadlocks import (
+    CHECK_INTERVAL_S,
+    MIN_WAIT_S,
+    REPORT_TIMEOUT_S,
+    STARVATION_TIMEOUT_S,
+)
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.world import Process, Worker, World, result
 
 
@@ -24,7 +29,7 @@ def actor_of(driver: Process, **options: Any) -> tuple[bytes, Worker]:
 
 def look(world: World) -> None:
     """Let the machine look, at what has waited for a moment."""
-    world.pass_time(max(2 * DOUBT, INTERVAL))
+    world.pass_time(max(2 * MIN_WAIT_S, CHECK_INTERVAL_S))
 
 
 def look_for_long(world: World) -> None:
@@ -249,7 +254,7 @@ def test_a_process_that_does_not_report_counts_as_active(world: World) -> None:
     driver, one, two = two_that_wait(world)
     one.answers_probes = False
     look(world)
-    world.pass_time(2 * ANSWER_SECONDS)
+    world.pass_time(2 * REPORT_TIMEOUT_S)
     assert told(driver, one, two) == []
 
 
@@ -378,7 +383,7 @@ def test_a_task_behind_idle_actors_is_warned_of_once(world: World) -> None:
     task = driver.submit(name="patient")
     driver.stall(result(task))
     for _ in range(20):
-        world.pass_time(STARVATION_SECONDS / 4)
+        world.pass_time(STARVATION_TIMEOUT_S / 4)
     (warning,) = warnings_of(driver)
     assert "task patient waits for the resources {CPU: 1}" in warning
     assert f"actor Actor (pid {1000 + holder.number}) holds {{CPU: 4}}" in warning
@@ -392,7 +397,7 @@ def test_a_task_behind_an_actor_that_works_is_not_warned_of(world: World) -> Non
     driver.call(actor, worker)
     driver.submit()
     for _ in range(20):
-        world.pass_time(STARVATION_SECONDS / 4)
+        world.pass_time(STARVATION_TIMEOUT_S / 4)
     assert warnings_of(driver) == []
 
 
@@ -402,7 +407,7 @@ def test_a_task_behind_a_long_task_is_not_warned_of(world: World) -> None:
     world.start_worker()
     driver.submit()
     for _ in range(20):
-        world.pass_time(STARVATION_SECONDS / 4)
+        world.pass_time(STARVATION_TIMEOUT_S / 4)
     assert warnings_of(driver) == []
 
 
@@ -411,6 +416,6 @@ def test_a_placement_group_behind_another_is_warned_of(world: World) -> None:
     driver.reserve({"CPU": 4.0})
     driver.reserve({"CPU": 1.0})
     for _ in range(20):
-        world.pass_time(STARVATION_SECONDS / 4)
+        world.pass_time(STARVATION_TIMEOUT_S / 4)
     (warning,) = warnings_of(driver)
     assert "waits for the resources {CPU: 1}" in warning

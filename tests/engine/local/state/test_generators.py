@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from skate._base.object_ref import ERROR, INLINE, SHARED
-from skate._engine.local import messages as m
+from skate._engine.local.wire import messages as m
 from skate.exceptions import TaskCancelledError, WorkerCrashedError
 from tests.engine.local.state.world import Process, Worker, World, load_error, result
 

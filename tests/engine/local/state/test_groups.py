@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skate._engine.local import messages as m
+from skate._engine.local.wire import messages as m
 from skate.exceptions import (
     ActorPlacementGroupRemoved,
     TaskPlacementGroupRemoved,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skate._engine.local import messages as m
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.world import World, result
 
 

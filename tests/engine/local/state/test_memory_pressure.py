@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from skate._engine.local import messages as m
-from skate._engine.local.state.memory_pressure import FRESH, Candidate, choose
-from skate._engine.local.state.tasks import FIRST_DELAY, LAST_DELAY
+from skate._engine.local.state.memory_pressure import FRESH_WORKER_LIMIT, Candidate, choose
+from skate._engine.local.state.tasks import FIRST_OOM_DELAY_S, MAX_OOM_DELAY_S
+from skate._engine.local.wire import messages as m
 from skate.exceptions import ActorDiedError, OutOfMemoryError
 from tests.engine.local.state.world import World, load_error, result
 
@@ -71,7 +71,7 @@ def test_the_newest_task_that_can_run_again_ends_and_runs_again_later(world: Wor
     second.leave()
     assert {old, new} <= set(world.unfinished)
     assert world.commanded(m.StartWorker) == []
-    world.pass_time(FIRST_DELAY)
+    world.pass_time(FIRST_OOM_DELAY_S)
     assert world.start_worker().tasks == [new]
 
 
@@ -113,8 +113,8 @@ def test_retries_for_memory_do_not_use_up_others_and_become_rarer(world: World) 
         worker.leave()
         pauses.append(world.machine.next_tick())
         world.pass_time(pauses[-1])
-    assert pauses[:3] == [FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY]
-    assert pauses[-1] == LAST_DELAY
+    assert pauses[:3] == [FIRST_OOM_DELAY_S, 2 * FIRST_OOM_DELAY_S, 4 * FIRST_OOM_DELAY_S]
+    assert pauses[-1] == MAX_OOM_DELAY_S
     world.start_worker().leave()
     assert world.start_worker().tasks == [task]  # the one retry after a crash is left
     assert world.machine.tasks.memory_retries == {task: 9}
@@ -128,7 +128,7 @@ def test_retries_for_memory_can_be_limited(world: World) -> None:
         worker = world.start_worker()
         press(world)
         worker.leave()
-        world.pass_time(FIRST_DELAY)
+        world.pass_time(FIRST_OOM_DELAY_S)
     assert isinstance(driver.error_of(result(task)), OutOfMemoryError)
     assert world.machine.tasks.memory_retries == {}
 
@@ -140,7 +140,7 @@ def test_a_task_that_waits_to_run_again_can_be_cancelled(world: World) -> None:
     press(world)
     worker.leave()
     driver.say(m.Cancel(task, False, False))
-    world.pass_time(FIRST_DELAY)
+    world.pass_time(FIRST_OOM_DELAY_S)
     assert world.unfinished == []
     assert world.commanded(m.StartWorker) == []
 
@@ -167,7 +167,7 @@ def test_idle_workers_end_only_if_they_hold_something(world: World) -> None:
     world.route(world.machine.take())
     fresh = world.start_worker()
     assert press(world) == []
-    assert press(world, **{f"w{fresh.number}": FRESH + 1}) == [fresh.number]
+    assert press(world, **{f"w{fresh.number}": FRESH_WORKER_LIMIT + 1}) == [fresh.number]
     fresh.leave()
     used = world.start_worker_for(driver)
     assert press(world) == [used.number]

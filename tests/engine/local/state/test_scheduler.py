@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import IDLE, LEASED, LEAVING
-from skate._engine.local.state.scheduler import DEPTH, IDLE_SECONDS, PATIENCE
-from skate._engine.local.state.starts import FAILURES, KILLED
+from skate._engine.local.state.scheduler import IDLE_WORKER_TIMEOUT_S, MAX_TASKS_AHEAD, RECALL_TIMEOUT_S
+from skate._engine.local.state.starts import KILLED, MAX_START_FAILURES
+from skate._engine.local.wire import messages as m
 from skate.exceptions import RaySystemError, RuntimeEnvSetupError, WorkerCrashedError
 from tests.engine.local.state.world import Process, Worker, World, result
 
@@ -104,12 +104,12 @@ def test_workers_beyond_the_number_of_cpus_end_after_a_while(world: World) -> No
     for worker in workers:
         for task in worker.tasks:
             worker.finish(task)
-    crowd = world.machine.scheduler.crowd
-    assert len(workers) > crowd
-    assert world.machine.next_tick() == IDLE_SECONDS
-    world.pass_time(IDLE_SECONDS)
+    max_workers = world.machine.scheduler.max_workers
+    assert len(workers) > max_workers
+    assert world.machine.next_tick() == IDLE_WORKER_TIMEOUT_S
+    world.pass_time(IDLE_WORKER_TIMEOUT_S)
     told = [worker for worker in workers if worker.told(m.Exit)]
-    assert len(told) == len(workers) - crowd
+    assert len(told) == len(workers) - max_workers
     assert all(state_of(worker) is LEAVING for worker in told)
     assert len(tasks) == 6
 
@@ -158,7 +158,7 @@ def test_a_worker_that_fails_to_start_is_started_again(world: World) -> None:
 def test_tasks_fail_when_workers_keep_failing_to_start(world: World) -> None:
     driver = world.driver()
     task = driver.submit()
-    for _ in range(FAILURES):
+    for _ in range(MAX_START_FAILURES):
         assert driver.value_of(result(task)) is None
         world.fail_to_start()
     error = driver.error_of(result(task))
@@ -171,7 +171,7 @@ def test_tasks_fail_when_workers_keep_failing_to_start(world: World) -> None:
 def test_a_task_that_is_retried_without_end_outlasts_kills_of_starting_workers(world: World) -> None:
     driver = world.driver()
     endless, limited = driver.submit(max_retries=-1), driver.submit(max_retries=3)
-    for _ in range(2 * FAILURES):
+    for _ in range(2 * MAX_START_FAILURES):
         world.fail_to_start(KILLED)
     assert isinstance(driver.error_of(result(limited)), RaySystemError)
     assert world.start_worker().tasks == [endless]
@@ -180,7 +180,7 @@ def test_a_task_that_is_retried_without_end_outlasts_kills_of_starting_workers(w
 def test_an_actor_that_restarts_without_end_outlasts_kills_of_starting_workers(world: World) -> None:
     driver = world.driver()
     actor = driver.create(max_restarts=-1)
-    for _ in range(2 * FAILURES):
+    for _ in range(2 * MAX_START_FAILURES):
         world.fail_to_start(KILLED)
     assert world.start_worker().become() == actor
 
@@ -188,7 +188,7 @@ def test_an_actor_that_restarts_without_end_outlasts_kills_of_starting_workers(w
 def test_failures_to_start_count_only_in_a_row(world: World) -> None:
     driver = world.driver()
     task = driver.submit(max_retries=-1)
-    for _ in range(FAILURES + 1):
+    for _ in range(MAX_START_FAILURES + 1):
         world.fail_to_start()
         world.start_worker().leave()
     assert driver.value_of(result(task)) is None
@@ -263,9 +263,9 @@ def test_short_tasks_are_sent_to_a_busy_worker_ahead_of_time(world: World) -> No
 def test_only_so_many_tasks_are_sent_ahead(world: World) -> None:
     driver = world.driver()
     worker, template = short_tasks(driver)
-    for _ in range(3 * DEPTH):
+    for _ in range(3 * MAX_TASKS_AHEAD):
         driver.submit(template)
-    assert len(worker.tasks) <= DEPTH
+    assert len(worker.tasks) <= MAX_TASKS_AHEAD
     while worker.tasks:
         worker.finish(worker.tasks[0], seconds=SHORT)
     assert world.unfinished == []
@@ -286,8 +286,8 @@ def test_tasks_behind_one_that_turns_out_long_are_asked_back(world: World) -> No
     driver = world.driver()
     worker, template = short_tasks(driver)
     first, second, third = (driver.submit(template) for _ in range(3))
-    assert world.machine.next_tick() == PATIENCE
-    world.pass_time(2 * PATIENCE)
+    assert world.machine.next_tick() == RECALL_TIMEOUT_S
+    world.pass_time(2 * RECALL_TIMEOUT_S)
     assert len(worker.told(m.Recall)) == 1
     worker.hand_back(second, third)
     assert worker.tasks == [first]
@@ -303,12 +303,12 @@ def test_tasks_sent_while_others_come_back_are_watched_too() -> None:
     probe = driver.submit(other)
     worker.finish(probe, seconds=SHORT)
     running, behind = driver.submit(template), driver.submit(template)
-    world.pass_time(2 * PATIENCE)
+    world.pass_time(2 * RECALL_TIMEOUT_S)
     assert worker.told(m.Recall)
     late = driver.submit(other)
     assert worker.tasks == [running, behind, late]
     worker.hand_back(behind)
-    world.pass_time(2 * PATIENCE)
+    world.pass_time(2 * RECALL_TIMEOUT_S)
     assert worker.told(m.Recall), "the task that was sent meanwhile waits behind a long one as well"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skate._engine.common.process_limits import FIRST_BACKOFF, LONGEST_BACKOFF, RETRY_SECONDS
-from skate._engine.local import messages as m
+from skate._engine.local.wire import messages as m
 from skate.exceptions import ActorDiedError, RaySystemError
 from tests.engine.local.state.world import World, load_error, result
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from skate._base.object_ref import SHARED
-from skate._engine.local import messages as m
-from skate._engine.local.segments import is_on_disk, on_disk
-from skate._engine.local.state.store import GRACE, TIDYING
+from skate._engine.local.session.segments import is_on_disk, on_disk
+from skate._engine.local.state.store import OVERFLOW_TIMEOUT_S, TIDY_INTERVAL_S
+from skate._engine.local.wire import messages as m
 from skate.exceptions import ObjectFreedError
 from tests.engine.local.state.world import PAGE, Process, World, load_error, result
 
@@ -498,10 +498,10 @@ def test_a_writer_goes_to_disk_when_everything_stays_mapped(world: World) -> Non
     driver = world.driver()
     driver.pin(driver.put_shared(4))
     assert driver.allocate(1) is None
-    assert world.machine.next_tick() == TIDYING
-    world.pass_time(GRACE / 2)
+    assert world.machine.next_tick() == TIDY_INTERVAL_S
+    world.pass_time(OVERFLOW_TIMEOUT_S / 2)
     assert driver.answer(2) is None
-    world.pass_time(GRACE)
+    world.pass_time(OVERFLOW_TIMEOUT_S)
     answer = driver.answer(2)
     assert answer is not None
     assert is_on_disk(answer.segment)
@@ -514,7 +514,7 @@ def test_the_next_writer_does_not_wait_until_something_is_let_go_of(world: World
     mapped = driver.put_shared(4)
     driver.pin(mapped)
     driver.allocate(1)
-    world.pass_time(2 * GRACE)
+    world.pass_time(2 * OVERFLOW_TIMEOUT_S)
     at_once = driver.allocate(1)
     assert at_once is not None
     assert is_on_disk(at_once.segment)
@@ -528,7 +528,7 @@ def test_only_requests_that_do_not_fit_go_to_disk(world: World) -> None:
     driver.pin(driver.put_shared(3))
     assert driver.allocate(3) is None
     other.allocate(1)
-    world.pass_time(2 * GRACE)
+    world.pass_time(2 * OVERFLOW_TIMEOUT_S)
     large, small = driver.answer(2), other.answer(1)
     assert large is not None
     assert is_on_disk(large.segment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skate._base.object_ref import ERROR, INLINE, SHARED
-from skate._engine.local import messages as m
+from skate._engine.local.wire import messages as m
 from skate.exceptions import (
     ObjectFreedError,
     ObjectLostError,

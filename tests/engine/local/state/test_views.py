@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from skate._engine.local import messages as m
-from skate._engine.local.state.views import LEVELS, PATIENCE
+from skate._engine.local.state.views import EVENTS_TIMEOUT_S, MAX_DEPTH
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.world import World, result
 
 
@@ -84,8 +84,8 @@ def test_an_actor_that_is_too_busy_to_tell_is_not_waited_for(world: World) -> No
     world.start_worker().become()
     driver._requests += 1
     driver.say(m.Ask(driver._requests, "tasks"))
-    assert world.machine.next_tick() == PATIENCE
-    world.pass_time(2 * PATIENCE)
+    assert world.machine.next_tick() == EVENTS_TIMEOUT_S
+    world.pass_time(2 * EVENTS_TIMEOUT_S)
     assert isinstance(driver.answered(), list)
 
 
@@ -207,7 +207,7 @@ def test_a_long_chain_is_explained_only_so_far(world: World) -> None:
     for _ in range(2000):
         last = driver.submit(template, needs=[result(last)])
     lines = driver.ask("why", subject=result(last))
-    assert len(lines) == LEVELS + 2
+    assert len(lines) == MAX_DEPTH + 2
     assert lines[-1].endswith("and so on")
 
 

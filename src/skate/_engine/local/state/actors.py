@@ -1,4 +1,4 @@
-"""The life of actors: creation, names, restarts, death."""
+"""The lifecycle of actors: creation, names, restarts, death."""
 
 from __future__ import annotations
 
@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
-from skate._engine.local import messages as m
-from skate._engine.local.progress import run_id
-from skate._engine.local.state import exits
-from skate._engine.local.state.records import (
-    ACTOR,
+from skate._engine.common.states import (
     ALIVE,
     DEAD,
     FAILED,
@@ -22,11 +18,11 @@ from skate._engine.local.state.records import (
     RESTARTING,
     RUNNING,
     WAITING,
-    Actor,
-    Object,
-    Peer,
-    Task,
 )
+from skate._engine.local.session.task_progress import run_id
+from skate._engine.local.state import exits
+from skate._engine.local.state.records import ACTOR, Actor, Object, Peer, Task
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
@@ -102,7 +98,7 @@ class Actors:
             machine.tasks.enqueue(task)
 
     def begin(self, task: Task, peer: Peer) -> None:
-        """Tell a worker to become the actor."""
+        """Turn a worker into the actor."""
         actor = task.actor
         assert actor is not None
         machine = self._machine
@@ -120,7 +116,7 @@ class Actors:
         self._send(peer.number, m.Become(actor.id, run, actor.options, actor.restarts))
 
     def created(self, task: Task, peer: Peer, message: m.Done) -> None:
-        """The constructor has run."""
+        """Handle the end of the constructor."""
         actor = task.actor
         assert actor is not None
         task.started = message.started
@@ -138,26 +134,26 @@ class Actors:
         self._announce(actor)
 
     def creation_failed(self, actor: Actor, error: bytes) -> None:
-        """The actor cannot be made: everyone who calls it is told why.
+        """Fail the creation of an actor, and notify its callers of the reason.
 
-        `error` may hold the user's own classes, so that only callers can unpickle it, never the node.
+        `error` may contain classes of the user, which only callers can unpickle, never the node.
         """
         actor.no_restart = True
         self._die(actor, error, "creation failed")
 
     def did_not_start(self, actor: Actor, peer: Peer, code: int | None, lines: list[str]) -> None:
-        """The processes that were to become the actor end before they are ready."""
+        """Fail an actor whose worker processes ended before they were ready."""
         why = f"The actor's worker could not start. {peer.info.get('failed', '')}".rstrip()
         self.creation_failed(actor, self._died(actor, why, peer=peer, code=code, lines=lines))
 
     def has_no_process(self, actor: Actor, why: str) -> None:
-        """The system refuses to start the actor's process."""
+        """Fail an actor whose process the system refused to start."""
         self.creation_failed(actor, self._died(actor, f"The actor's worker could not start. {why}"))
 
     # ------------------------------------------------------------ telling callers
 
     def watch(self, source: int, id: bytes) -> None:
-        """Tell `source` where the actor is, now and when that changes."""
+        """Send `source` the state of the actor, now and on every change."""
         actor = self.table.get(id)
         if actor is None:
             why = (
@@ -180,7 +176,7 @@ class Actors:
             self._send(number, update)
 
     def describe(self, actor: Actor) -> dict[str, object]:
-        """Return what a process needs to make a handle."""
+        """Return the data that a process needs for a handle."""
         return {
             "actor": actor.id,
             "metadata": actor.options.metadata,
@@ -199,14 +195,14 @@ class Actors:
         actor.no_restart = actor.no_restart or no_restart
         reason = "The actor is dead because it was killed by `ray.kill`."
         if not no_restart and actor.worker is None and actor.creation is not None:
-            return  # it has no process yet, or is being restarted already
+            return  # it has no process yet, or is restarting already
         if no_restart or actor.worker is None:
             self._die(actor, self._died(actor, reason), reason)
         else:
             self._machine.kill(actor.worker, reason)
 
     def exited(self, id: bytes, reason: str) -> None:
-        """The actor ends itself."""
+        """Handle the exit of an actor by itself."""
         actor = self.table.get(id)
         if actor is None or actor.state is DEAD:
             return
@@ -216,10 +212,10 @@ class Actors:
     def worker_gone(
         self, peer: Peer, code: int | None, lines: list[str], last_begun: bytes | None = None
     ) -> None:
-        """The actor's process is gone: restart it or let it be dead.
+        """Handle the end of the actor's process: restart the actor, or mark it as dead.
 
-        `last_begun` is the last run that the process had begun. If that is not the constructor, nothing of the actor
-        is lost, and starting it anew does not count as a restart.
+        `last_begun` is the last attempt that the process had started. If that is not the constructor, the actor has
+        lost nothing, and a new process does not count as a restart.
         """
         actor = peer.actor
         assert actor is not None
@@ -300,11 +296,11 @@ class Actors:
     # ------------------------------------------------------------ handles
 
     def is_handle(self, id: bytes) -> bool:
-        """Tell whether an object id stands for the handles of an actor."""
+        """Return whether an object id stands for the handles of an actor."""
         return id.startswith(CREATION)
 
     def handle_dropped(self, obj: Object) -> None:
-        """One process is left with handles: an actor's own handle to itself does not keep it alive."""
+        """Free a handle object that only the actor itself holds: its own handle does not keep it alive."""
         if obj.internal > 0 or not self.is_handle(obj.id):
             return
         actor = self.table.get(obj.id[8 : 8 + ids.ACTOR_SIZE])
@@ -313,7 +309,7 @@ class Actors:
             self._machine.directory.free(obj)
 
     def handle_gone(self, obj: Object) -> bool:
-        """All handles are gone: the actor ends when it has run what it was sent."""
+        """End an actor without handles after the calls that it has received."""
         if not self.is_handle(obj.id):
             return False
         actor = self.table.get(obj.id[8 : 8 + ids.ACTOR_SIZE])
@@ -330,7 +326,7 @@ class Actors:
         return True
 
     def owner_gone(self, number: int) -> None:
-        """End the actors that a worker created, but for detached ones: they share its fate, as in Ray."""
+        """End the non-detached actors that a worker created, as in Ray."""
         for actor in list(self.table.values()):
             if actor.owner == number and not actor.options.detached and actor.state is not DEAD:
                 actor.no_restart = True
@@ -338,7 +334,7 @@ class Actors:
                 self._die(actor, self._died(actor, reason), reason)
 
     def job_gone(self, job: bytes) -> None:
-        """End the actors of a job that ended, but for detached ones."""
+        """End the non-detached actors of an ended job."""
         for actor in list(self.table.values()):
             if actor.job == job and not actor.options.detached and actor.state is not DEAD:
                 actor.no_restart = True

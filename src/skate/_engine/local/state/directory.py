@@ -1,4 +1,4 @@
-"""The object directory: who holds which object, and who is told when it is ready."""
+"""The object directory: the holders of each object, and the processes that wait for it."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import TYPE_CHECKING
 from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED
 from skate._engine.common import failures
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import Object, Task
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 
 class Directory:
-    """Holds the table of objects.
+    """The table of objects.
 
-    An object lives while a process holds a reference to it (`holders`), or while a task's arguments
-    or another object contain it (`internal`). A worker's death drops its holds but never an object.
+    An object lives while a process holds a reference to it (`holders`), or while a task's arguments or another object
+    contain it (`internal`). A worker's death drops its holds, but never an object.
     """
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._send = machine.send
         self.objects: dict[bytes, Object] = {}
-        self._settled: list[Object] = []  # whose dependents have yet to be told
+        self._settled: list[Object] = []  # objects whose dependents are not notified yet
         self._telling = False
 
     # ------------------------------------------------------------ making and finding
 
     def declare(self, id: bytes, owner: int) -> Object:
-        """Make the entry of an object that a task of `owner` will produce."""
+        """Create the entry of an object that a task of `owner` will produce."""
         obj = self.objects.get(id)
         if obj is None:
             obj = self.objects[id] = Object(id, owner)
-        else:  # somebody spoke of it before its maker did
+        else:  # another process mentioned it before its owner
             obj.made = True
             obj.owner = owner
         obj.holders.add(owner)
@@ -46,7 +46,7 @@ class Directory:
         return obj
 
     def find(self, id: bytes) -> Object:
-        """Return the entry of `id`; one that its maker has yet to tell us of is asked for."""
+        """Return the entry of `id`; request the registration of an unknown object from its owner."""
         obj = self.objects.get(id)
         if obj is None:
             owner = ids.process_of(id)
@@ -59,17 +59,17 @@ class Directory:
         return obj
 
     def register(self, source: int, message: m.Register) -> None:
-        """Take over an object that only `source` knew so far."""
+        """Register an object that only `source` knew."""
         obj = self.objects.get(message.id)
         is_new = obj is None or not obj.made
         if obj is None:
             obj = self.objects[message.id] = Object(message.id, source)
         obj.made = True
         if message.pinned:
-            obj.internal += 1  # pickled outside of Skate: nobody can tell when it is done with
+            obj.internal += 1  # pickled outside of Skate: its end cannot be detected
         self._machine.peers[source].holds.add(message.id)
         obj.holders.add(source)
-        if obj.state != PENDING:  # made by an earlier attempt of its task, for example
+        if obj.state != PENDING:  # for example, an earlier attempt of its task made it
             self.discard(message.segment, source)
             return
         if message.state != PENDING:
@@ -79,16 +79,16 @@ class Directory:
             self.fail(obj, failures.lost(message.id))
 
     def _cannot_come(self, id: bytes) -> bool:
-        """Tell whether a pending object would be made by a task that is over."""
+        """Return whether a pending object belongs to a task that has ended."""
         if ids.actor_of(id) is not None or not ids.index_of(id):
-            return False  # the caller of an actor, or the reader of a generator, tells us its value
+            return False  # the caller of the actor, or the reader of the generator, registers the value
         return ids.task_of(id) not in self._machine.tasks.table
 
     # ------------------------------------------------------------ values
 
     def fulfil(self, obj: Object, result: m.Result, source: int) -> None:
-        """Give an object its value and tell everyone who waits for it."""
-        if obj.state != PENDING:  # a late duplicate, for example of a task that was retried
+        """Give an object its value and notify all processes and tasks that wait for it."""
+        if obj.state != PENDING:  # a duplicate, for example of a retried task
             self.discard(result.segment, source)
             return
         for inner in result.contains:
@@ -115,7 +115,7 @@ class Directory:
                 if number in peers:
                     self._send(number, ready)
             obj.waiters = []
-        if obj.wanting:  # asked for before it was there
+        if obj.wanting:  # requested before it was ready
             wanting, obj.wanting = obj.wanting, []
             for number in wanting:
                 if number in self._machine.peers:
@@ -128,10 +128,10 @@ class Directory:
                 self._tell_dependents()
 
     def _tell_dependents(self) -> None:
-        """Tell the tasks that wait for settled objects, which may settle more objects."""
+        """Notify the tasks that wait for settled objects, which may settle more objects."""
         self._telling = True
         settled = self._settled
-        while settled:  # not recursion: an error may run through a long chain of tasks
+        while settled:  # not recursive, because an error may pass through a long chain of tasks
             obj = settled.pop()
             dependents, obj.dependents = obj.dependents, []
             for task in dependents:
@@ -139,31 +139,31 @@ class Directory:
         self._telling = False
 
     def fail(self, obj: Object, error: bytes) -> None:
-        """Give a pending object an error for a value."""
+        """Give a pending object an error in place of a value."""
         if obj.state == PENDING:
             self._settle(obj, ERROR, error)
 
     def discard(self, segment: str, source: int) -> None:
-        """Give back the shared memory of a value that nobody wants."""
+        """Release the shared memory of an unneeded value."""
         if segment:
             self._machine.store.abandon(segment, source)
 
     # ------------------------------------------------------------ holds
 
     def hold(self, source: int, wanted: list[bytes]) -> None:
-        """Process `source` now refers to these objects."""
+        """Add `source` to the holders of these objects."""
         holds = self._machine.peers[source].holds
         for id in wanted:
             self.find(id).holders.add(source)
             holds.add(id)
 
     def release(self, source: int, dropped: list[bytes]) -> None:
-        """Process `source` refers to these objects no more."""
+        """Remove `source` from the holders of these objects."""
         peer = self._machine.peers.get(source)
         for id in dropped:
             if peer is not None:
                 if peer.pins and id in peer.pins:
-                    continue  # pinned for a task meanwhile: the process releases it again after that
+                    continue  # pinned for a task meanwhile: the process will release it again
                 peer.holds.discard(id)
             obj = self.objects.get(id)
             if obj is not None:
@@ -174,12 +174,12 @@ class Directory:
                     self._machine.actors.handle_dropped(obj)
 
     def hold_inside(self, wanted: list[bytes]) -> None:
-        """A task's arguments contain these objects."""
+        """Count a hold of a task's arguments on these objects."""
         for id in wanted:
             self.find(id).internal += 1
 
     def release_inside(self, dropped: list[bytes]) -> None:
-        """A task's arguments that contained these objects are gone."""
+        """Remove a hold of a task's arguments on these objects."""
         for id in dropped:
             obj = self.objects.get(id)
             if obj is not None:
@@ -195,9 +195,9 @@ class Directory:
             self.free(obj)
 
     def free(self, obj: Object) -> None:
-        """Forget the object, and let go of what it contains."""
+        """Remove the object, and release the objects that it contains."""
         stack = [obj]
-        while stack:  # not recursion: a chain of objects may be long
+        while stack:  # not recursive, because a chain of objects may be long
             gone = stack.pop()
             if self.objects.pop(gone.id, None) is None:
                 continue
@@ -212,10 +212,9 @@ class Directory:
                         stack.append(inner)
                     elif len(inner.holders) == 1:
                         self._machine.actors.handle_dropped(inner)
-            self._machine.tasks.output_gone(gone)
 
     def free_now(self, doomed: list[bytes]) -> None:
-        """Drop the values of these objects whoever refers to them; a later get says so."""
+        """Drop the values of these objects even if references exist; a later `get` raises an error."""
         for id in doomed:
             obj = self.objects.get(id)
             if obj is not None and obj.state in (INLINE, SHARED):
@@ -227,7 +226,7 @@ class Directory:
     # ------------------------------------------------------------ waiting
 
     def subscribe(self, source: int, wanted: list[bytes]) -> None:
-        """Tell `source` when these objects are ready."""
+        """Notify `source` when these objects are ready."""
         for id in wanted:
             obj = self.find(id)
             if obj.state == PENDING:
@@ -236,7 +235,7 @@ class Directory:
                 self._send(source, m.Ready(id, obj.state, obj.data))
 
     def watch(self, task: Task, id: bytes) -> bool:
-        """Let `task` depend on an object; return whether the object is still pending."""
+        """Make `task` depend on an object; return whether the object is still pending."""
         obj = self.find(id)
         obj.internal += 1
         if obj.state == PENDING:
@@ -247,7 +246,7 @@ class Directory:
     # ------------------------------------------------------------ the end of a process
 
     def process_gone(self, number: int, held: set[bytes]) -> None:
-        """Drop the holds of a process that ended, and fail what only it could have made."""
+        """Drop the holds of an ended process, and fail objects that only it could have made."""
         for id in held:
             obj = self.objects.get(id)
             if obj is None:
@@ -273,7 +272,7 @@ class Directory:
             self.fail(obj, failures.owner_died(obj.id))
 
     def unknown(self, id: bytes) -> None:
-        """The supposed maker of `id` knows nothing of it."""
+        """Fail an object that its supposed owner does not know."""
         obj = self.objects.get(id)
         if obj is not None and not obj.made:
             obj.made = True

@@ -1,4 +1,4 @@
-"""How processes have ended, as the state API tells it: the type of an exit in Ray's words, and its details."""
+"""Exits of processes for the state API: the exit type as Ray names it, and its details."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES = {FORCED: "INTENDED_USER_EXIT", CONSTRUCTOR: "USER_ERROR"}
 
 
 def exit_type(peer: Peer) -> str:
-    """Return what kind of end a process came to."""
+    """Return the exit type of a process."""
     if peer.over_memory:
         return "NODE_OUT_OF_MEMORY"
     if peer.killed:
@@ -30,7 +30,7 @@ def exit_type(peer: Peer) -> str:
 
 
 def exit_detail(peer: Peer) -> str:
-    """Say how a process ended, and what is likely to lie behind it."""
+    """Describe the exit of a process and its likely cause."""
     if peer.killed:
         return peer.killed
     if peer.is_driver:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from skate._base.object_ref import ERROR, INLINE
-from skate._engine.common import failures
-from skate._engine.common.resources import Pool, Request, to_floats, to_units
-from skate._engine.local import messages as m
+from skate._engine.common import failures, feasibility
+from skate._engine.common.resources import Pool, Request, to_units
+from skate._engine.common.states import RUNNING
 from skate._engine.local.state import exits
-from skate._engine.local.state.records import RUNNING, Group
+from skate._engine.local.state.records import HOST, Group
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 
 class Groups:
-    """Reserves groups in the order they were asked for, as soon as all bundles of one fit."""
+    """Reserves groups in the order of their creation, as soon as all bundles of one fit."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -24,7 +25,7 @@ class Groups:
         self.pending: list[Group] = []
 
     def create(self, source: int, message: m.CreateGroup) -> None:
-        """Reserve a group now or later; refuse one that can never be met."""
+        """Create a group and reserve it now or later; refuse a name that is taken."""
         machine = self._machine
         if message.name and self.find(message.name, message.namespace) is not None:
             machine.refuse(
@@ -41,7 +42,9 @@ class Groups:
         group.namespace = message.namespace
         group.detached = message.detached
         group.requests = [to_units(bundle) for bundle in message.bundles]
-        group.impossible = self._why_impossible(group, message.labels)
+        group.impossible = feasibility.why_not_reserved(
+            group, message.labels, machine.labels, machine.scheduler.pool
+        )
         self.table[group.id] = group
         machine.answer(source, message.request, {"impossible": group.impossible})
         if group.impossible:
@@ -50,21 +53,6 @@ class Groups:
             self.pending.append(group)
             machine.scheduler.groups_wait = True
             self.settle()
-
-    def _why_impossible(self, group: Group, labels: list[dict[str, str]]) -> str:
-        machine = self._machine
-        if group.strategy == "STRICT_SPREAD" and len(group.bundles) > 1:
-            return (
-                f"STRICT_SPREAD puts each of the {len(group.bundles)} bundles on a node of its own, and this "
-                "is one machine. Use SPREAD here, or run on a cluster with the ray engine."
-            )
-        for choice in labels:
-            if choice and not machine.labels_match(choice):
-                return f"a bundle asks for a node with labels {choice}; this node has {machine.labels}."
-        total = group.total()
-        if not machine.scheduler.pool.could_fit(total):
-            return failures.cannot_fit(to_floats(total), to_floats(machine.scheduler.pool.total))
-        return ""
 
     def settle(self) -> None:
         """Reserve the pending groups that fit now."""
@@ -94,7 +82,7 @@ class Groups:
     def _tell(self, id: bytes, result: m.Result) -> None:
         obj = self._machine.directory.objects.get(id)
         if obj is not None:
-            self._machine.directory.fulfil(obj, result, 0)
+            self._machine.directory.fulfil(obj, result, HOST)
 
     def watch(self, source: int, message: m.WatchGroup) -> None:
         """Make an object ready once the group is reserved."""
@@ -111,7 +99,7 @@ class Groups:
             group.watchers.append((message.id, message.data))
 
     def remove(self, id: bytes) -> None:
-        """End what runs in the group and give its resources back."""
+        """End the tasks and actors in the group, and return its resources."""
         group = self.table.get(id)
         if group is None or group.state == "REMOVED":
             return
@@ -134,8 +122,8 @@ class Groups:
         for watcher, _ in group.watchers:
             self._tell(watcher, m.Result(ERROR, removed))
         if created:
-            # Grants of the bundles go back whole; what killed workers still hold belongs to pools
-            # that nobody asks any more.
+            # The grants of the bundles are returned as a whole; grants of killed workers belong to the bundles' pools,
+            # which are no longer used.
             for grant in group.grants:
                 grant.give_back()
         group.grants = []
@@ -143,13 +131,13 @@ class Groups:
         machine.scheduler.resources_changed()
 
     def job_gone(self, job: bytes) -> None:
-        """Remove the groups of a job that ended, but for detached ones."""
+        """Remove the non-detached groups of an ended job."""
         for group in list(self.table.values()):
             if group.creator_job == job and not group.detached:
                 self.remove(group.id)
 
     def pool_for(self, id: bytes, bundle: int, request: Request) -> Pool | None:
-        """Return the bundle that the request fits now."""
+        """Return a bundle that the request fits into now."""
         group = self.table.get(id)
         if group is None or group.state != "CREATED":
             return None
@@ -161,19 +149,7 @@ class Groups:
 
     def why_impossible(self, id: bytes, bundle: int, request: Request) -> str:
         """Say why a request can never run in the group; empty when it can."""
-        group = self.table.get(id)
-        if group is None or group.state == "REMOVED":
-            return "asks for a placement group that has been removed."
-        if group.impossible:
-            return f"is in a placement group that can never be reserved: {group.impossible}"
-        if bundle >= len(group.requests):
-            return f"asks for bundle {bundle} of a placement group with {len(group.requests)} bundles."
-        choices = group.requests if bundle < 0 else group.requests[bundle : bundle + 1]
-        for choice in choices:
-            if all(choice.get(name, 0) >= amount for name, amount in request.items()):
-                return ""
-        asked = failures.cannot_fit(to_floats(request), {})
-        return f"{asked.split(', which')[0]}, but no bundle of its placement group has that: {group.bundles}."
+        return feasibility.why_not_in_group(self.table.get(id), bundle, request)
 
     def find(self, name: str, namespace: str) -> Group | None:
         """Return the live group with this name."""

@@ -8,32 +8,29 @@ from typing import Any
 from skate._base import ids
 from skate._base.object_ref import SHARED
 from skate._engine.common.resources import Pool, to_units
-from skate._engine.local import messages as m
 from skate._engine.local.state import exits
 from skate._engine.local.state.actors import Actors
 from skate._engine.local.state.deadlocks import Deadlocks
 from skate._engine.local.state.directory import Directory
-from skate._engine.local.state.feasibility import OVER
 from skate._engine.local.state.groups import Groups
 from skate._engine.local.state.memory_pressure import MemoryPressure
-from skate._engine.local.state.records import ACTOR, IDLE, LEAVING, STARTING, Peer
-from skate._engine.local.state.scheduler import Scheduler
+from skate._engine.local.state.records import ACTOR, HOST, IDLE, LEAVING, STARTING, Peer
+from skate._engine.local.state.scheduler import OVER, Scheduler
 from skate._engine.local.state.store import Store
 from skate._engine.local.state.tasks import Tasks
 from skate._engine.local.state.views import Views
-from skate._engine.local.wire import pack
-
-HOST = 0  # messages to this number are commands to the program around the machine
+from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.frames import pack
 
 Outgoing = tuple[int, Any]
 
 
 class Machine:
-    """Takes all decisions of a node, and does nothing else.
+    """Makes all decisions of a node, without side effects.
 
-    `handle(source, message, now)` takes what a process (or the host, as number 0) said; `settle()`
-    schedules; `take()` returns the messages to send as (receiver, message). Messages to HOST are
-    effects: start or kill a process, delete, spill or restore shared memory.
+    `handle(source, message, now)` handles a message of a process, or of the node process itself as HOST; `settle()`
+    schedules; `take()` returns the messages to send as (receiver, message). Messages to HOST are effects: start or
+    kill a process, delete, spill or restore shared memory.
     """
 
     def __init__(
@@ -61,8 +58,8 @@ class Machine:
         self._outgoing: list[Outgoing] = []
         self._next_peer = 0
         self._next_job = 0
-        self._perhaps_over: set[bytes] = set()  # jobs that ended, and of which less is left than before
-        self._owner = 0  # of a private node: the driver with which it ends
+        self._perhaps_over: set[bytes] = set()  # ended jobs that may now be fully drained
+        self._owner = 0  # the driver that owns a private node
         self.directory = Directory(self)
         self.store = Store(self, budget)
         self.tasks = Tasks(self)
@@ -77,12 +74,12 @@ class Machine:
     # ------------------------------------------------------------ in and out
 
     def handle(self, source: int, message: Any, now: float) -> None:
-        """Take one message from a process or from the host."""
+        """Handle one message of a process, or of the node process itself."""
         self.now = now
         self._handlers[type(message)](source, message)
 
     def settle(self) -> None:
-        """Schedule what the messages so far have made possible."""
+        """Schedule the work that the handled messages made possible."""
         if self._perhaps_over:
             self._forget_jobs()
         self.groups.settle()
@@ -94,13 +91,13 @@ class Machine:
         return outgoing
 
     def step(self, source: int, message: Any, now: float = 0.0) -> list[Outgoing]:
-        """Handle one message and settle: the whole machine in one call, for tests."""
+        """Handle one message, settle, and return the messages to send; for tests."""
         self.handle(source, message, now)
         self.settle()
         return self.take()
 
     def send(self, receiver: int, message: Any) -> None:
-        """Say something to a process, or to the host."""
+        """Send a message to a process, or to the node process itself."""
         self._outgoing.append((receiver, message))
 
     def answer(self, source: int, request: int, value: Any) -> None:
@@ -173,7 +170,7 @@ class Machine:
     # ------------------------------------------------------------ processes
 
     def connect_driver(self, info: dict[str, Any], pid: int, now: float) -> Peer:
-        """Admit a driver: a new job, unless it only looks."""
+        """Admit a driver: as a new job, unless it is an observer."""
         self.now = now
         number = 0
         if not info.get("observer"):
@@ -190,7 +187,7 @@ class Machine:
         return peer
 
     def start_worker(self, job: bytes, environment: str, for_devices: bool) -> None:
-        """Have the host start a worker."""
+        """Have the node process start a worker."""
         peer = self._new_peer(is_driver=False, job=job, environment=environment)
         peer.for_devices = for_devices
         peer.started = self.now
@@ -203,7 +200,7 @@ class Machine:
         return peer
 
     def _hello(self, source: int, message: m.Hello) -> None:
-        """A started worker is ready."""
+        """Handle the readiness of a started worker."""
         peer = self.peers[source]
         peer.pid = message.pid
         peer.address = message.address
@@ -213,7 +210,7 @@ class Machine:
         self.scheduler.worker_ready(peer)
 
     def _goodbye(self, source: int) -> None:
-        """A driver has left, or a worker is about to: it has done what it was told to."""
+        """Handle the departure of a driver, or the announced end of a worker."""
         peer = self.peers.get(source)
         if peer is None or peer.is_driver:
             self._gone(source, 0, [])
@@ -221,7 +218,7 @@ class Machine:
             peer.said_goodbye = True
 
     def kill(self, peer: Peer, why: str) -> None:
-        """Have the host kill a worker."""
+        """Have the node process kill a worker."""
         if not peer.killed:
             peer.killed = why
         self.scheduler.retire(peer)
@@ -235,7 +232,7 @@ class Machine:
         last_begun: bytes | None = None,
         refused: str = "",
     ) -> None:
-        """A process has ended: undo what it held, redo what it was doing."""
+        """Handle the end of a process: release its holds, and retry or fail its tasks."""
         peer = self.peers.pop(number, None)
         if peer is None:
             return
@@ -257,7 +254,7 @@ class Machine:
         self.store.process_gone(number, peer.segments, peer.pins)
         self.directory.process_gone(number, peer.holds)
         self.tasks.owner_gone(number, goes_on=peer.said_goodbye)
-        # What an actor has created ends with it, however it ends; what a task has, only if its worker was torn away.
+        # Actors that an actor created end with it; those of a task only after an unclean exit of its worker.
         if not peer.is_driver and (peer.actor is not None or not peer.said_goodbye):
             self.actors.owner_gone(number)
         self.views.peer_gone(number)
@@ -278,26 +275,26 @@ class Machine:
         for peer in list(self.peers.values()):
             if peer.job == driver.job and not peer.is_driver and not peer.survives_job():
                 for template in peer.templates.values():
-                    template.impossible = OVER  # what it submits with its last words
+                    template.impossible = OVER  # for tasks in its last messages
                 self.kill(peer, exits.JOB_ENDED)
 
     def job_may_be_over(self, job: bytes) -> None:
-        """Look soon whether anything is left of a job, if it has ended."""
+        """Check an ended job for remaining work soon."""
         if self.job_info[job]["ended"]:
             self._perhaps_over.add(job)
 
     def _forget_jobs(self) -> None:
-        """Forget the jobs that ended, and of which no process, no task and no detached actor is left."""
+        """Drop ended jobs without a process, task or detached actor."""
         jobs, self._perhaps_over = self._perhaps_over, set()
         jobs -= {peer.job for peer in self.peers.values()}
         if jobs:
             jobs -= {task.template.cls.job for task in self.tasks.table.values()}
         for job in jobs:
-            self.groups.job_gone(job)  # a worker may have made one with its last words
+            self.groups.job_gone(job)  # the last messages of a worker may have created one
             self.scheduler.forget_job(job)
 
     def environment_failed(self, environment: str, error: str) -> None:
-        """A runtime environment could not be made."""
+        """Fail the work that needs a runtime environment which could not be created."""
         from skate._engine.common import failures
 
         self.failed_environments[environment] = error
@@ -316,7 +313,7 @@ class Machine:
         self.functions.setdefault(message.key, message.code)
 
     def _reply_via(self, source: int, message: m.ReplyVia) -> None:
-        """Pass on an actor's reply, now that its results and references are known."""
+        """Forward an actor's reply after registering its objects."""
         reply = message.reply
         directory = self.directory
         caller = message.caller
@@ -328,7 +325,7 @@ class Machine:
         first = message.item or 1
         for index, result in enumerate(reply.results, first):
             if result.state != SHARED and not result.contains:
-                continue  # the caller keeps it to itself, or tells us if its reference has left it
+                continue  # the caller keeps it private, or registers it once its reference leaves the process
             obj = directory.declare(ids.object_id(reply.task, index), caller)
             obj.waiters = [number for number in obj.waiters if number != caller]
             directory.fulfil(obj, result, source)
@@ -337,14 +334,8 @@ class Machine:
         else:
             self.send(caller, reply)
 
-    def labels_match(self, wanted: dict[str, str]) -> bool:
-        """Tell whether this node's labels meet a selector: `v`, `!v`, `in(a,b)` or `!in(a,b)`."""
-        from skate._engine.common.selectors import matches
-
-        return matches(wanted, self.labels)
-
     def next_tick(self) -> float | None:
-        """Return after how many seconds `tick` wants to be called."""
+        """Return the seconds until `tick` should be called, None for never."""
         soonest = None
         for part in (self.scheduler, self.store, self.views, self.deadlocks, self.tasks):
             wait = part.next_tick()
@@ -353,7 +344,7 @@ class Machine:
         return soonest
 
     def tick(self, now: float) -> None:
-        """Do what is due by the clock."""
+        """Do the work that is due."""
         self.now = now
         self.scheduler.tick()
         self.store.tick()

@@ -1,7 +1,7 @@
-"""Which worker ends when memory runs short, so that the kernel does not choose for us.
+"""The choice of the worker to end when memory runs out, before the kernel chooses one.
 
-Idle workers that hold memory go first. Then the newest task or actor that can be run again, so that the least work is
-lost and nothing fails; then the newest of the others. Drivers and the node never do.
+Idle workers that use memory go first. Then the newest task or actor that can be retried, so that the least work is
+lost and nothing fails; then the newest of the others. Drivers and the node are never chosen.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from skate._engine.common import failures
-from skate._engine.local import messages as m
 from skate._engine.local.state.records import ACTOR, IDLE, LEASED, Peer
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-FRESH = 1 << 30  # bytes: an idle worker that has run nothing is left alone below
-LISTED = 10  # processes that an error names
+FRESH_WORKER_LIMIT = 1 << 30  # bytes: a smaller idle worker that has run nothing is kept
+MAX_LISTED = 10  # processes that an error names
 
 
 class Candidate(NamedTuple):
@@ -26,8 +26,8 @@ class Candidate(NamedTuple):
     number: int
     idle: bool
     retriable: bool
-    since: float  # when it was given what it runs
-    size: int  # bytes of memory that are its own
+    since: float  # when it got its current work
+    size: int  # bytes of private memory
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate | None:
@@ -46,18 +46,20 @@ def choose(candidates: Sequence[Candidate]) -> Candidate | None:
 
 
 class MemoryPressure:
-    """Ends one worker at a time while too much memory is in use."""
+    """Ends one worker at a time while the memory usage is too high."""
 
     def __init__(self, machine: Machine, oom_retries: int) -> None:
         self._machine = machine
-        self.oom_retries = oom_retries  # how often a task is run again after it was ended here; -1: always
+        self.oom_retries = (
+            oom_retries  # how often a task is retried after it was ended for its memory; -1: always
+        )
         self._victim = 0
 
     def pressure(self, message: m.MemoryPressure) -> None:
-        """More memory is in use than the threshold allows."""
+        """Handle a memory usage above the threshold."""
         peers = self._machine.peers
         if self._victim in peers:
-            return  # its memory is about to be free
+            return  # its memory is about to be released
         chosen = choose([each for peer in peers.values() if (each := self._candidate(peer, message))])
         if chosen is None:
             return
@@ -73,7 +75,7 @@ class MemoryPressure:
         self._machine.kill(peer, peer.over_memory)
 
     def _largest(self, message: m.MemoryPressure) -> list[tuple[int, str]]:
-        """Return the largest processes of the session, and the largest of all others, with their bytes."""
+        """Return the largest processes of the session, and the largest others, with their bytes."""
         peers = self._machine.peers
         ours = [
             (size, f"pid {peers[number].pid}, {_name_of(peers[number])}")
@@ -81,14 +83,18 @@ class MemoryPressure:
             if number in peers
         ]
         others = [(size, text) for text, size in message.others]
-        return sorted([*sorted(ours)[-LISTED:], *sorted(others)[-LISTED // 2 :]], reverse=True)
+        return sorted([*sorted(ours)[-MAX_LISTED:], *sorted(others)[-MAX_LISTED // 2 :]], reverse=True)
 
     def _candidate(self, peer: Peer, message: m.MemoryPressure) -> Candidate | None:
         size = message.sizes.get(peer.number, 0)
         if peer.is_driver or peer.killed:
             return None
         if peer.state is IDLE:
-            return Candidate(peer.number, True, False, 0.0, size) if peer.defined or size > FRESH else None
+            return (
+                Candidate(peer.number, True, False, 0.0, size)
+                if peer.defined or size > FRESH_WORKER_LIMIT
+                else None
+            )
         if peer.state is ACTOR and peer.actor is not None:
             limit = peer.actor.options.max_restarts
             retriable = not peer.actor.no_restart and (limit < 0 or peer.actor.restarts < limit)
@@ -101,7 +107,7 @@ class MemoryPressure:
         return None
 
     def may_retry(self, task: bytes, max_retries: int) -> bool:
-        """Return whether a task may run once more after it was ended for its memory."""
+        """Return whether a task may be retried after it was ended for its memory."""
         return max_retries != 0 and (
             self.oom_retries < 0 or self._machine.tasks.memory_retries.get(task, 0) < self.oom_retries
         )

@@ -1,19 +1,16 @@
-"""The things that the state machine keeps: processes, tasks, objects, actors, groups."""
+"""The records of the state machine: processes, tasks, objects, actors, groups."""
 
 from __future__ import annotations
 
 from collections import deque
 
 from skate._base.accelerators import DEVICE_VARIABLES
+from skate._engine.common.feasibility import add_requests
 from skate._engine.common.resources import Grant, Pool, Request
-from skate._engine.local.messages import ActorOptions, Consumed, Result, TaskTemplate
+from skate._engine.common.states import PENDING_CREATION, WAITING
+from skate._engine.local.wire.messages import ActorOptions, Consumed, TaskTemplate
 
-# States of a task.
-WAITING = "PENDING_ARGS_AVAIL"
-QUEUED = "PENDING_NODE_ASSIGNMENT"
-RUNNING = "RUNNING"
-FINISHED = "FINISHED"
-FAILED = "FAILED"
+HOST = 0  # the number of the node process itself; messages to it are commands
 
 # States of a worker.
 STARTING = "STARTING"
@@ -21,12 +18,6 @@ IDLE = "IDLE"
 LEASED = "LEASED"
 ACTOR = "ACTOR"
 LEAVING = "LEAVING"
-
-# States of an actor.
-PENDING_CREATION = "PENDING_CREATION"
-ALIVE = "ALIVE"
-RESTARTING = "RESTARTING"
-DEAD = "DEAD"
 
 
 class Peer:
@@ -69,7 +60,7 @@ class Peer:
         self.is_driver = is_driver
         self.job = job
         self.environment = environment
-        self.for_devices = False  # of a worker: whether it runs what uses accelerators
+        self.for_devices = False  # of a worker: whether it runs tasks that use accelerators
         self.pid = 0
         self.address = ""
         self.state = STARTING
@@ -82,26 +73,26 @@ class Peer:
         self.pins: dict[bytes, int] = {}
         self.segments: set[str] = set()  # allocated, not yet part of an object
         self.templates: dict[int, Template] = {}  # of a submitter, by its own numbers
-        self.defined: set[int] = set()  # of a worker: templates it has been sent
-        self.tasks: dict[bytes, Task] = {}  # of a worker: what it was given, in order
+        self.defined: set[int] = set()  # of a worker: templates that it has received
+        self.tasks: dict[bytes, Task] = {}  # of a worker: its tasks, in order
         self.lease: SchedulingClass | None = None
         self.grant: Grant | None = None
         self.head_since = 0.0
         self.blocked = 0
         self.waiting_on: dict[bytes, list[bytes]] = {}  # blocked task -> objects
-        self.timed: set[bytes] = set()  # blocked tasks that do not wait forever
+        self.timed: set[bytes] = set()  # blocked tasks with a time-out
         self.actor: Actor | None = None
         self.killed = ""  # why the node killed it, if it did
-        self.over_memory = ""  # of one killed because memory ran out: who used how much
-        self.said_goodbye = False  # of a worker: it ends because it is done, not because it broke
+        self.over_memory = ""  # of a process killed because memory ran out: the usage
+        self.said_goodbye = False  # of a worker: whether it announced its end
 
     @property
     def key(self) -> Key:
-        """The kind of worker that this is: others of the kind can stand in for it."""
+        """The kind of worker; workers of one kind are interchangeable."""
         return (self.job, self.environment, self.for_devices)
 
     def describe(self) -> str:
-        """Return what the process is, for an error."""
+        """Return a description of the process for errors."""
         if self.is_driver:
             return f"the driver (pid {self.pid})"
         if self.actor is not None:
@@ -109,17 +100,17 @@ class Peer:
         return f"a worker (pid {self.pid})"
 
     def survives_job(self) -> bool:
-        """Tell whether the process goes on when its job ends."""
+        """Return whether the process survives the end of its job."""
         return self.actor is not None and self.actor.options.detached
 
 
-# Workers are interchangeable within a job, an environment, and whether they may use accelerators: a
-# process that has once looked at its devices keeps to them.
+# Workers are interchangeable within a job, an environment, and whether they may use accelerators, because a
+# process that has initialized its devices cannot use others.
 Key = tuple[bytes, str, bool]
 
 
 class SchedulingClass:
-    """Tasks that ask for the same resources in the same place: interchangeable to the scheduler."""
+    """Tasks with the same request in the same place, which are interchangeable for the scheduler."""
 
     __slots__ = ("bundle", "environment", "group", "job", "key", "leased", "queue", "request")
 
@@ -135,12 +126,12 @@ class SchedulingClass:
 
 
 class Template:
-    """A submitter's template, resolved: number, class, and why it can never run if it cannot."""
+    """A submitter's template with its number and class, and the reason if it can never run."""
 
     __slots__ = ("cls", "impossible", "mean", "number", "samples", "spec")
 
     def __init__(self, number: int, spec: TaskTemplate, cls: SchedulingClass, impossible: str) -> None:
-        self.mean = 1.0  # running mean of seconds; unknown counts as long
+        self.mean = 1.0  # running mean of seconds; an unknown function counts as slow
         self.samples = 0
         self.number = number
         self.spec = spec
@@ -179,11 +170,11 @@ class Task:
         self.children: list[bytes] | None = None
         self.actor: Actor | None = None
         self.items = 0  # of a generator: objects made so far
-        self.consumed: Consumed | None = None  # how far its reader has come
+        self.consumed: Consumed | None = None  # the progress of its reader
 
 
 class Object:
-    """An object of the session: who holds it, and its value or where that is."""
+    """An object of the session: its holders, and its value or the location of that."""
 
     __slots__ = (
         "contains", "data", "dependents", "holders", "id", "internal", "loading", "made", "owner", "pinned",
@@ -199,18 +190,18 @@ class Object:
         self.size = 0
         self.contains: list[bytes] = []
         self.holders: set[int] = set()
-        self.internal = 0  # holds by tasks' arguments and by objects that contain it
-        self.waiters: list[int] = []  # processes to tell when it is ready
+        self.internal = 0  # holds of tasks' arguments and of objects that contain it
+        self.waiters: list[int] = []  # processes to notify when it is ready
         self.dependents: list[Task] = []
-        self.pinned = 0  # how many mappings of its segment exist
-        self.spilled = False  # a copy lies on disk
+        self.pinned = 0  # number of mappings of its segment
+        self.spilled = False  # a copy is on disk
         self.loading = False  # being spilled or restored
-        self.wanting: list[int] = []  # processes waiting for it to be in memory
-        self.made = True  # False: somebody knows the id, but its maker has not told us yet
+        self.wanting: list[int] = []  # processes that wait until it is in memory
+        self.made = True  # False: its id is known, but its owner has not registered it
 
 
 class Actor:
-    """An actor and what it takes to make it again."""
+    """An actor, and the data to create it again."""
 
     __slots__ = (
         "class_name", "created", "creation", "ended", "error", "handle", "id", "incarnation", "job",
@@ -240,7 +231,7 @@ class Actor:
 
 
 class Group:
-    """A placement group: its bundles become pools of their own once reserved."""
+    """A placement group; each bundle becomes a pool once the group is reserved."""
 
     __slots__ = (
         "bundles", "creator_job", "detached", "grants", "id", "impossible", "name", "namespace", "pools",
@@ -259,16 +250,9 @@ class Group:
         self.state = "PENDING"
         self.grants: list[Grant] = []
         self.pools: list[Pool] = []
-        self.watchers: list[tuple[bytes, bytes]] = []  # object to fulfil, and with what
+        self.watchers: list[tuple[bytes, bytes]] = []  # object to fulfil, and its value
         self.impossible = ""
 
     def total(self) -> dict[str, int]:
-        """Return what all bundles ask for together."""
-        total: dict[str, int] = {}
-        for request in self.requests:
-            for name, amount in request.items():
-                total[name] = total.get(name, 0) + amount
-        return total
-
-
-NOTHING = Result(state=1)
+        """Return the sum of all bundles."""
+        return add_requests(self.requests)

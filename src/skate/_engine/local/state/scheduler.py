@@ -1,21 +1,20 @@
-"""Which task runs on which worker, and how many workers there are."""
+"""The scheduler: the assignment of tasks to workers, and the number of workers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from skate._base.object_ref import SHARED
-from skate._engine.common.resources import Pool, to_units
-from skate._engine.local import messages as m
+from skate._engine.common import feasibility
+from skate._engine.common.resources import UNIT, Pool, to_units
+from skate._engine.common.states import QUEUED, RUNNING
 from skate._engine.local.state import exits
-from skate._engine.local.state.feasibility import why_impossible
 from skate._engine.local.state.records import (
     ACTOR,
+    HOST,
     IDLE,
     LEASED,
     LEAVING,
-    QUEUED,
-    RUNNING,
     STARTING,
     Actor,
     Key,
@@ -25,15 +24,16 @@ from skate._engine.local.state.records import (
     Template,
 )
 from skate._engine.local.state.starts import Starts
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-HOST = 0
-SHORT = 0.001  # seconds: functions that take less on average are sent ahead of time
-DEPTH = 16  # how many tasks a worker may be given ahead
-PATIENCE = 0.005  # seconds that a task sent ahead waits for the one before it
-IDLE_SECONDS = 60.0  # how long a worker beyond the number of CPUs is kept idle
+SHORT_TASK_S = 0.001  # functions with a shorter mean duration are sent ahead
+MAX_TASKS_AHEAD = 16  # tasks that a worker may have at a time
+RECALL_TIMEOUT_S = 0.005  # seconds that a task sent ahead waits for the one before it until it is recalled
+IDLE_WORKER_TIMEOUT_S = 60.0  # seconds to keep an idle worker beyond the number of CPUs
+OVER = "was submitted by a worker whose job has ended."  # why a task can never run
 
 
 class Scheduler:
@@ -48,12 +48,14 @@ class Scheduler:
         self._last_template = 0
         self.waiting: dict[SchedulingClass, None] = {}  # classes with queued tasks
         self._idle: dict[Key, list[Peer]] = {}
-        self._ahead: dict[int, Peer] = {}  # workers with tasks waiting behind another
-        self._condemned: list[tuple[float, Task]] = []  # since when: cancelled by force, with others around
+        self._ahead: dict[int, Peer] = {}  # workers with tasks that wait behind another
+        self._force_cancelled: list[
+            tuple[float, Task]
+        ] = []  # cancelled by force on a worker with other tasks, and since when
         self.groups_wait = False  # whether placement groups wait for resources
         self._changed = False
-        self.crowd = max(4, pool.total.get("CPU", 0) // 10_000)
-        self.starts = Starts(machine, self.crowd)
+        self.max_workers = max(4, pool.total.get("CPU", 0) // UNIT)
+        self.starts = Starts(machine, self.max_workers)
 
     # ------------------------------------------------------------ templates
 
@@ -68,18 +70,30 @@ class Scheduler:
             self.classes[key] = cls
         self._last_template += 1
         mine = self._last_template
-        template = Template(mine, spec, cls, why_impossible(self._machine, peer, spec, cls))
+        template = Template(mine, spec, cls, self._why_impossible(peer, spec, cls))
         self.templates[mine] = template
         peer.templates[number] = template
 
+    def _why_impossible(self, peer: Peer, spec: m.TaskTemplate, cls: SchedulingClass) -> str:
+        """Return why tasks of a template can never run; empty when they can."""
+        machine = self._machine
+        if peer.killed and machine.job_info[peer.job]["ended"]:
+            return OVER
+        why = feasibility.why_not_on_node(spec, machine.node_id, machine.labels)
+        if why:
+            return why
+        if spec.group:
+            return machine.groups.why_impossible(spec.group, spec.bundle, cls.request)
+        return feasibility.why_not_in_pool(spec, cls.request, self.pool)
+
     def group_gone(self, group: bytes, why: str) -> None:
-        """Nothing more can run in a removed placement group."""
+        """Mark the templates of a removed placement group as infeasible."""
         for template in self.templates.values():
             if template.spec.group == group:
                 template.impossible = why
 
     def forget_job(self, job: bytes) -> None:
-        """Drop what was kept for a job that ended, and of which no process goes on."""
+        """Drop the data of an ended job without processes."""
         self.classes = {key: cls for key, cls in self.classes.items() if cls.job != job}
         self.templates = {
             key: template for key, template in self.templates.items() if template.cls.job != job
@@ -90,7 +104,7 @@ class Scheduler:
     # ------------------------------------------------------------ queues
 
     def enqueue(self, task: Task, *, front: bool = False) -> None:
-        """Let a task wait for a worker."""
+        """Queue a task for a worker."""
         task.state = QUEUED
         cls = task.template.cls
         if front:
@@ -101,7 +115,7 @@ class Scheduler:
         self._changed = True
 
     def remove(self, task: Task) -> None:
-        """Take a task out of its queue."""
+        """Remove a task from its queue."""
         if task.state is QUEUED:
             cls = task.template.cls
             try:
@@ -110,10 +124,10 @@ class Scheduler:
                 return
             if not cls.queue:
                 self.waiting.pop(cls, None)
-            self._changed = True  # an actor that no idle worker may become held up what is behind it
+            self._changed = True  # an actor that no idle worker may host may have blocked the queue
 
     def settle(self) -> None:
-        """Send out every task that can run now."""
+        """Send every task that can run now."""
         if not self._changed:
             return
         self._changed = False
@@ -154,24 +168,24 @@ class Scheduler:
             cls.leased[peer.number] = peer
             peer.head_since = self._machine.now
             self._run(peer, task)
-        if queue and cls.leased and queue[0].template.mean < SHORT and not self._others_first(cls):
+        if queue and cls.leased and queue[0].template.mean < SHORT_TASK_S and not self._others_first(cls):
             self._send_ahead(cls)
 
     def _send_ahead(self, cls: SchedulingClass) -> None:
-        """Give short tasks to busy workers before they ask: saves a round trip for each."""
+        """Give short tasks to busy workers ahead of time, which saves a round trip per task."""
         queue = cls.queue
         for peer in cls.leased.values():
             if peer.blocked or peer.state is not LEASED:
                 continue
-            if len(peer.tasks) > DEPTH // 2:
+            if len(peer.tasks) > MAX_TASKS_AHEAD // 2:
                 continue
-            while queue and len(peer.tasks) < DEPTH and queue[0].template.mean < SHORT:
+            while queue and len(peer.tasks) < MAX_TASKS_AHEAD and queue[0].template.mean < SHORT_TASK_S:
                 self._run(peer, queue.popleft())
             if len(peer.tasks) > 1:
                 self._ahead[peer.number] = peer
 
     def _pool_for(self, cls: SchedulingClass) -> Pool | None:
-        """Return the pool that the next task of the class can be taken from now."""
+        """Return the pool that can run the next task of the class now."""
         if cls.group:
             return self._machine.groups.pool_for(cls.group, cls.bundle, cls.request)
         return self.pool if self.pool.fits(cls.request) else None
@@ -194,7 +208,7 @@ class Scheduler:
         self._send(peer.number, m.Define(template.number, template.spec, code))
 
     def run_message(self, peer: Peer, task: Task) -> m.Run:
-        """Return what a worker needs to run a task now."""
+        """Return the message that runs a task."""
         arguments = self._arguments(peer, task) if task.dependencies or task.args_object else []
         grant = peer.grant
         return m.Run(
@@ -215,24 +229,24 @@ class Scheduler:
         for slot, id in task.dependencies:
             obj = objects[id]
             if obj.state == SHARED:
-                machine.store.pin_for_task(peer.number, obj)
+                machine.store.pin(peer.number, [id])
                 arguments.append(m.Argument(slot, SHARED, b"", id))
             else:
                 arguments.append(m.Argument(slot, obj.state, obj.data))
         if task.args_object:
-            machine.store.pin_for_task(peer.number, objects[task.args_object])
+            machine.store.pin(peer.number, [task.args_object])
         return arguments
 
     # ------------------------------------------------------------ workers
 
     def prestart(self, job: bytes, count: int) -> None:
-        """Start workers for a job before it asks."""
+        """Start workers for a job in advance."""
         self.starts.begin((job, "", False), count)
 
     def worker_ready(self, peer: Peer) -> None:
-        """A worker has started."""
+        """Handle the readiness of a started worker."""
         if peer.killed:
-            # The host could not kill it while its environment was being made.
+            # It could not be killed while its environment was being prepared.
             self._send(HOST, m.KillProcess(peer.number))
             return
         self.starts.succeeded(peer)
@@ -241,7 +255,7 @@ class Scheduler:
     def worker_failed_to_start(
         self, peer: Peer, code: int | None, lines: list[str], refused: str = ""
     ) -> None:
-        """A worker died before it was ready, or the system refused to start it."""
+        """Handle a worker that died before it was ready, or that the system refused to start."""
         self._changed = True
         if refused:
             self.starts.refused(peer, refused)
@@ -249,7 +263,7 @@ class Scheduler:
             self.starts.failed(peer, code, lines)
 
     def environment_failed(self, environment: str, error: bytes) -> None:
-        """A runtime environment could not be made: nothing can run in it."""
+        """Fail all work that needs a runtime environment which could not be created."""
         actors = self._machine.actors
         for key in {c.key for c in self.classes.values() if c.environment == environment}:
             self.starts.forget(key)
@@ -260,7 +274,7 @@ class Scheduler:
         return [task for cls in self.waiting if cls.key == key for task in cls.queue]
 
     def has_room(self, task: Task) -> bool:
-        """Return whether the resources of a task are free, so that it waits for a worker alone."""
+        """Return whether the resources of a task are free, so that it only waits for a worker."""
         return self._pool_for(task.template.cls) is not None
 
     def _park(self, peer: Peer) -> None:
@@ -270,7 +284,7 @@ class Scheduler:
         self._changed = True
 
     def task_over(self, peer: Peer, task: Task, seconds: float, *, leaves: bool = False) -> None:
-        """A worker has finished a task: give it the next, or take its lease back."""
+        """Handle the end of a task: give the worker the next one, or end its lease."""
         cls = task.template.cls
         self._learn(task.template, seconds)
         peer.head_since = self._machine.now
@@ -283,13 +297,13 @@ class Scheduler:
         if len(peer.tasks) <= 1:
             self._ahead.pop(peer.number, None)
         if peer.tasks:
-            if cls.queue and len(peer.tasks) <= DEPTH // 2:
+            if cls.queue and len(peer.tasks) <= MAX_TASKS_AHEAD // 2:
                 self._changed = True
             return
         self._go_on(peer, cls)
 
     def _go_on(self, peer: Peer, cls: SchedulingClass) -> None:
-        """A leased worker has nothing left: give it the next task of its class, or end the lease."""
+        """Give a leased worker without tasks the next task of its class, or end the lease."""
         queue = cls.queue
         if queue and peer.state is LEASED and queue[0].actor is None and not self._others_first(cls):
             self._run(peer, queue.popleft())
@@ -313,7 +327,7 @@ class Scheduler:
             template.mean += (seconds - template.mean) * 0.1
 
     def _others_first(self, cls: SchedulingClass) -> bool:
-        """Tell whether an older task or a placement group waits: a long queue must not starve them."""
+        """Return whether an older task or a placement group waits, which a long queue must not starve."""
         if self.groups_wait:
             return True
         if len(self.waiting) < 2:
@@ -333,7 +347,7 @@ class Scheduler:
             self._changed = True
 
     def retire(self, peer: Peer) -> None:
-        """A worker leaves: nothing more is sent to it."""
+        """Stop sending tasks to a worker that ends."""
         self._end_lease(peer)
         self._forget_idle(peer)
         if peer.state is STARTING:
@@ -349,13 +363,13 @@ class Scheduler:
             idle.remove(peer)
 
     def resources_changed(self) -> None:
-        """Look again at what waits: something was given back."""
+        """Schedule again, because resources were returned."""
         self._changed = True
 
     # ------------------------------------------------------------ blocking, recalling
 
     def blocked(self, source: int, message: m.Blocked) -> None:
-        """A worker waits for objects: others may use its CPU."""
+        """Handle a worker that waits for objects: lend its CPUs to others."""
         peer = self._machine.peers[source]
         peer.blocked += 1
         peer.waiting_on[message.task] = message.objects
@@ -365,12 +379,12 @@ class Scheduler:
             self._machine.deadlocks.suspect(source)
         if (
             peer.grant is not None and peer.blocked == 1 and peer.state is LEASED
-        ):  # actors keep what they have
+        ):  # actors keep their resources
             peer.grant.lend_cpus()
             self._changed = True
 
     def unblocked(self, source: int, message: m.Unblocked) -> None:
-        """A blocked worker goes on."""
+        """Handle a blocked worker that continues."""
         peer = self._machine.peers[source]
         peer.blocked = max(0, peer.blocked - 1)
         peer.waiting_on.pop(message.task, None)
@@ -379,13 +393,13 @@ class Scheduler:
             peer.grant.regain_cpus()
 
     def handed_back(self, source: int, returned: list[bytes]) -> None:
-        """A worker gives back tasks that it has not started."""
+        """Queue the tasks that a worker has not started."""
         peer = self._machine.peers[source]
         for id in reversed(returned):
             task = peer.tasks.pop(id, None)
             if task is not None:
                 self._machine.tasks.requeue(task, front=True)
-        if len(peer.tasks) <= 1:  # else more were sent while these were on their way back
+        if len(peer.tasks) <= 1:  # else more were sent while these were being returned
             self._ahead.pop(source, None)
         elif peer.state is LEASED:
             self._ahead[source] = peer
@@ -393,71 +407,71 @@ class Scheduler:
             self._go_on(peer, peer.lease)
 
     def tick(self) -> None:
-        """Take back what waits behind a task that turned out to be long; end idle workers."""
+        """Recall tasks that wait behind a long one, kill force-cancelled tasks, and end idle workers."""
         now = self._machine.now
         for number, peer in list(self._ahead.items()):
-            if now - peer.head_since >= PATIENCE:
+            if now - peer.head_since >= RECALL_TIMEOUT_S:
                 del self._ahead[number]
                 for task in peer.tasks.values():
-                    task.template.mean = max(task.template.mean, PATIENCE)
-                    break  # the first is the one that takes long
+                    task.template.mean = max(task.template.mean, RECALL_TIMEOUT_S)
+                    break  # only the first one is running
                 self._send(number, m.Recall())
-        if self._condemned:
-            self._execute(now)
+        if self._force_cancelled:
+            self._kill_force_cancelled(now)
         if self.starts.tick():
             self._changed = True
         self._reap(now)
 
-    def condemn(self, task: Task) -> None:
-        """Kill the worker of a cancelled task if it runs that task all the same, but not for another.
+    def force_cancel(self, task: Task) -> None:
+        """Kill the worker of a cancelled task once it runs that task, but not while it runs another.
 
-        It has a moment to send the results that wait for others to travel with: the task may be over.
+        The worker has a moment to send the results that it holds back: the task may have ended.
         """
-        self._condemned.append((self._machine.now, task))
+        self._force_cancelled.append((self._machine.now, task))
 
-    def _execute(self, now: float) -> None:
-        condemned, self._condemned = self._condemned, []
-        for since, task in condemned:
+    def _kill_force_cancelled(self, now: float) -> None:
+        force_cancelled, self._force_cancelled = self._force_cancelled, []
+        for since, task in force_cancelled:
             peer = task.worker
             if peer is None or task.id not in peer.tasks:
                 continue
-            if next(iter(peer.tasks)) == task.id and now - max(since, peer.head_since) >= PATIENCE:
+            if next(iter(peer.tasks)) == task.id and now - max(since, peer.head_since) >= RECALL_TIMEOUT_S:
                 self._machine.kill(peer, exits.FORCED)
             else:
-                self._condemned.append((since, task))
+                self._force_cancelled.append((since, task))
 
     def _reap(self, now: float) -> None:
         for key, idle in self._idle.items():
             keep = self._kept(key)
-            while len(idle) > keep and now - idle[0].idle_since >= IDLE_SECONDS:
+            while len(idle) > keep and now - idle[0].idle_since >= IDLE_WORKER_TIMEOUT_S:
                 peer = idle.pop(0)
                 peer.state = LEAVING
                 peer.killed = exits.IDLE
                 self._send(peer.number, m.Exit("idle"))
 
     def next_tick(self) -> float | None:
-        """Return after how many seconds `tick` should be called, None for not at all."""
-        if self._ahead or self._condemned:
-            return PATIENCE
+        """Return the seconds until `tick` should be called, None for never."""
+        if self._ahead or self._force_cancelled:
+            return RECALL_TIMEOUT_S
         wait = self.starts.next_tick()
         if wait is not None:
             return wait
         for key, idle in self._idle.items():
             if idle and len(idle) > self._kept(key):
-                return IDLE_SECONDS
+                return IDLE_WORKER_TIMEOUT_S
         return None
 
     def _kept(self, key: Key) -> int:
-        """Return how many idle workers are kept; of a job that ended, a detached actor may have left some."""
-        return 0 if self._machine.job_info[key[0]]["ended"] else self.crowd
+        """Return the number of idle workers to keep; none for an ended job."""
+        return 0 if self._machine.job_info[key[0]]["ended"] else self.max_workers
 
     def idle_workers(self) -> list[Peer]:
-        """Return the workers that have nothing to do."""
+        """Return the idle workers."""
         return [peer for idle in self._idle.values() for peer in idle]
 
 
 def _outsider(idle: list[Peer], actor: Actor) -> Peer | None:
-    """Take a worker that may become the actor: not one with a handle, which would keep itself alive."""
+    """Remove and return a worker without a handle to the actor: hosting it would keep it alive."""
     for position in reversed(range(len(idle))):
         if actor.handle not in idle[position].holds:
             return idle.pop(position)

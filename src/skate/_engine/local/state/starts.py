@@ -1,9 +1,9 @@
-"""Starting workers: how many at once, and the errors of tasks and actors whose workers cannot start.
+"""Starting workers: how many at a time, and the errors of tasks and actors whose workers cannot start.
 
-A worker can fail to start in two ways. It dies while it starts, which is likely to happen again: a few times in a row
-fail what waits for it. Where something kills it from outside, tasks and actors that may be retried without end wait for
-the next worker instead. Or the system refuses another process: then starts are attempted again, ever less often, and
-what has waited for a while fails, unless workers of the same kind are there that will come to it.
+A worker can fail to start in two ways. If it dies while it starts, it will probably do so again: a few failures in a
+row fail the tasks and actors that wait for it. If it was killed from outside, tasks and actors with unlimited retries
+wait for the next worker instead. If the system refuses another process, starts are retried with backoff, and tasks
+that have waited for a while fail, unless other workers of the same kind will run them.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 KILLED = -9  # the exit code after SIGKILL
-FAILURES = 3  # workers of one kind that may die in a row while starting
+MAX_START_FAILURES = 3  # failures in a row of one kind of worker before its tasks fail
 
 
 class _Refusal:
-    """The system has refused to start workers of one kind, and none has started since."""
+    """The system refuses to start workers of one kind, and none has started since."""
 
     __slots__ = ("backoff", "last", "next", "since")
 
     def __init__(self, now: float) -> None:
         self.since = self.last = now
         self.backoff = FIRST_BACKOFF
-        self.next: float | None = None  # when the next attempt is due; None: whenever it is of use
+        self.next: float | None = None  # time of the next attempt; None: when a worker is needed
 
 
 class Starts:
-    """Counts the workers that are starting, by their kind."""
+    """Counts the starting workers of each kind."""
 
-    def __init__(self, machine: Machine, most: int) -> None:
+    def __init__(self, machine: Machine, max_workers: int) -> None:
         self._machine = machine
-        self._most = most
+        self._max_workers = max_workers
         self._starting: dict[Key, int] = {}
         self._failures: dict[Key, int] = {}
         self._refusals: dict[Key, _Refusal] = {}
@@ -47,12 +47,12 @@ class Starts:
     # ------------------------------------------------------------ starting
 
     def begin_for(self, cls: SchedulingClass, pool: Pool) -> None:
-        """Start as many workers as the queue of a class can use at once."""
+        """Start as many workers as the queue of a class can use at a time."""
         key = cls.key
         wanted = len(cls.queue)
         for name, amount in cls.request.items():
             wanted = min(wanted, max(1, pool.available.get(name, 0) // amount))
-        wanted = min(wanted, self._most)
+        wanted = min(wanted, self._max_workers)
         refusal = self._refusals.get(key)
         if refusal is not None:
             wanted = 1 if refusal.next is None else 0
@@ -65,13 +65,13 @@ class Starts:
             self._machine.start_worker(*key)
 
     def succeeded(self, peer: Peer) -> None:
-        """A worker is ready."""
+        """Handle the readiness of a worker."""
         self.ended(peer)
         self._failures.pop(peer.key, None)
         self._refusals.pop(peer.key, None)
 
     def ended(self, peer: Peer) -> None:
-        """A worker does not count as starting any more."""
+        """Remove a worker from the starting ones."""
         left = self._starting.get(peer.key, 0) - 1
         if left > 0:
             self._starting[peer.key] = left
@@ -79,22 +79,22 @@ class Starts:
             self._starting.pop(peer.key, None)
 
     def forget(self, key: Key) -> None:
-        """None of the workers of a kind that were starting will come."""
+        """Drop the starting workers of a kind, which will not become ready."""
         self._starting.pop(key, None)
 
     def forget_job(self, job: bytes) -> None:
-        """Drop what is kept for the workers of a job that ended."""
+        """Drop the data of an ended job."""
         self._failures = {key: count for key, count in self._failures.items() if key[0] != job}
         self._refusals = {key: refusal for key, refusal in self._refusals.items() if key[0] != job}
 
     # ------------------------------------------------------------ failing
 
     def failed(self, peer: Peer, code: int | None, lines: list[str]) -> None:
-        """A worker died before it was ready; without a code, because its template was killed."""
+        """Handle a worker that died before it was ready; without a code, its template was killed."""
         if code is None:
             return
         failed = self._failures[peer.key] = self._failures.get(peer.key, 0) + 1
-        if failed < FAILURES:
+        if failed < MAX_START_FAILURES:
             return
         self._failures.pop(peer.key)
         if "failed" in peer.info:
@@ -110,10 +110,10 @@ class Starts:
         )
 
     def refused(self, peer: Peer, why: str) -> None:
-        """The system did not let a worker start: attempt it later, and give up on tasks that have waited long."""
+        """Handle a worker that the system refused to start: retry later, and fail tasks that have waited long."""
         now = self._machine.now
         refusal = self._refusals.get(peer.key)
-        if refusal is None or now - refusal.last > RETRY_SECONDS:  # else attempts have never stopped
+        if refusal is None or now - refusal.last > RETRY_SECONDS:  # else the attempts have continued
             refusal = self._refusals[peer.key] = _Refusal(now)
         elif refusal.next is None:  # else it was started together with the last one
             refusal.backoff = min(2 * refusal.backoff, LONGEST_BACKOFF)
@@ -148,7 +148,7 @@ class Starts:
                 self._machine.tasks.fail(task, error)
 
     def _others_serve(self, key: Key, task: Task) -> bool:
-        """Return whether workers of one kind are there that will take a task, sooner or later."""
+        """Return whether other workers of one kind will run a task eventually."""
         workers = [peer for peer in self._machine.peers.values() if peer.key == key and not peer.is_driver]
         return any(
             peer.state in (IDLE, LEASED)
@@ -160,7 +160,7 @@ class Starts:
     # ------------------------------------------------------------ time
 
     def process_ended(self) -> None:
-        """There may be room for another process now."""
+        """Retry when a worker is needed, because an ended process may have made a start possible."""
         for refusal in self._refusals.values():
             refusal.next = None
 
@@ -173,7 +173,7 @@ class Starts:
         return bool(due)
 
     def next_tick(self) -> float | None:
-        """Return in how many seconds the next attempt is due; None for never."""
+        """Return the seconds until the next attempt, None for never."""
         return min(self._pauses(), default=None) if self._refusals else None
 
     def _pauses(self) -> Iterator[float]:

@@ -1,4 +1,4 @@
-"""Shared memory as the node sees it: budget, reuse of warm segments, spilling, restoring, and overflow to disk."""
+"""The object store in the node: its budget, reuse of segments, spilling, restoring, and overflow to disk."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from typing import TYPE_CHECKING
 
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
-from skate._engine.local import messages as m
-from skate._engine.local import segments
-from skate._engine.local.state.records import Object, Peer
+from skate._engine.local.session import segments
+from skate._engine.local.state.records import HOST, Object, Peer
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 PAGE = 4096
-HOST = 0
-TIDYING = 0.1  # seconds after which processes are asked again for what they have unmapped
-FULL = 0.7  # of the budget: from there on, processes are asked to look for cycles that keep objects
-COLLECTING = 10.0  # seconds between two times that they are asked for that
-NAMED = 3  # processes that map objects, in an error
-GRACE = 0.5  # seconds to wait for mapped objects to be let go of, before an object is kept on disk
+TIDY_INTERVAL_S = 0.1  # interval of requests to report unmapped objects
+COLLECT_THRESHOLD = 0.7  # share of the budget above which processes are asked to collect garbage
+COLLECT_INTERVAL_S = 10.0  # interval of these requests
+MAX_NAMED_PROCESSES = 3  # mapping processes that an error names
+OVERFLOW_TIMEOUT_S = (
+    0.5  # seconds to wait for mapped objects to be released before an object is written to disk
+)
 
 
 class Store:
-    """Decides where large objects lie.
+    """Decides on the location of large objects.
 
-    Fresh shared pages cost the kernel many times what a copy costs, so a freed segment goes to its
-    writer's spare list, still mapped there, and serves the next object of about that size.
+    New shared pages cost the kernel many times more than a copy. So a freed segment goes to the spare list of its
+    writer, where it is still mapped, and serves the next object of about that size.
 
-    When shared memory is short, the least recently used objects that nobody maps are spilled. When that is not
-    enough, because the others are mapped or other programs use the same file system, an object is written to a
-    file on disk, and a spilled one is mapped where it lies. So only a full disk refuses an object.
+    When shared memory is short, the least recently used objects that no process maps are spilled. If that is not
+    enough, because the others are mapped or other programs use the same file system, an object is written to a file
+    on disk, and a spilled one is mapped from disk. So only a full disk refuses an object.
     """
 
     def __init__(self, machine: Machine, budget: int) -> None:
@@ -46,26 +47,26 @@ class Store:
         self._next = 0
         self._resident: dict[bytes, Object] = {}  # in memory, least recently used first
         self._spilling = 0
-        self._collected = -COLLECTING  # when processes were last asked to look for cycles
-        self._stuck_since = 0.0  # when the first of the waiting requests last got nearer to its turn
-        self._is_stuck = False  # requests have gone to disk, and nothing was let go of since
-        self._disk_failed = False  # the last spill; drivers were warned
+        self._collected = -COLLECT_INTERVAL_S  # when processes were last asked to collect garbage
+        self._stuck_since = 0.0  # when the waiting requests last made progress
+        self._is_stuck = False  # requests went to disk, and nothing was released since
+        self._disk_failed = False  # of the last spill; drivers were warned
         self._waiting: deque[tuple[int, int, int]] = deque()  # source, request, size
-        self._orphans: dict[bytes, str] = {}  # freed while on the way to disk
-        self._restoring: dict[int, bytes] = {}  # ticket -> object waiting for room
-        self.disk_used = 0  # bytes of segments on disk, not counting spilled objects
+        self._orphans: dict[bytes, str] = {}  # freed while being spilled
+        self._restoring: dict[int, bytes] = {}  # request number -> object waiting for space
+        self.disk_used = 0  # bytes of segments on disk, without spilled objects
         self.spilled_bytes = 0
         self.restored_bytes = 0
 
     @property
     def available(self) -> int:
-        """Bytes of the budget that no object takes."""
+        """The bytes of the budget that no object uses."""
         return max(0, self.budget - self.used + self._spare_bytes)
 
     # ------------------------------------------------------------ writers
 
     def allocate(self, source: int, message: m.Allocate) -> None:
-        """Answer a writer that wants memory, at once or when room has been made."""
+        """Answer a request for memory, now or when enough is free."""
         request, size = message.request, message.size
         need = -(-size // PAGE) * PAGE
         if message.instead_of:
@@ -77,7 +78,7 @@ class Store:
         if need > self.budget:
             self._grant_on_disk(source, request, need, failures.too_large(size, self.budget))
             return
-        # While room is being made for somebody, nobody else may take it.
+        # Memory that is being freed for one request must not go to another.
         if (self._waiting and self._spilling) or not self._try(source, request, need):
             self._wait(source, request, need)
 
@@ -93,7 +94,7 @@ class Store:
     def _try(self, source: int, request: int, need: int) -> bool:
         spare = self._spare.get(source)
         if spare:
-            # A segment up to a quarter too large is still a good fit: warm pages are worth more.
+            # A segment up to a quarter too large fits: reused pages are worth more.
             for segment, size in spare.items():
                 if need <= size <= need + need // 4 + PAGE:
                     del spare[segment]
@@ -105,7 +106,7 @@ class Store:
         if self.used + need > self.budget:
             return False
         segment = self._new_segment(source, need)
-        if self.used - self._spare_bytes > FULL * self.budget:
+        if self.used - self._spare_bytes > COLLECT_THRESHOLD * self.budget:
             self._ask_to_collect()
         self._grant(source, request, segment, need)
         return True
@@ -132,7 +133,7 @@ class Store:
         self._grant(source, request, self._new_segment(source, size, on_disk=True), size, reason=reason)
 
     def adopt(self, obj: Object, source: int) -> None:
-        """A written segment has become an object."""
+        """Turn a written segment into an object."""
         peer = self._machine.peers.get(source)
         if peer is not None:
             peer.segments.discard(obj.segment)
@@ -140,10 +141,10 @@ class Store:
             return
         self._resident[obj.id] = obj
         if self._waiting:
-            self._progress()  # it can be spilled from now on
+            self._progress()  # it can be spilled now
 
     def abandon(self, segment: str, source: int, *, is_whole: bool = True) -> None:
-        """An allocated segment will not become an object; there may be no room for all of its pages."""
+        """Release an allocated segment that will not become an object; `is_whole` says whether it has all pages."""
         peer = self._machine.peers.get(source)
         if peer is not None:
             peer.segments.discard(segment)
@@ -153,7 +154,7 @@ class Store:
             self._delete(segment)
 
     def forget(self, obj: Object) -> None:
-        """An object is gone: its segment is spare, its copy on disk is not needed."""
+        """Release the segment and the copy on disk of an object that is gone."""
         if obj.state != SHARED and not obj.segment:
             return
         self._resident.pop(obj.id, None)
@@ -166,14 +167,14 @@ class Store:
             self._refuse_readers(obj, failures.freed(obj.id))
         if segment and loading:
             self._orphans[obj.id] = segment
-        elif segment and obj.pinned:  # who maps it keeps its pages, but nobody may write to them
+        elif segment and obj.pinned:  # processes that map it keep its pages, so they must not be reused
             self._delete(segment)
             self._progress()
         elif segment:
             self._recycle(segment)
 
     def free_value(self, obj: Object) -> None:
-        """An object's value is not wanted any more; who has it pinned may still map it."""
+        """Release the value of an object; processes that have pinned it may still map it."""
         if not obj.pinned:
             self.forget(obj)
             return
@@ -183,7 +184,7 @@ class Store:
                 self._send(peer.number, m.Tidy())
 
     def _unpinned(self, obj: Object) -> None:
-        """Nobody maps an object any more."""
+        """Release an object that no process maps any more."""
         if obj.state != ERROR:
             return
         if obj.spilled:  # freed meanwhile
@@ -204,7 +205,7 @@ class Store:
             return
         self._spare.setdefault(writer, {})[segment] = size
         self._spare_bytes += size
-        # A program's working set comes back; half the budget is the most that may wait for it.
+        # Keep spare segments for the working set, but at most half the budget.
         if self._spare_bytes > self.budget // 2:
             self._drop_spares(self._spare_bytes - self.budget // 2)
 
@@ -231,12 +232,12 @@ class Store:
     # ------------------------------------------------------------ readers
 
     def pin(self, source: int, wanted: list[bytes]) -> None:
-        """Tell `source` where these objects lie, once they are in memory, and keep them there."""
+        """Send `source` the location of these objects once they are in memory, and keep them there."""
         directory = self._machine.directory
         for id in wanted:
             obj = directory.find(id)
             if obj.state == PENDING:
-                # A caller of an actor may learn of an object before the node does.
+                # A caller of an actor may know an object before the node does.
                 obj.wanting.append(source)
                 obj.internal += 1
             elif obj.state != SHARED:
@@ -250,12 +251,8 @@ class Store:
                 if not obj.loading:
                     self._restore(obj)
 
-    def pin_for_task(self, number: int, obj: Object) -> None:
-        """Keep an argument in memory for a worker that will map it."""
-        self.pin(number, [obj.id])
-
     def _locate(self, source: int, obj: Object, segment: str = "") -> None:
-        """Tell a reader where an object lies: in its segment, or elsewhere."""
+        """Send a reader the location of an object: its segment, or another one."""
         peer = self._machine.peers.get(source)
         if peer is None:
             return
@@ -268,14 +265,14 @@ class Store:
         self._send(source, m.Located(obj.id, segment or obj.segment, obj.size))
 
     def _locate_on_disk(self, obj: Object) -> None:
-        """Let the readers of a spilled object map it where it lies: shared memory has no room for it."""
+        """Let the readers of a spilled object map its copy on disk, because shared memory is full."""
         obj.loading = False
         wanting, obj.wanting = obj.wanting, []
         for source in wanting:
             self._locate(source, obj, segments.on_disk(obj.id.hex()))
 
     def unpin(self, source: int, dropped: list[bytes]) -> None:
-        """Process `source` has unmapped these objects."""
+        """Handle the report that `source` has unmapped these objects."""
         peer = self._machine.peers.get(source)
         for id in dropped:
             count = peer.pins.get(id, 0) if peer is not None else 0
@@ -295,7 +292,7 @@ class Store:
     # ------------------------------------------------------------ disk
 
     def _make_room(self, need: int) -> None:
-        """Start spilling the least recently used objects that nobody maps, if there are any."""
+        """Spill the least recently used objects that no process maps."""
         short = need + self.used - self.budget - self._spilling
         for obj in list(self._resident.values()):
             if short <= 0:
@@ -304,7 +301,7 @@ class Store:
                 continue
             size = self._sizes[obj.segment]
             short -= size
-            if obj.spilled:  # its copy is still on disk: objects never change
+            if obj.spilled:  # its copy is still on disk: objects are immutable
                 segment, obj.segment = obj.segment, ""
                 del self._resident[obj.id]
                 self._delete(segment)
@@ -314,16 +311,16 @@ class Store:
             self._send(HOST, m.Spill(obj.id, obj.segment, obj.size))
 
     def _progress(self) -> None:
-        """Something was let go of, or can be spilled now."""
+        """Serve waiting requests, because memory was released, or an object can be spilled now."""
         self._is_stuck = False
         if self._waiting:
             self._serve_waiting()
 
     def _serve_waiting(self) -> None:
-        """Serve the waiting requests, and make room for the rest."""
+        """Serve the waiting requests, and free memory for the rest."""
         before = len(self._waiting)
         left = before + 1
-        while 0 < len(self._waiting) < left:  # each that is served makes way for the next
+        while 0 < len(self._waiting) < left:  # each served request may unblock the next
             left = len(self._waiting)
             self._serve()
             if self._waiting:
@@ -335,7 +332,7 @@ class Store:
             self._stuck_since = self._machine.now
 
     def _map_waiting_on_disk(self) -> None:
-        """Let readers map spilled objects where they lie: there is no room, and nothing is on its way out."""
+        """Let readers map spilled objects on disk, because memory is full and no spill is running."""
         for waiting in [waiting for waiting in self._waiting if waiting[1] < 0]:
             self._waiting.remove(waiting)
             obj = self._machine.directory.objects.get(self._restoring.pop(-waiting[1]))
@@ -343,27 +340,27 @@ class Store:
                 self._locate_on_disk(obj)
 
     def next_tick(self) -> float | None:
-        """Return after how many seconds `tick` should be called, None for not at all."""
-        return TIDYING if self._waiting else None
+        """Return the seconds until `tick` should be called, None for never."""
+        return TIDY_INTERVAL_S if self._waiting else None
 
     def tick(self) -> None:
-        """Let requests go to disk that have waited long enough: every byte is mapped by some process."""
+        """Move requests to disk that have waited long enough: all memory is mapped."""
         if not self._waiting:
             return
-        if not self._spilling and self._machine.now - self._stuck_since >= GRACE:
+        if not self._spilling and self._machine.now - self._stuck_since >= OVERFLOW_TIMEOUT_S:
             self._overflow()
         else:
             self._ask_to_tidy()
 
     def _ask_to_tidy(self) -> None:
-        """Processes are in no hurry to say what they have unmapped: it costs them a message each."""
+        """Ask processes to report unmapped objects, which they delay to save messages."""
         for peer in self._machine.peers.values():
             if peer.pins:
                 self._send(peer.number, m.Tidy())
 
     def _ask_to_collect(self) -> None:
-        """Cycles of Python objects may keep objects alive that nobody can use, and Python is in no hurry either."""
-        if self._machine.now - self._collected < COLLECTING:
+        """Ask processes to collect garbage, because cycles of Python objects may hold shared objects."""
+        if self._machine.now - self._collected < COLLECT_INTERVAL_S:
             return
         self._collected = self._machine.now
         for peer in self._machine.peers.values():
@@ -371,7 +368,7 @@ class Store:
                 self._send(peer.number, m.Tidy(collect=True))
 
     def _overflow(self, disk: str = "") -> None:
-        """Let the waiting requests that do not fit go to disk, which may have refused to take a spilled object."""
+        """Move the waiting requests that do not fit to disk; `disk` is the error of a failed spill."""
         while self._waiting:
             self._serve()
             self._map_waiting_on_disk()
@@ -384,13 +381,13 @@ class Store:
             self._is_stuck = not disk
 
     def _mapped_by(self) -> list[tuple[Peer, int]]:
-        """Return the processes that map most objects in shared memory, and how many bytes that is."""
+        """Return the processes that map the most shared memory, and the bytes."""
         found = []
         for peer in self._machine.peers.values():
             mapped = [self._resident[id] for id in peer.pins if id in self._resident]
             if mapped:
                 found.append((peer, sum(obj.size for obj in mapped)))
-        return sorted(found, key=lambda row: -row[1])[:NAMED]
+        return sorted(found, key=lambda row: -row[1])[:MAX_NAMED_PROCESSES]
 
     def _refuse_readers(self, obj: Object, error: bytes) -> None:
         wanting, obj.wanting = obj.wanting, []
@@ -399,7 +396,7 @@ class Store:
                 self._send(number, m.Located(obj.id, error=error))
 
     def spilled(self, id: bytes, error: str) -> None:
-        """A spill has ended."""
+        """Handle the end of a spill."""
         segment = self._orphans.pop(id, "")
         obj = None if segment else self._machine.directory.objects[id]
         if obj is not None:
@@ -414,7 +411,7 @@ class Store:
             if error:
                 if not self._disk_failed:
                     self._machine.warn(f"An object could not be spilled to disk: {error}")
-            elif obj.wanting:  # somebody wants it again already: keep it in memory
+            elif obj.wanting:  # needed again: keep it in memory
                 self._send(HOST, m.DeleteSpilled(id))
             else:
                 obj.spilled = True
@@ -427,7 +424,7 @@ class Store:
                 self._locate(source, obj)
         self._disk_failed = bool(error)
         if error and self._waiting and not self._spilling:
-            self._overflow(error)  # a full disk does not get better by trying
+            self._overflow(error)  # retrying does not help with a full disk
         self._progress()
 
     def _restore(self, obj: Object) -> None:
@@ -437,7 +434,7 @@ class Store:
         self._wait(HOST, -self._next, -(-obj.size // PAGE) * PAGE)
 
     def restored(self, message: m.Restored) -> None:
-        """A restore has ended."""
+        """Handle the end of a restore."""
         id, segment, error = message.id, message.segment, message.error
         obj = self._machine.directory.objects.get(id)
         if obj is None or not obj.loading or error:
@@ -484,7 +481,7 @@ class Store:
             waiting.popleft()
 
     def process_gone(self, number: int, segments: set[str], pins: dict[bytes, int]) -> None:
-        """Take back what a process that ended had allocated, spare or mapped."""
+        """Release the segments and pins of an ended process."""
         for segment in segments:
             if segment in self._sizes:
                 self._delete(segment)

@@ -1,4 +1,4 @@
-"""The life of tasks: submission, dependencies, results, retries, cancellation, generators."""
+"""The lifecycle of tasks: submission, dependencies, results, retries, cancellation, generators."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING
 from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
-from skate._engine.local import messages as m
-from skate._engine.local.progress import run_id
+from skate._engine.common.states import FAILED, FINISHED, QUEUED, RUNNING, TASK_HISTORY, WAITING
+from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
-from skate._engine.local.state.records import FAILED, FINISHED, QUEUED, RUNNING, WAITING, Object, Peer, Task
+from skate._engine.local.state.records import HOST, Object, Peer, Task
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-FIRST_DELAY = 1.0  # seconds before a task that was ended for its memory runs again; doubles each time
-LAST_DELAY = 60.0
-HISTORY = 10_000  # finished tasks that the state API and the timeline remember
+FIRST_OOM_DELAY_S = 1.0  # seconds before a task that was ended for its memory is retried; doubles each time
+MAX_OOM_DELAY_S = 60.0
 
 
 class Tasks:
-    """Holds the table of unfinished tasks and the history of finished ones."""
+    """The table of unfinished tasks, and the history of finished ones."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._send = machine.send
         self.table: dict[bytes, Task] = {}
-        self.history: deque[dict[str, object]] = deque(maxlen=HISTORY)
+        self.history: deque[dict[str, object]] = deque(maxlen=TASK_HISTORY)
         self._sequence = 0
-        self.memory_retries: dict[bytes, int] = {}  # how often a task was run again after memory ran out
+        self.memory_retries: dict[bytes, int] = {}  # retries of a task after memory ran out
         self._delayed: list[tuple[float, Task]] = []  # when to queue them
 
     # ------------------------------------------------------------ submission
 
     def submit(self, source: int, message: m.Submit) -> None:
-        """Take a task."""
+        """Handle the submission of a task."""
         machine = self._machine
         peer = machine.peers[source]
         template = peer.templates[message.template]
@@ -69,7 +69,7 @@ class Tasks:
             self.enqueue(task)
 
     def new(self, id: bytes, template: object, owner: int) -> Task:
-        """Make the record of a task."""
+        """Create the record of a task."""
         self._sequence += 1
         task = Task(id, template, owner, self._sequence, self._machine.now)  # type: ignore[arg-type]
         self.table[id] = task
@@ -82,7 +82,7 @@ class Tasks:
         contains: list[bytes],
         args_object: bytes,
     ) -> None:
-        """Let the task hold its arguments and wait for those that are not there."""
+        """Hold the arguments of a task, and wait for pending ones."""
         directory = self._machine.directory
         task.dependencies = dependencies
         task.contains = contains
@@ -103,7 +103,7 @@ class Tasks:
             self._fail_with_dependency(task, broken)
 
     def dependency_ready(self, task: Task, obj: Object) -> None:
-        """One of the objects that a task waits for has its value."""
+        """Handle a dependency of a task that is ready."""
         if task.state is not WAITING:
             return
         if obj.state == ERROR:
@@ -120,14 +120,14 @@ class Tasks:
             self.fail(task, obj.data)
 
     def enqueue(self, task: Task) -> None:
-        """Put a task whose arguments are there into its queue."""
+        """Queue a task whose arguments are ready."""
         task.state = QUEUED
         self._machine.scheduler.enqueue(task)
 
     # ------------------------------------------------------------ results
 
     def done(self, source: int, message: m.Done) -> None:
-        """A worker has run a task."""
+        """Handle the outcome of a task."""
         machine = self._machine
         peer = machine.peers.get(source)
         task = peer.tasks.pop(message.task, None) if peer is not None else None
@@ -152,14 +152,14 @@ class Tasks:
         machine.scheduler.task_over(peer, task, message.seconds, leaves=message.last)
 
     def complete(self, task: Task, results: list[m.Result], source: int, count: int = 0) -> None:
-        """Store a task's results and forget the task."""
+        """Store the results of a task and drop the task."""
         directory = self._machine.directory
         objects = directory.objects
         id = task.id
         streaming = task.template.spec.num_returns == m.STREAMING
         if streaming:
-            # A generator ends with its count; an error travels as one last item, after all those that
-            # an earlier attempt may have made.
+            # A generator ends with its count; an error is one last item, after all items that an earlier attempt may
+            # have made.
             if results:
                 count = max(count, task.items)
             for result in results:
@@ -178,7 +178,7 @@ class Tasks:
         self.forget(task)
 
     def _fill(self, task: Task, results: list[m.Result]) -> None:
-        """Give an error to the results that a worker did not speak of."""
+        """Give an error to the results that a worker did not send."""
         directory = self._machine.directory
         for index in range(len(results) + 1, task.template.spec.num_returns + 1):
             obj = directory.objects.get(ids.object_id(task.id, index))
@@ -187,14 +187,14 @@ class Tasks:
                 directory.fail(obj, results[0].data if broken else failures.lost(obj.id))
 
     def forget(self, task: Task) -> None:
-        """Drop a finished task and its hold on its arguments."""
+        """Drop a finished task and the holds of its arguments."""
         self.table.pop(task.id, None)
         if self.memory_retries:
             self.memory_retries.pop(task.id, None)
         self.release_arguments(task)
 
     def release_arguments(self, task: Task) -> None:
-        """Let go of what the arguments of a task refer to."""
+        """Release the objects that the arguments of a task refer to."""
         directory = self._machine.directory
         if task.dependencies:
             dependencies, task.dependencies = task.dependencies, []
@@ -216,7 +216,7 @@ class Tasks:
         results = [m.Result(ERROR, error)] * max(1, task.template.spec.num_returns)
         state = task.state
         task.state = FAILED
-        self.complete(task, results, 0, task.items)
+        self.complete(task, results, HOST, task.items)
         peer = task.worker if state is RUNNING else None
         self.record(task, FAILED, 0.0, peer, "")
         self._machine.job_may_be_over(task.template.cls.job)
@@ -226,7 +226,7 @@ class Tasks:
         self.requeue(task)
 
     def requeue(self, task: Task, *, front: bool = False) -> None:
-        """Let a task wait again that a worker was given, if it can still be run."""
+        """Queue a task again that a worker had, if it can still run."""
         task.worker = None
         objects = self._machine.directory.objects
         broken = None
@@ -241,13 +241,13 @@ class Tasks:
             self._machine.scheduler.enqueue(task, front=front)
 
     def argument_freed(self, obj: Object) -> None:
-        """Fail the tasks that wait to be run with a value that is gone."""
+        """Fail the waiting tasks that depend on a freed value."""
         for task in [t for t in self.table.values() if t.state is QUEUED or t.state is WAITING]:
             if task.id in self.table and any(id == obj.id for _, id in task.dependencies):
                 self._fail_with_dependency(task, obj)
 
     def record(self, task: Task, state: str, seconds: float, peer: Peer | None, failed: str) -> None:
-        """Remember a finished task for the state API and the timeline."""
+        """Add a finished task to the history, for the state API and the timeline."""
         self.history.append(
             {
                 "task_id": task.id,
@@ -270,10 +270,11 @@ class Tasks:
     def worker_gone(
         self, peer: Peer, code: int | None, lines: list[str], last_begun: bytes | None = None
     ) -> None:
-        """Retry or fail what a dead worker was given.
+        """Retry or fail the tasks of a dead worker.
 
-        It had begun them in order up to the run `last_begun`, and the results of those before that one are lost;
-        it had begun none if its result is here. When nothing is known, it was running the first.
+        The worker had started them in order up to the attempt `last_begun`, and the results before that one are lost.
+        It had started none of them if `last_begun` is another attempt. If it is unknown, the worker was running the
+        first one.
         """
         given = list(peer.tasks.values())
         peer.tasks = {}
@@ -299,7 +300,7 @@ class Tasks:
                 self.fail(task, failures.crashed(name, peer.pid, code, lines, peer.killed))
 
     def _over_memory(self, task: Task, peer: Peer, code: int | None, lines: list[str]) -> None:
-        """Run a task again, later each time, that was ended because memory ran out; its retries are not touched."""
+        """Retry a task that was ended because memory ran out, with a growing delay and without using up its retries."""
         if not self._machine.memory_pressure.may_retry(task.id, task.template.spec.max_retries):
             name = task.template.spec.name
             self.fail(task, failures.out_of_memory(peer.over_memory, name, peer.pid, code, lines))
@@ -309,7 +310,7 @@ class Tasks:
         task.attempt += 1
         task.worker = None
         task.state = QUEUED
-        delay = min(LAST_DELAY, FIRST_DELAY * 2 ** min(count - 1, 10))
+        delay = min(MAX_OOM_DELAY_S, FIRST_OOM_DELAY_S * 2 ** min(count - 1, 10))
         self._delayed.append((self._machine.now + delay, task))
 
     def tick(self) -> None:
@@ -323,19 +324,19 @@ class Tasks:
                     self.requeue(task)
 
     def next_tick(self) -> float | None:
-        """Return in how many seconds the next delay is over; None if no task is delayed."""
+        """Return the seconds until the next delay is over; None if no task is delayed."""
         if not self._delayed:
             return None
         return max(0.0, min(when for when, _ in self._delayed) - self._machine.now)
 
     def owner_gone(self, number: int, *, goes_on: bool) -> None:
-        """Drop queued tasks of a process that ended whose results nobody can ask for, unless they are to go on."""
+        """Drop queued tasks of an ended process whose results are unreachable, unless they survive its clean exit."""
         objects = self._machine.directory.objects
         mine = [t for t in self.table.values() if t.owner == number and t.actor is None]
-        for task in reversed(mine):  # a later one may be all that wants the result of an earlier one
+        for task in reversed(mine):  # a later one may be the only user of an earlier result
             if task.state is RUNNING or goes_on:
                 if task.template.spec.num_returns == m.STREAMING:
-                    self.consumed(m.Consumed(task.id, task.items, closed=True))  # nobody reads it any more
+                    self.consumed(m.Consumed(task.id, task.items, closed=True))  # it has no reader any more
                 continue
             results = range(1, max(1, task.template.spec.num_returns) + 1)
             if not any(ids.object_id(task.id, index) in objects for index in results):
@@ -345,7 +346,7 @@ class Tasks:
                 self._machine.job_may_be_over(task.template.cls.job)
 
     def job_gone(self, job: bytes) -> None:
-        """End every task of a job that ended, but for those that a detached actor has submitted."""
+        """End every task of an ended job, except those that a detached actor has submitted."""
         for task in [t for t in self.table.values() if t.template.cls.job == job and t.actor is None]:
             owner = self._machine.peers.get(task.owner)
             if task.id not in self.table or (owner is not None and owner.survives_job()):
@@ -354,13 +355,10 @@ class Tasks:
                 task.worker.tasks.pop(task.id, None)
             self.fail(task, failures.owner_died(ids.object_id(task.id, 1)))
 
-    def output_gone(self, obj: Object) -> None:
-        """A result of a task is not wanted any more; the task runs all the same."""
-
     # ------------------------------------------------------------ cancellation
 
     def cancel(self, message: m.Cancel) -> None:
-        """Cancel a task, and with `recursive` what it has submitted."""
+        """Cancel a task, and with `recursive` the tasks that it has submitted."""
         if ids.actor_of(message.task) is not None:
             caller = ids.process_of(message.task)
             if caller in self._machine.peers:
@@ -375,7 +373,7 @@ class Tasks:
             if message.recursive and task.children and (message.force or worker is None):
                 pending += (
                     task.children
-                )  # else its worker does that: it alone knows the latest, and calls of actors
+                )  # else its worker does that, which alone knows the latest ones, and calls of actors
             if worker is not None:
                 task.cancelled = True
                 if message.force and len(worker.tasks) == 1:
@@ -384,14 +382,14 @@ class Tasks:
                     recursive = message.recursive and not message.force  # done above
                     self._send(worker.number, m.CancelRunning(task.id, recursive=recursive))
                     if message.force:
-                        self._machine.scheduler.condemn(task)
+                        self._machine.scheduler.force_cancel(task)
             else:
                 self.fail(task, failures.cancelled(task.id))
 
     # ------------------------------------------------------------ generators
 
     def item(self, source: int, message: m.Item) -> None:
-        """A generator task has made an object."""
+        """Handle an object of a generator task."""
         peer = self._machine.peers.get(source)
         task = peer.tasks.get(message.task) if peer is not None else None
         if task is None:
@@ -420,10 +418,10 @@ class Tasks:
             self._send(task.owner, m.Ready(ids.object_id(task.id, 0), 1, total=count))
 
     def consumed(self, message: m.Consumed) -> None:
-        """The reader of a generator has moved on: its worker may go on too."""
+        """Forward the progress of a generator's reader to its worker."""
         task = self.table.get(message.task)
         if task is None:
             return
-        task.consumed = message  # kept for the worker that will run it, or run it again
+        task.consumed = message  # kept for the worker that will run or retry it
         if task.worker is not None:
             self._send(task.worker.number, message)

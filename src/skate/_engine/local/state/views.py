@@ -1,4 +1,4 @@
-"""Answers to questions about the node: what the state API, the CLI and `why` show."""
+"""Answers to queries about the node, for the state API, the CLI and `why`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
-from skate._engine.local import messages as m
+from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
 from skate._engine.local.state.actors import CREATION
 from skate._engine.local.state.exits import exit_detail, exit_type
-from skate._engine.local.state.records import ACTOR, ALIVE, DEAD, QUEUED, RUNNING, WAITING, Actor, Peer, Task
+from skate._engine.local.state.records import ACTOR, Actor, Peer, Task
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-PATIENCE = 1.0  # seconds to wait for a busy actor to tell what it ran
-LEVELS = 100  # how deep an explanation goes
+EVENTS_TIMEOUT_S = 1.0  # seconds to wait for the events of a busy actor
+MAX_DEPTH = 100  # the depth limit of an explanation
 STORE = "object_store_memory"
-EVENTS = 20_000  # actor calls that the timeline remembers
+MAX_CALLS_KEPT = 20_000  # actor calls that are kept for the timeline
 
 
 class Views:
-    """Reads the machine; changes nothing but its own memory of what actors ran."""
+    """Reads the machine; changes only its own record of actor calls."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -45,25 +46,25 @@ class Views:
             "memory": lambda *_: self._memory(),
             "environments": lambda *_: self._environments(),
         }
-        self._calls: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self._calls: deque[dict[str, Any]] = deque(maxlen=MAX_CALLS_KEPT)
         self._unfinished: list[dict[str, Any]] = []
         self._gathering: dict[int, tuple[int, m.Ask, set[int]]] = {}
         self._next = 0
         self._asked_at = 0.0
 
     def next_tick(self) -> float | None:
-        """Return after how many seconds `tick` should be called, None for not at all."""
-        return PATIENCE if self._gathering else None
+        """Return the seconds until `tick` should be called, None for never."""
+        return EVENTS_TIMEOUT_S if self._gathering else None
 
     def tick(self) -> None:
-        """Answer without the actors that are too busy to tell."""
-        if self._gathering and self._machine.now - self._asked_at >= PATIENCE:
+        """Answer without the events of actors that are too busy to reply."""
+        if self._gathering and self._machine.now - self._asked_at >= EVENTS_TIMEOUT_S:
             for request in list(self._gathering):
                 self._gathering[request][2].clear()
                 self._finish(request)
 
     def ask(self, source: int, ask: m.Ask) -> None:
-        """Answer a question, or refuse it."""
+        """Answer a query, or refuse it."""
         if ask.question == "tasks":
             self._gather(source, ask)
             return
@@ -78,7 +79,7 @@ class Views:
     # ------------------------------------------------------------ tasks, with what actors ran
 
     def _gather(self, source: int, ask: m.Ask) -> None:
-        """Collect what the actors ran since they last told, then answer."""
+        """Collect the latest calls of all actors, then answer."""
         self._next += 1
         asked = {p.number for p in self._machine.peers.values() if p.state is ACTOR}
         asked.discard(source)
@@ -89,10 +90,10 @@ class Views:
         self._finish(self._next)
 
     def events(self, source: int, message: m.Events) -> None:
-        """Remember what an actor's process ran."""
+        """Record the calls of an actor's process."""
         peer = self._machine.peers.get(source)
         for task, name, kind, started, ended, state, error in message.rows:
-            # Calls that have not ended are told anew each time.
+            # Unfinished calls are reported again each time.
             (self._calls if ended else self._unfinished).append(
                 {
                     "task_id": task,
@@ -112,7 +113,7 @@ class Views:
             self._finish(message.request)
 
     def peer_gone(self, number: int) -> None:
-        """Do not wait for the events of a process that ended."""
+        """Stop waiting for the events of an ended process."""
         for request in [r for r, (_, _, asked) in self._gathering.items() if number in asked]:
             self._gathering[request][2].discard(number)
             self._finish(request)
@@ -236,7 +237,7 @@ class Views:
     def _workers(self) -> list[dict[str, Any]]:
         rows = [self._worker_row(peer, alive=True) for peer in self._machine.peers.values()]
         rows += [self._worker_row(peer, alive=False) for peer in self._machine.gone]
-        # Who only looks, like a command, is not shown: looking would change what is seen.
+        # Observers, such as commands, are not shown: they would change the result.
         hidden = {job for job, info in self._machine.job_info.items() if info.get("hidden")}
         return [row for row in rows if row["job_id"] not in hidden]
 
@@ -360,9 +361,9 @@ class Views:
     # ------------------------------------------------------------ why
 
     def _why(self, id: bytes) -> list[str]:
-        """Say what an object waits for, one step to a line, down to the cause."""
+        """Describe what an object waits for, one step per line, down to the cause."""
         lines: list[str] = []
-        seen: dict[bytes, bool] = {}  # what was explained, and whether it still is being explained
+        seen: dict[bytes, bool] = {}  # explained objects, and whether the explanation is in progress
         self._explain(id, lines, seen, 0)
         return lines
 
@@ -373,7 +374,7 @@ class Views:
         short = id.hex()[:16]
         if id in seen:
             say(f"object {short}… is waited for again: " + ("this is a cycle" if seen[id] else "see above"))
-        elif level > LEVELS:
+        elif level > MAX_DEPTH:
             say(f"object {short}… is waited for, and so on")
         else:
             seen[id] = True

@@ -1,4 +1,4 @@
-"""A chain of waits in words: who waits for what, and who holds it."""
+"""Descriptions of chains of waits: which process waits for which resource or object, and its holder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skate._engine.local.state.wait_graph import ACTOR_RELEASE, DEMAND, GROUP_RE
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
-SHOWN = 5  # holders that a text names
+MAX_HOLDERS_NAMED = 5  # holders that a text names
 
 
 def describe_chain(machine: Machine, path: Sequence[Any]) -> list[str]:
@@ -33,10 +33,13 @@ def describe_chain(machine: Machine, path: Sequence[Any]) -> list[str]:
 
 
 def describe_holders(machine: Machine, asking: Any, holders: Sequence[Any]) -> str:
-    """Say what a request asks for, and who holds that."""
-    names = [f"{_name(machine, holder)} holds {_holding(machine, holder)}" for holder in holders[:SHOWN]]
-    if len(holders) > SHOWN:
-        names.append(f"{len(holders) - SHOWN} others hold more")
+    """Describe a request and the holders of its resources."""
+    names = [
+        f"{_name(machine, holder)} holds {_holding(machine, holder)}"
+        for holder in holders[:MAX_HOLDERS_NAMED]
+    ]
+    if len(holders) > MAX_HOLDERS_NAMED:
+        names.append(f"{len(holders) - MAX_HOLDERS_NAMED} others hold more")
     is_group = isinstance(asking, bytes)
     request = machine.groups.table[asking].total() if is_group else asking.request
     return f"{_asker(machine, asking)} waits for the resources {_amounts(request)}; " + ", ".join(names)

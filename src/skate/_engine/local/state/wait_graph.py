@@ -1,25 +1,26 @@
-"""The wait-for graph of a session: who could still do something about what somebody waits for.
+"""The wait-for graph of a session: what could still end each wait.
 
-The graph joins what the node knows with what processes report. Each condition is a superset of what can happen, so that
-what is stuck in the graph is stuck in the session:
+The graph joins the node's state with the reports of processes. Each condition is a superset of what can happen, so
+that nodes which are stuck in the graph are stuck in the session:
 
-- A process goes on when it is active, or when any of the waits of its threads and coroutines ends. A thread that is not
-  in a wait of Skate, a wait with a limit of time, a timer or a file that an event loop watches make it active; so do a
-  message on its way to it, a cancelled task, and a process that has not reported, or is about to end.
-- `get` ends when all of its objects are there, or one of them is an error; so one of the pending ones that can still
-  come is enough to hope for. `wait` needs as many as `num_returns` says. Objects that a task takes as arguments are
-  like those of a `get`.
-- An object comes when its maker goes on: the process that runs the task, the actor that has received the call, the
-  caller that has yet to send it, or the request for resources that the task waits with.
-- A request goes on when it fits into what is free and what its holders could give back. A task gives its resources back
-  when it ends; while it is blocked, its CPUs are free already. An actor that waits, or has calls to answer, gives them
-  back only if it goes on. An idle one may end at any time, when the garbage collector finds its last handle, say. A
-  placement group may be removed by any process of its job, or by any at all if it has a name: each of them must be
-  stuck too, and so must every task that could still start.
-- An actor that has room for another call may also be set going by a process that has, or could find, a handle to it.
+- A process continues when it is active, or when any wait of its threads and coroutines ends. It is active if it has a
+  thread outside of a recorded wait, a wait with a time-out, a timer, or a file that an event loop watches; if a
+      message
+  is on its way to it, or one of its tasks is cancelled; and if it has not reported, or is about to end.
+- `get` ends when all its objects are ready, or one of them is an error; so one pending object that can still become
+  ready is enough. `wait` needs as many as `num_returns`. The arguments of a task are like the objects of a `get`.
+- An object becomes ready when its maker continues: the process that runs the task, the actor that has received the
+  call, the caller that has yet to send it, or the request for resources that the task waits for.
+- A request continues when it fits into the free resources and those that its holders could return. A task returns its
+  resources when it ends; while it is blocked, its CPUs are free already. An actor that waits, or has calls to answer,
+  returns them only if it continues. An idle actor may end at any time, for example when the garbage collector finds
+      its
+  last handle. A placement group may be removed by any process of its job, or by any process if it has a name: each of
+  them must be stuck too, and so must every task that could still start.
+- An actor that can run another call may also continue because of a process that has, or could get, a handle to it.
 
-One thing is left out on purpose: that somebody from outside kills or cancels a member of a deadlock. That is the
-remedy of a deadlock, and not a way in which it ends by itself.
+The graph ignores on purpose that a process outside of a deadlock may kill or cancel one of its members. That is the
+remedy for a deadlock, not a way in which it ends by itself.
 """
 
 from __future__ import annotations
@@ -30,46 +31,36 @@ from typing import TYPE_CHECKING, Any
 from skate._base import ids
 from skate._base.object_ref import PENDING
 from skate._engine.common.resources import Pool, Request
-from skate._engine.local import messages as m
-from skate._engine.local.state.records import (
-    ALIVE,
-    DEAD,
-    LEAVING,
-    QUEUED,
-    RUNNING,
-    STARTING,
-    WAITING,
-    Actor,
-    Peer,
-    SchedulingClass,
-)
+from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
+from skate._engine.local.state.records import LEAVING, STARTING, Actor, Peer, SchedulingClass
 from skate._engine.local.state.waits import Graph, Key
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
 
 Reports = Mapping[int, m.WaitReport]
 
-# Kinds of nodes; a node's key is its kind and what identifies it.
+# Kinds of nodes; the key of a node is its kind and its identity.
 PROCESS = "process"  # number
 WAIT = "wait"  # number of the process, number of the wait
 OBJECT = "object"  # id
 TASK = "task"  # id
 DEMAND = "demand"  # class, or id of a group: a request for resources
-POOL = "pool"  # class, bundle: that request in one bundle of a placement group
-ACTOR_RELEASE = "actor"  # id: the actor gives its resources back
+POOL = "pool"  # class, bundle: the request in one bundle of a placement group
+ACTOR_RELEASE = "actor"  # id: the actor returns its resources
 GROUP_RELEASE = "group"  # id: the placement group is removed
-JOB = "job"  # id, b"" for all: any process of the job, and any task that is yet to run
+JOB = "job"  # id, b"" for all: any process of the job, and any task that has yet to run
 
 
 class WaitGraph:
-    """Describes what `starts` wait for, and all that this depends on.
+    """The graph of everything that the nodes in `starts` wait for, directly and indirectly.
 
     Args:
         machine: The node's state.
-        reports: What processes wait for; one without a report counts as active.
-        starts: The nodes to begin with.
-        passive: Whether idle actors and placement groups could be made to give their resources back.
+        reports: The waits of processes; a process without a report counts as active.
+        starts: The nodes to start with.
+        passive: Whether idle actors and placement groups could return their resources.
     """
 
     def __init__(
@@ -82,7 +73,7 @@ class WaitGraph:
         self._in_flight = self._expecting()
         self._watched = {
             id: group for group in machine.groups.table.values() for id, _ in group.watchers
-        }  # objects that are ready when a group is
+        }  # objects that become ready with a group
         self.graph = Graph()
         self._todo = list(starts)
         describe: dict[str, Any] = {
@@ -102,7 +93,7 @@ class WaitGraph:
         self.stuck = self.graph.reduce()
 
     def holders(self, demand: Key) -> list[Any]:
-        """Return who holds what a request asks for."""
+        """Return the holders of the resources that a request needs."""
         found: list[Any] = []
         todo: list[Any] = [demand]
         while todo:
@@ -117,7 +108,7 @@ class WaitGraph:
     # ------------------------------------------------------------ processes
 
     def _expecting(self) -> set[int]:
-        """Return the processes that a message is on its way to: a call, its cancellation, or its answer."""
+        """Return the processes that a message is on its way to: a call, its cancellation, or its reply."""
         found = set()
         for number, report in self._reports.items():
             for call in report.sent:
@@ -133,7 +124,7 @@ class WaitGraph:
 
     def _process(self, key: Key, number: int) -> None:
         peer = self._machine.peers.get(number)
-        if peer is None or peer.info.get("observer"):  # it is gone, or only looks
+        if peer is None or peer.info.get("observer"):  # it is gone, or an observer
             self._wait(key, [])
             return
         report = self._reports.get(number)
@@ -149,7 +140,7 @@ class WaitGraph:
         if peer.actor is not None and report.takes_calls:
             on += self._callers(peer.actor)
         elif peer.actor is None and not peer.is_driver and not peer.tasks:
-            on.append((JOB, peer.job))  # it may be given a task
+            on.append((JOB, peer.job))  # it may get a task
         self._wait(key, on)
 
     def _is_active(self, peer: Peer, report: m.WaitReport) -> bool:
@@ -161,11 +152,13 @@ class WaitGraph:
             or peer.state in (STARTING, LEAVING)
             or (peer.actor is not None and peer.actor.state is DEAD)
             or any(task.cancelled for task in peer.tasks.values())
-            or (bool(peer.tasks) and not report.waits and not report.awaited)  # given after it has reported
+            or (
+                bool(peer.tasks) and not report.waits and not report.awaited
+            )  # it got a task after its report
         )
 
     def _callers(self, actor: Actor) -> list[Key]:
-        """Return who could call the actor: who has a handle, or could get one."""
+        """Return the processes that could call the actor, because they have or could get a handle."""
         handle = self._machine.directory.objects.get(actor.handle)
         if handle is None or handle.internal > 0 or actor.options.name:
             return [(JOB, b"")]
@@ -175,7 +168,7 @@ class WaitGraph:
     def _job(self, key: Key, job: bytes) -> None:
         machine = self._machine
         on: list[Key] = [(PROCESS, p.number) for p in machine.peers.values() if not job or p.job == job]
-        # What is queued is one node to a class; what waits for arguments is one to a task.
+        # Queued tasks are one node per class; tasks that wait for arguments are one node each.
         on += [(DEMAND, cls) for cls in machine.scheduler.waiting if not job or cls.job == job]
         on += [
             (TASK, task.id)
@@ -200,7 +193,7 @@ class WaitGraph:
             self.graph.add_active(key)
 
     def _call(self, key: Key, id: bytes) -> None:
-        """Describe the result of a call: who has the call now?"""
+        """Describe the result of a call, depending on where the call is."""
         call = ids.task_of(id)
         actor = self._machine.actors.table.get(ids.actor_of(id) or b"")
         if actor is None or actor.state is DEAD:
@@ -261,7 +254,7 @@ class WaitGraph:
         self._ask(key, cls.request, self._machine.groups.table[cls.group].pools[bundle])
 
     def _ask(self, key: Key, request: Request, pool: Pool) -> None:
-        """Describe a request to a pool, with all who hold something of it."""
+        """Describe a request to a pool, with all holders of its resources."""
         holders: list[tuple[Request, Key]] = []
         for peer in self._machine.peers.values():
             grant = peer.grant
@@ -298,5 +291,5 @@ class WaitGraph:
 
 
 def is_idle(report: m.WaitReport | None) -> bool:
-    """Return whether a process has reported that it has nothing to do."""
+    """Return whether a process has reported that it is idle."""
     return report is not None and not (report.active or report.waits or report.awaited or report.calls)

@@ -1,16 +1,15 @@
-"""Wait-for graphs, and their reduction: which waits can never end.
+"""Wait-for graphs, and their reduction to the waits that can never end.
 
-A node of the graph is something that may or may not go on: a process, a task, an object that is not there yet, a
-request for resources. The graph is one of the AND-OR model of deadlocks, with three kinds of nodes:
+A node of the graph is something that may continue: a process, a task, a pending object, a request for resources. The
+graph follows the AND-OR model of deadlocks, with three kinds of nodes:
 
-- An *active* node goes on by itself: it runs code, or ends a wait when a time is up.
-- A *wait* goes on when at least `need` of the nodes that it waits `on` do. One of several is an OR, all of them an AND.
-- A *demand* goes on when a request fits into what is free together with what those of its holders give back that go on.
+- An *active* node continues by itself: it runs code, or its wait has a time-out.
+- A *wait* continues when at least `need` of the nodes in `on` do. One of several is an OR, all of them an AND.
+- A *demand* continues when its request fits into the free resources and those of its holders that continue.
 
-The reduction is the least fixed point: active nodes go on, and so does every node whose condition those that go on
-meet. All others are *stuck*: none of them can go on before another one of them does, so that none ever will. A node
-that somebody waits for and that nobody has described counts as active, so that a gap in what is known hides a deadlock
-and never invents one.
+The reduction is the least fixed point: active nodes continue, and so does every node whose condition the continuing
+nodes meet. All others are *stuck*: none of them can continue before another one does, so none ever will. A node that
+is waited for but not described counts as active, so that missing information hides a deadlock and never invents one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Amounts = Mapping[str, int]
 
 
 class _Node:
-    """One node: what it waits for, and how much of that is missing until it goes on."""
+    """One node: what it waits for, and what is missing until it continues."""
 
     __slots__ = ("missing", "need", "on", "shares")
 
@@ -32,11 +31,11 @@ class _Node:
     ) -> None:
         self.on = on
         self.need = need
-        self.missing = missing  # of a demand: what has yet to be given back
-        self.shares = shares  # of a demand: what each of `on` gives back
+        self.missing = missing  # of a demand: the resources to be returned
+        self.shares = shares  # of a demand: the resources that each of `on` returns
 
     def advance(self, position: int) -> bool:
-        """Count one of `on` as going on; return whether the node goes on now."""
+        """Count one of `on` as continuing; return whether the node continues now."""
         if not self.shares:
             self.need -= 1
             return self.need <= 0
@@ -59,31 +58,31 @@ class Graph:
         return key in self._nodes
 
     def add_active(self, key: Key) -> None:
-        """Describe a node that goes on by itself."""
+        """Describe a node that continues by itself."""
         self._nodes[key] = None
 
     def add_wait(self, key: Key, on: Iterable[Key], need: int = 1) -> None:
-        """Describe a node that goes on when `need` of the different nodes in `on` do."""
+        """Describe a node that continues when `need` of the different nodes in `on` do."""
         self._nodes[key] = _Node(list(dict.fromkeys(on)), need, {}, ())
 
     def add_demand(
         self, key: Key, request: Amounts, free: Amounts, holders: Sequence[tuple[Amounts, Key]]
     ) -> None:
-        """Describe a node that goes on when `request` fits into `free` and what its holders give back."""
+        """Describe a node that continues when `request` fits into `free` and the resources that its holders return."""
         missing = {name: amount - free.get(name, 0) for name, amount in request.items()}
         missing = {name: amount for name, amount in missing.items() if amount > 0}
         relevant = [(held, key) for held, key in holders if any(name in missing for name in held)]
         shares, on = [held for held, _ in relevant], [key for _, key in relevant]
-        # Without holders there is nothing to count: the request fits now, or never will.
+        # Without holders, the request fits now, or never will.
         self._nodes[key] = _Node(on, 1 if missing else 0, missing, shares)
 
     def reduce(self) -> set[Key]:
-        """Return the nodes that can never go on; nothing may be described afterwards."""
+        """Return the nodes that can never continue; no node may be described afterwards."""
         if self._stuck is not None:
             return self._stuck
         waiting: dict[
             Key, list[tuple[Key, int]]
-        ] = {}  # node -> those that wait for it, and where it stands there
+        ] = {}  # node -> the nodes that wait for it, and its positions in them
         going = deque(key for key, node in self._nodes.items() if node is None or node.need <= 0)
         moving = set(going)
         for key, node in self._nodes.items():
@@ -102,14 +101,14 @@ class Graph:
         return self._stuck
 
     def waited_for(self, key: Key) -> Sequence[Key]:
-        """Return the nodes that one waits for."""
+        """Return the nodes that a node waits for."""
         node = self._nodes[key]
         return () if node is None else node.on
 
     def follow(self, key: Key) -> tuple[list[Key], list[Key]]:
-        """Follow stuck nodes from one to the first that it waits for; return the way to a cycle, and the cycle.
+        """Follow stuck nodes, each to the first that it waits for; return the path to a cycle, and the cycle.
 
-        A demand that no holder could meet has no next node: the cycle is empty then.
+        A demand that no holder could meet has no next node; the cycle is then empty.
         """
         stuck = self.reduce()
         path: list[Key] = []

@@ -6,26 +6,22 @@ from typing import TYPE_CHECKING
 
 from skate._base.object_ref import PENDING, SHARED
 from skate._engine.common.resources import UNIT, Pool
-from skate._engine.local import messages as m
-from skate._engine.local.progress import run_id
-from skate._engine.local.segments import is_on_disk
+from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
+from skate._engine.local.session.segments import is_on_disk
+from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state import exits
 from skate._engine.local.state.machine import Machine
 from skate._engine.local.state.records import (
     ACTOR,
-    ALIVE,
-    DEAD,
     IDLE,
     LEASED,
     LEAVING,
-    QUEUED,
-    RUNNING,
     STARTING,
-    WAITING,
     Peer,
     SchedulingClass,
     Task,
 )
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.simulation.failure import Violation
 from tests.engine.local.state.simulation.processes import handle
 from tests.engine.local.state.simulation.workers import Worker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED
-from skate._engine.local import messages as m
+from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from tests.engine.local.state.simulation.processes import Process, Stream

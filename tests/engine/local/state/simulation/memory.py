@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from skate._engine.local import messages as m
-from skate._engine.local.segments import on_disk
+from skate._engine.local.session.segments import on_disk
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.simulation.failure import Violation
 
 if TYPE_CHECKING:

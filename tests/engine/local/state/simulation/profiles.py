@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skate._engine.local import messages as m
+from skate._engine.local.wire import messages as m
 
 BROKEN = "broken environment"
 _CPU = {"CPU": 1.0}

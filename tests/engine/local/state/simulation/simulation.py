@@ -15,9 +15,9 @@ from typing import Any
 from skate._base import ids
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
-from skate._engine.local import messages as m
 from skate._engine.local.state import exits
 from skate._engine.local.state.machine import Machine
+from skate._engine.local.wire import messages as m
 from tests.engine.local.state.simulation import invariants
 from tests.engine.local.state.simulation.choices import Choices
 from tests.engine.local.state.simulation.failure import Violation

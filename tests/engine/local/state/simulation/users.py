@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
 from skate._base.object_ref import INLINE, PENDING, SHARED
-from skate._engine.local import messages as m
-from skate._engine.local.wire import unpack
+from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.frames import unpack
 from tests.engine.local.state.simulation.links import DirectCall
 from tests.engine.local.state.simulation.processes import Frame, Process, Stream, handle
 from tests.engine.local.state.simulation.profiles import ACTIONS

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
 from skate._base.object_ref import ERROR, INLINE, SHARED
-from skate._engine.local import messages as m
-from skate._engine.local.progress import run_id
-from skate._engine.local.worker_main import COALESCE
+from skate._engine.local.session.task_progress import run_id
+from skate._engine.local.wire import messages as m
+from skate._engine.local.worker.main import MAX_COALESCED_RESULTS
 from tests.engine.local.state.simulation.processes import PAGE, Frame, Process
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class Worker(Process):
         self.finished.add(self.last_begun)
         self.post(done)
         last_attempt = work.run.attempt == work.spec.max_retries
-        if self.queue and self._coalesced < COALESCE and not last_attempt:
+        if self.queue and self._coalesced < MAX_COALESCED_RESULTS and not last_attempt:
             self._coalesced += 1
         else:
             self._coalesced = 0

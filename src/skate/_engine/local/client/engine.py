@@ -1,0 +1,470 @@
+"""The local engine: worker processes on this machine, seen from a driver or a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from skate._base import errors as exceptions
+from skate._base import ids
+from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
+from skate._base.generator import ObjectRefGenerator
+from skate._base.object_ref import ObjectRef
+from skate._base.options import MethodOptions
+from skate._base.remote_pdb import Breakpoint
+from skate._base.serialization import dumps, loads
+from skate._engine.common import failures
+from skate._engine.common.calls import count_of, pack_arguments, split_arguments
+from skate._engine.common.outcomes import ExitRequest
+from skate._engine.common.tables import group_table, node_row
+from skate._engine.local.client.actor_connection import LinkTable, PendingCall
+from skate._engine.local.client.client import Client, install, uninstall
+from skate._engine.local.client.stream import TaskStream
+from skate._engine.local.client.submission import (
+    Packed,
+    actor_options,
+    actor_template,
+    task_template,
+    template_number,
+)
+from skate._engine.local.client.task_context import current_task
+from skate._engine.local.state.actors import handle_id
+from skate._engine.local.wire import messages as m
+
+
+class LocalEngine:
+    """Implements the engine protocol on a client of a node."""
+
+    name = "local"
+    is_worker = True
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.links = LinkTable(client)
+        self.actor_handle: tuple[bytes, str] | None = None  # of the actor that this process is
+        self.is_async_actor = False
+        self.default_lifetime = ""  # of actors that do not say
+        self.stray_parent: Callable[[], bytes] | None = None  # the task of threads that the user has started
+        self.restarts = 0  # of that actor
+        self.instance: Any = None
+        self.driver_has_terminal = False
+        self.accelerators: dict[str, list[str]] = {}  # that the actor may use
+        self.environment: dict[str, Any] = {}  # the runtime environment of the job or of this worker
+        self.environment_resolver: Callable[[dict[str, Any] | None], str] | None = None
+        self._at_shutdown: list[Callable[[], None]] = []
+        install(client)
+        client.on_node_closed = self._node_closed
+        client.handlers[m.Cancel] = self._cancel_for_others
+
+    # ------------------------------------------------------------ objects
+
+    def put(self, value: Any) -> ObjectRef[Any]:
+        """Store a value."""
+        return self.client.put(value)
+
+    def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
+        """Return the values of references."""
+        return self.client.get(references, timeout)
+
+    def get_one(self, reference: ObjectRef[Any], timeout: float | None) -> Any:
+        """Return the value of a reference."""
+        return self.client.get([reference], timeout)[0]
+
+    def wait(
+        self, references: list[Any], num_returns: int, timeout: float | None, fetch_local: bool = True
+    ) -> tuple[list[Any], list[Any]]:
+        """Split references into ready ones and others."""
+        return self.client.wait(references, num_returns, timeout)
+
+    def free(self, references: Sequence[ObjectRef[Any]]) -> None:
+        """Drop the values of these references now."""
+        for reference in references:
+            self.client.promote(reference)
+        self.client.mappings.release_idle()
+        self.client.send(m.Free([reference._id for reference in references]))
+
+    # ------------------------------------------------------------ tasks
+
+    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Submit a task and return its reference or references."""
+        client = self.client
+        cached = function.submission_cache
+        if cached is None or cached[0] is not client:
+            cached = self._cache_submission(function)
+        _, number, count, window = cached
+        args, kwargs, found = split_arguments(args, kwargs)
+        packed = Packed(client, pack_arguments(args, kwargs, function.export.name))
+        dependencies = []
+        for slot, reference in found:
+            client.promote(reference)
+            dependencies.append((slot, reference._id))
+        task = client.ids.task()
+        running = current_task.get()
+        parent, depth = b"", 0
+        if running is not None:
+            parent, depth = running.task, running.depth + 1
+            running.children.append(task)
+        elif self.stray_parent is not None:
+            parent = self.stray_parent()
+        refs: Any
+        if count == 1 or count == m.DYNAMIC:
+            refs = client.new_reference(task + b"\x01\0\0\0")
+        elif count == m.STREAMING:
+            refs = ObjectRefGenerator(TaskStream(client, task, window, client.send))
+        elif count == 0:
+            refs = None
+        else:
+            refs = [client.new_reference(ids.object_id(task, i)) for i in range(1, count + 1)]
+        client.send(
+            m.Submit(
+                task, number, packed.data, dependencies, packed.contains, packed.args_object, parent, depth
+            )
+        )
+        return refs
+
+    def _cache_submission(self, function: TaskFunction) -> tuple[Client, int, int, int]:
+        client = self.client
+        environment = self._environment(function.options.runtime_env)
+        spec = task_template(function, environment)
+        client.export(spec.function, lambda: function.export.code)
+        number = template_number(client, spec)
+        cached = (client, number, spec.num_returns, spec.backpressure)
+        running = current_task.get()
+        captured = running is not None and running.template is not None and running.template.capture_children
+        if not captured:  # inside a placement group the template depends on who submits
+            function.submission_cache = cached
+        return cached
+
+    def _environment(self, own: dict[str, Any] | None) -> str:
+        """Return the serialized runtime environment of a task or actor; "" for the job's own."""
+        if self.environment_resolver is None:
+            return ""
+        return self.environment_resolver(own)
+
+    def cancel(self, reference: ObjectRef[Any], *, force: bool, recursive: bool) -> None:
+        """Cancel the task or call that makes an object."""
+        self.client.check([reference])
+        self.cancel_task(ids.task_of(reference._id), force=force, recursive=recursive)
+
+    def cancel_task(self, task: bytes, *, force: bool, recursive: bool) -> None:
+        """Cancel a task or call."""
+        actor = ids.actor_of(task)
+        if actor is not None and force:
+            raise ValueError("force=True is not supported for actor tasks: use skate.kill to end the actor.")
+        if actor is None or ids.process_of(task) != self.client.number:
+            # The node knows tasks; of a call only the process that made it knows.
+            self.client.send(m.Cancel(task, force, recursive))
+        else:
+            self.links[actor].cancel(task, recursive=recursive)
+
+    def _cancel_for_others(self, message: m.Cancel) -> None:
+        """Another process cancels a call of ours."""
+        self.cancel_task(message.task, force=False, recursive=message.recursive)
+
+    # ------------------------------------------------------------ actors
+
+    def create_actor(
+        self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bytes, Any, bool]:
+        """Create an actor; return its id, what keeps it alive, and whether it is new."""
+        client = self.client
+        spec = actor_template(template, self._environment(template.options.runtime_env))
+        client.export(spec.function, lambda: template.export.code)
+        number = template_number(client, spec)
+        args, kwargs, found = split_arguments(args, kwargs)
+        packed = Packed(client, pack_arguments(args, kwargs, f"{template.export.name}.__init__"))
+        dependencies = []
+        for slot, reference in found:
+            client.promote(reference)
+            dependencies.append((slot, reference._id))
+        actor = client.ids.actor()
+        metadata = dumps(self._metadata(template))
+        options = actor_options(template, client.namespace, metadata, self.default_lifetime)
+        running = current_task.get()
+        parent = running.task if running is not None else b""
+        if not parent and self.stray_parent is not None:
+            parent = self.stray_parent()
+
+        def message(request: int) -> m.CreateActor:
+            return m.CreateActor(
+                actor,
+                number,
+                packed.data,
+                options,
+                dependencies,
+                packed.contains,
+                packed.args_object,
+                request,
+                parent,
+            )
+
+        handle = client.new_reference(handle_id(actor))
+        self.links[actor].created_here()
+        if not options.name:
+            client.send(message(0))
+            return actor, handle, True
+        answer = client.request(message)
+        existing: bytes = answer["actor"]
+        if existing == actor:
+            return actor, handle, True
+        client._refs.pop(handle._id, None)
+        handle._known = False
+        return existing, None, False
+
+    @staticmethod
+    def _metadata(template: ActorTemplate) -> dict[str, Any]:
+        return {
+            "class_name": template.export.name,
+            "methods": template.methods,
+            "max_pending_calls": template.options.effective_max_pending_calls,
+            "max_task_retries": template.options.effective_max_task_retries,
+            "unordered": template.is_unordered,
+        }
+
+    def ship_actor(self, actor: bytes, keep: Any) -> None:
+        """Note that a handle leaves this process."""
+        if keep is not None:
+            keep.__reduce__()
+
+    def hold_actor(self, actor: bytes, carried: Any, *, weak: bool) -> Any:
+        """Return what keeps an actor alive for a handle that arrived from elsewhere."""
+        return None if weak else self.client.revive(handle_id(actor))
+
+    def call(
+        self,
+        actor: bytes,
+        method: MethodInfo,
+        options: MethodOptions,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        keep: Any,
+        *,
+        retries: int = 0,
+        limit: int = -1,
+        unordered: bool = False,
+    ) -> Any:
+        """Call a method of an actor."""
+        client = self.client
+        link = self.links[actor]
+        link.unordered = unordered
+        if limit > 0 and link.pending() >= limit:
+            raise exceptions.PendingCallsLimitExceeded(
+                f"The actor has {link.pending()} calls pending, and max_pending_calls is {limit}: get some of the "
+                "results before calling again."
+            )
+        args, kwargs, found = split_arguments(args, kwargs)
+        packed = Packed(client, pack_arguments(args, kwargs, method.name))
+        task = client.ids.call(actor)
+        known = method.submission_cache
+        if known is None or known[0] is not options:
+            known = method.submission_cache = _prepare_call(method, options)
+        _, count, window, group, rare = known
+        call = m.Call(task, method.name, packed.data, [], packed.args_object, count, group, rare)
+        call.caller = client.number
+        running = current_task.get()
+        if running is not None:
+            call.depth = running.depth + 1
+            running.children.append(task)
+        refs: Any
+        every: list[ObjectRef[Any]]
+        stream = None
+        if count == 1 or count == m.DYNAMIC:
+            refs = client.own_reference(task + b"\x01\0\0\0")
+            every = [refs]
+        elif count == m.STREAMING:
+            stream = TaskStream(client, task, window, link.report)
+            refs, every = ObjectRefGenerator(stream), []
+        elif count == 0:
+            refs, every = None, []
+        else:
+            refs = every = [client.own_reference(ids.object_id(task, i)) for i in range(1, count + 1)]
+        pending = PendingCall(call, every, [keep, *packed.keep] if packed.keep else [keep])
+        pending.retries_left = retries
+        pending.stream = stream
+        pending.dependencies = found
+        if found:
+            for _, reference in found:
+                client.check([reference])
+        link.submit(pending)
+        return refs
+
+    def kill(self, actor: bytes, *, no_restart: bool) -> None:
+        """Kill an actor's process; calls made here from now on fail at once."""
+        if not self.client.ids.is_of_session(actor):
+            raise exceptions.ActorHandleNotFoundError(failures.foreign_handle(actor))
+        self.client.send(m.KillActor(actor, no_restart))
+        if no_restart:
+            self.links[actor].killed()
+
+    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, Any]:
+        """Return id and metadata of the actor with this name."""
+        text = f"{namespace or self.client.namespace}\n{name}"
+        answer = self.client.ask("actor by name", text=text)
+        return answer["actor"], loads(answer["metadata"])
+
+    def named_actors(self, *, all_namespaces: bool) -> list[dict[str, str]]:
+        """Return the names of living named actors."""
+        found: list[dict[str, str]] = self.client.ask(
+            "named actors", text="*" if all_namespaces else self.client.namespace
+        )
+        return found
+
+    def own_methods(self) -> tuple[Any, str, int, int, bool]:
+        """Return what a handle to the actor that this process is needs."""
+        assert self.actor_handle is not None
+        found = loads(self.client.ask("actor by id", subject=self.actor_handle[0])["metadata"])
+        return (
+            found["methods"],
+            found["class_name"],
+            found["max_task_retries"],
+            found["max_pending_calls"],
+            (found["unordered"]),
+        )
+
+    def actor_name(self) -> str:
+        """Return the name of the actor that this process is, "" if it has none."""
+        assert self.actor_handle is not None
+        return str(self.client.ask("actor by id", subject=self.actor_handle[0])["name"])
+
+    def announce_breakpoint(self, stop: Breakpoint) -> bool:
+        """Tell the driver that this worker waits for a debugger; return whether the driver has a terminal."""
+        if self.driver_has_terminal:
+            self.client.send(m.Stopped(asdict(stop)))
+            self.client.hub.flush(self.client.node)  # this thread is about to wait
+        return self.driver_has_terminal
+
+    def exit_actor(self) -> None:
+        """End the actor that this process is, by an exception that runs through the user's code."""
+        if self.actor_handle is None:
+            raise TypeError("exit_actor API is called on a non-actor worker: only an actor can exit itself.")
+        running = current_task.get()
+        if running is not None:
+            running.exiting = True  # also when the user's code catches the exception
+        raise ExitRequest(0)
+
+    # ------------------------------------------------------------ placement groups
+
+    def create_placement_group(
+        self,
+        bundles: list[dict[str, float]],
+        strategy: str,
+        name: str,
+        lifetime: str | None,
+        labels: list[dict[str, str]],
+    ) -> bytes:
+        """Reserve bundles; the reservation may happen later."""
+        group = self.client.ids.group()
+        self.client.request(
+            lambda request: m.CreateGroup(
+                request, group, bundles, strategy, name, self.client.namespace, lifetime == "detached", labels
+            )
+        )
+        return group
+
+    def remove_placement_group(self, id: bytes) -> None:
+        """Give a group's resources back."""
+        self.client.send(m.RemoveGroup(id))
+
+    def placement_group_ready(self, id: bytes, value: object) -> ObjectRef[Any]:
+        """Return a reference that gets `value` once the group is reserved."""
+        reference = self.client.new_reference(ids.object_id(self.client.ids.task(), 1))
+        self.client.send(m.WatchGroup(id, reference._id, dumps(value)))
+        return reference
+
+    def placement_group_table(self) -> dict[str, dict[str, Any]]:
+        """Return all groups in the shape of Ray's table."""
+        return group_table(self.client.ask("groups"), self.client.node_id)
+
+    def find_placement_group(self, name: str, namespace: str | None) -> bytes | None:
+        """Return the id of the group with this name."""
+        try:
+            id: bytes = self.client.ask("group by name", text=f"{namespace or self.client.namespace}\n{name}")
+        except ValueError:
+            return None
+        return id
+
+    def current_placement_group(self) -> bytes | None:
+        """Return the group that the running task or actor is in."""
+        running = current_task.get()
+        if running is None or running.template is None:
+            return None
+        return running.template.group or None
+
+    # ------------------------------------------------------------ the node and this process
+
+    def context(self) -> dict[str, Any]:
+        """Return what the runtime context shows."""
+        client = self.client
+        running = current_task.get()
+        return {
+            "worker": client.number,
+            "job": client.job,
+            "node": client.node_id,
+            "session": client.session,
+            "namespace": client.namespace,
+            "labels": client.labels,
+            "task": running,
+            "actor": self.actor_handle,
+            "is_async_actor": self.is_async_actor,
+            "environment": self.environment,
+        }
+
+    def resources(self) -> dict[str, float]:
+        """Return all resources of the node."""
+        answer: dict[str, float] = self.client.ask("total")
+        return answer
+
+    def available(self) -> dict[str, float]:
+        """Return the resources that nobody uses now."""
+        answer: dict[str, float] = self.client.ask("available")
+        return answer
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Return the one node in the shape of Ray's table."""
+        client = self.client
+        return [node_row(client.node_id, client.session, self.resources(), client.labels)]
+
+    def state(self, kind: str) -> list[dict[str, Any]]:
+        """Return a table of the node; see `state/views.py`."""
+        rows: list[dict[str, Any]] = self.client.ask(kind)
+        return rows
+
+    def why(self, reference: ObjectRef[Any] | bytes) -> list[str]:
+        """Say what a reference, or the object with an id, waits for."""
+        if isinstance(reference, ObjectRef):
+            self.client.check([reference])
+            reference = reference._id
+        lines: list[str] = self.client.ask("why", subject=reference)
+        return lines
+
+    def on_shutdown(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the engine is shut down."""
+        self._at_shutdown.append(callback)
+
+    def _node_closed(self) -> None:
+        error = dumps(exceptions.NodeDiedError("The node process of this session has died."))
+        self.links.fail_all(error)
+
+    def shutdown(self) -> None:
+        """Leave the session."""
+        for callback in self._at_shutdown:
+            callback()
+        uninstall()
+        self.client.close("shutdown() was called")
+
+
+def _prepare_call(method: MethodInfo, options: MethodOptions) -> tuple[MethodOptions, int, int, str, bytes]:
+    """Return what all calls of a method with these options have in common."""
+    count = count_of(options.num_returns, generator=method.is_generator)
+    retry = options.effective_retry_exceptions
+    window = max(0, options.effective_generator_backpressure_num_objects)
+    rare: dict[str, Any] = {
+        "retry": retry,
+        "window": window,
+        "per_yield": options.effective_num_objects_per_yield,
+    }
+    if options.name:
+        rare["name"] = options.name
+    plain = not (retry or window or options.name or rare["per_yield"] != 1)
+    return options, count, window, options.concurrency_group or "", b"" if plain else dumps(rare)

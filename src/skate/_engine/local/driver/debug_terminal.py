@@ -1,0 +1,69 @@
+"""Attaches the driver's terminal to workers that have stopped at a breakpoint."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+
+from skate._base.remote_pdb import Breakpoint, attach
+from skate._engine.local.client.job import has_terminal
+from skate._engine.local.wire import messages as m
+
+
+class DebugTerminal:
+    """Attaches to one breakpoint after the other in a thread, while the program continues."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder  # the session's folder
+        self._stops: deque[Breakpoint] = deque()
+        self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
+        self._thread: threading.Thread | None = None
+        self._release = -1  # an eventfd; setting it ends all attachments of the thread
+
+    def stopped(self, message: m.Stopped) -> None:
+        """Handle a worker that waits for a debugger. Never blocks."""
+        with self._lock:
+            self._stops.append(Breakpoint(**message.breakpoint))  # type: ignore[arg-type]
+            if self._thread is None:
+                self._release = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self._thread = threading.Thread(target=self._run, name="skate-debug", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._stops:
+                    self._thread = None
+                    release, self._release = self._release, -1
+                    os.close(release)
+                    return
+                stop = self._stops.popleft()
+            self._attach(stop)
+
+    def _attach(self, stop: Breakpoint) -> None:
+        if not has_terminal():  # for example, the program was moved to the background
+            sys.stderr.write(
+                f"Stopped at {stop}. Attach with: skate debug {stop.id} --address {self._folder}\n"
+            )
+            return
+        sys.stdout.write(f"Stopped at {stop}.\n")
+        sys.stdout.flush()
+        try:
+            attach(stop, until=self._release)
+        except OSError as error:  # the worker was killed, or another terminal attached first
+            sys.stderr.write(f"The debugger ended: {error}\n")
+
+    def release(self) -> None:
+        """Detach from all stopped workers, which then continue. May be called from a signal handler."""
+        with self._lock:
+            if self._release >= 0:
+                os.eventfd_write(self._release, 1)
+
+    def close(self) -> None:
+        """Detach, and wait for the thread."""
+        thread = self._thread
+        self.release()
+        if thread is not None:
+            thread.join()

@@ -1,0 +1,36 @@
+"""The start of a node: it forks the template first, so that both load their modules in parallel."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+from skate._engine.common import open_files
+from skate._engine.common.process_limits import retry_with_deadline
+from skate._engine.local.session.descendants import adopt_orphans
+from skate._engine.local.worker.template import start_template
+
+
+def main(text: str) -> None:
+    """Run a node with a configuration in JSON."""
+    config = json.loads(text)
+    if config.get("detach"):
+        if retry_with_deadline(os.fork):
+            os._exit(0)  # the starting process then has no child to wait for
+        os.setsid()
+        os.chdir("/")
+    open_files.raise_limit()  # inherited by workers
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for role in ("driver_fd", "life_fd", "ready_fd"):
+        if role in config:
+            os.set_inheritable(config[role], False)
+    adopt_orphans()
+    template = start_template(config) if config.get("fork", sys.platform == "linux") else None
+    from skate._engine.local.node.main import serve
+
+    serve(config, template)

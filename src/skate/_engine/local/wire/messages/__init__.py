@@ -1,0 +1,239 @@
+"""All messages between the driver, the node and the workers.
+
+Messages are also the events and commands of the state machine, so that tests use the same messages as the wire. They
+are encoded as MessagePack arrays, several messages to a frame.
+"""
+
+from skate._engine.local.wire.messages.actors import (
+    ActorExit,
+    ActorUpdate,
+    ActorWatch,
+    Become,
+    Call,
+    CallItem,
+    CancelCall,
+    CreateActor,
+    CreateGroup,
+    Introduce,
+    KillActor,
+    RemoveGroup,
+    Reply,
+    ReplyVia,
+    WatchGroup,
+)
+from skate._engine.local.wire.messages.host import (
+    DeleteSegment,
+    DeleteSpilled,
+    EnvironmentReady,
+    KillProcess,
+    MemoryPressure,
+    Restore,
+    Restored,
+    Spill,
+    Spilled,
+    StartWorker,
+    Stop,
+    WorkerGone,
+)
+from skate._engine.local.wire.messages.life import (
+    Answer,
+    Ask,
+    Events,
+    Exit,
+    FlushOutput,
+    Goodbye,
+    Hello,
+    Output,
+    SendEvents,
+    Stopped,
+    Welcome,
+)
+from skate._engine.local.wire.messages.objects import (
+    Abandon,
+    Allocate,
+    Allocated,
+    DropSegments,
+    Free,
+    Hold,
+    Inquire,
+    Located,
+    Pin,
+    Ready,
+    Register,
+    Release,
+    Subscribe,
+    Tidy,
+    Unpin,
+)
+from skate._engine.local.wire.messages.tasks import (
+    Blocked,
+    Cancel,
+    CancelRunning,
+    Consumed,
+    Deadlock,
+    Define,
+    Done,
+    Export,
+    HandBack,
+    Item,
+    Recall,
+    Run,
+    Stalled,
+    Submit,
+    Unblocked,
+    WaitProbe,
+    WaitReport,
+)
+from skate._engine.local.wire.messages.values import (
+    DYNAMIC,
+    STREAMING,
+    ActorOptions,
+    Argument,
+    Message,
+    Mutable,
+    Result,
+    TaskTemplate,
+)
+
+WIRE = (
+    Hello
+    | Welcome
+    | Goodbye
+    | Exit
+    | Ask
+    | Answer
+    | Events
+    | SendEvents
+    | Output
+    | FlushOutput
+    | Stopped
+    | Define
+    | Export
+    | Submit
+    | Run
+    | Done
+    | Item
+    | Consumed
+    | Recall
+    | HandBack
+    | Cancel
+    | CancelRunning
+    | Blocked
+    | Unblocked
+    | Deadlock
+    | Stalled
+    | WaitProbe
+    | WaitReport
+    | Ready
+    | Register
+    | Hold
+    | Release
+    | Subscribe
+    | Pin
+    | Unpin
+    | Located
+    | Allocate
+    | Allocated
+    | Abandon
+    | DropSegments
+    | Tidy
+    | Free
+    | Inquire
+    | CreateActor
+    | Become
+    | ActorWatch
+    | ActorUpdate
+    | KillActor
+    | ActorExit
+    | Call
+    | Reply
+    | ReplyVia
+    | CancelCall
+    | CallItem
+    | Introduce
+    | CreateGroup
+    | RemoveGroup
+    | WatchGroup
+)
+
+__all__ = [
+    "DYNAMIC",
+    "STREAMING",
+    "WIRE",
+    "Abandon",
+    "ActorExit",
+    "ActorOptions",
+    "ActorUpdate",
+    "ActorWatch",
+    "Allocate",
+    "Allocated",
+    "Answer",
+    "Argument",
+    "Ask",
+    "Become",
+    "Blocked",
+    "Call",
+    "CallItem",
+    "Cancel",
+    "CancelCall",
+    "CancelRunning",
+    "Consumed",
+    "CreateActor",
+    "CreateGroup",
+    "Deadlock",
+    "Define",
+    "DeleteSegment",
+    "DeleteSpilled",
+    "Done",
+    "DropSegments",
+    "EnvironmentReady",
+    "Events",
+    "Exit",
+    "Export",
+    "FlushOutput",
+    "Free",
+    "Goodbye",
+    "HandBack",
+    "Hello",
+    "Hold",
+    "Inquire",
+    "Introduce",
+    "Item",
+    "KillActor",
+    "KillProcess",
+    "Located",
+    "MemoryPressure",
+    "Message",
+    "Mutable",
+    "Output",
+    "Pin",
+    "Ready",
+    "Recall",
+    "Register",
+    "Release",
+    "RemoveGroup",
+    "Reply",
+    "ReplyVia",
+    "Restore",
+    "Restored",
+    "Result",
+    "Run",
+    "SendEvents",
+    "Spill",
+    "Spilled",
+    "Stalled",
+    "StartWorker",
+    "Stop",
+    "Stopped",
+    "Submit",
+    "Subscribe",
+    "TaskTemplate",
+    "Tidy",
+    "Unblocked",
+    "Unpin",
+    "WaitProbe",
+    "WaitReport",
+    "WatchGroup",
+    "Welcome",
+    "WorkerGone",
+]

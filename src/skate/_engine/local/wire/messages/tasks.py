@@ -1,0 +1,153 @@
+"""Messages about tasks: submission, execution, results, cancellation; blocked workers."""
+
+from __future__ import annotations
+
+from skate._engine.local.wire.messages.values import Argument, Message, Result, TaskTemplate
+
+
+class Define(Message, tag=10):
+    """Assign a number to a template for this connection; a worker also gets the function's code."""
+
+    number: int
+    template: TaskTemplate
+    code: bytes = b""
+
+
+class Export(Message, tag=11):
+    """Send a function or class to the node."""
+
+    key: bytes
+    code: bytes
+
+
+class Submit(Message, tag=12):
+    """Submit a task."""
+
+    task: bytes
+    template: int
+    args: bytes
+    dependencies: list[tuple[int | str, bytes]] = []
+    contains: list[bytes] = []
+    args_object: bytes = b""  # id of the object that holds large arguments
+    parent: bytes = b""
+    depth: int = 0
+
+
+class Run(Message, tag=13):
+    """Run a task, whose dependencies are ready."""
+
+    task: bytes
+    template: int
+    args: bytes
+    arguments: list[Argument] = []
+    args_object: bytes = b""
+    accelerators: dict[str, list[str]] = {}
+    attempt: int = 0
+    depth: int = 0
+
+
+class Done(Message, tag=14):
+    """The outcome of a task, or of an actor's constructor."""
+
+    task: bytes
+    results: list[Result]
+    started: float = 0.0
+    seconds: float = 0.0
+    retry: bool = False  # the exception is one of those to retry on
+    failed: str = ""  # name of the exception's class
+    last: bool = False  # the worker ends now (max_calls)
+    count: int = 0  # how many items a generator made
+
+
+class Item(Message, tag=15):
+    """The next object of a generator task."""
+
+    task: bytes
+    index: int
+    result: Result
+
+
+class Consumed(Message, tag=16):
+    """The reader of a generator has taken this many items."""
+
+    task: bytes
+    count: int
+    closed: bool = False
+
+
+class Recall(Message, tag=17):
+    """Request the tasks that a worker has not started."""
+
+
+class HandBack(Message, tag=18):
+    """Tasks that a worker has not started, in reply to Recall."""
+
+    tasks: list[bytes]
+
+
+class Cancel(Message, tag=19):
+    """Cancel the task that makes an object."""
+
+    task: bytes
+    force: bool = False
+    recursive: bool = True
+
+
+class CancelRunning(Message, tag=20):
+    """Interrupt a task in its worker."""
+
+    task: bytes
+    force: bool = False
+    recursive: bool = True
+
+
+class Blocked(Message, tag=21):
+    """A worker waits for objects: its CPU is free meanwhile."""
+
+    task: bytes
+    objects: list[bytes]
+    timed: bool = False
+
+
+class Unblocked(Message, tag=22):
+    """A worker continues."""
+
+    task: bytes
+
+
+class Stalled(Message, tag=24):
+    """A driver or an asynchronous actor has waited for a while without a time-out."""
+
+
+class WaitProbe(Message, tag=25):
+    """Request a WaitReport from a process."""
+
+    round: int
+
+
+class WaitReport(Message, tag=26):
+    """The waits of a process, and its calls without a reply.
+
+    Two equal reports of a process mean that it has done nothing in between: `turn` counts its waits and values.
+    """
+
+    round: int
+    active: bool = False  # it runs code or waits with a time-out; then only its waits are listed
+    turn: int = 0
+    waits: list[tuple[int, bytes, int, list[bytes]]] = []  # number, task, objects needed, pending objects
+    awaited: list[bytes] = []  # objects that coroutines and callbacks wait for
+    calls: list[bytes] = []  # of an actor: calls without a reply
+    takes_calls: bool = False  # of an actor: whether it would run another call immediately
+    sent: list[bytes] = []  # calls to actors without a reply
+    cancelled: list[bytes] = []  # the cancelled ones of these
+    unsent: list[
+        tuple[bytes, list[bytes], list[bytes]]
+    ] = []  # actor, calls, the pending objects that they need
+
+
+class Deadlock(Message, tag=23):
+    """The wait with this number, or every await of this object, would never end."""
+
+    text: str
+    wait: int = 0
+    object: bytes = b""

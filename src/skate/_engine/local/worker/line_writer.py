@@ -1,0 +1,56 @@
+"""The standard output of a worker, written line by line, including an unfinished last line."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+NAME_MARK = (
+    "\x01skate-name:"  # prefix of a line that sets the name shown before the later lines of the process
+)
+_LONGEST_NAME = 200
+
+
+class LineWriter(io.TextIOWrapper):
+    """Writes text to a descriptor, line by line, and tracks whether a line is unfinished."""
+
+    def __init__(self, descriptor: int) -> None:
+        raw = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - lives as long as the process
+        super().__init__(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+        self.unfinished = False
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        if text:
+            self.unfinished = text[-1] != "\n"
+        return super().write(text)
+
+    def end_line(self) -> None:
+        """Finish an unfinished line, so that it is shown."""
+        if self.unfinished:
+            self.write("\n")
+
+
+def end_lines() -> None:
+    """Finish the lines that a task has left unfinished."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, LineWriter) and stream.unfinished:
+            stream.end_line()
+
+
+def announce_repr(instance: object, class_name: str) -> None:
+    """Show the `repr` of an actor that defines one before the lines that its process prints, as in Ray."""
+    kind: Any = type(instance)
+    if kind.__repr__ is object.__repr__:
+        return
+    try:
+        name = " ".join(repr(instance).split())[:_LONGEST_NAME]
+    except Exception:
+        import logging
+
+        logging.getLogger("skate").exception("__repr__ of %s failed", class_name)
+        return
+    sys.stdout.flush()
+    os.write(1, f"{NAME_MARK}{name}\n".encode())

@@ -1,0 +1,302 @@
+"""The template process: workers are forked from it, so that they start in milliseconds.
+
+The node forks the template before it has any state. The template has imported what every worker needs, stays
+single-threaded, and only forks on request and reports which of its children ended. When the node is killed, the
+template kills all other processes of the session and removes its folders.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+from typing import Any, NamedTuple, NoReturn
+
+from skate._base.locations import IMPORT_ROOT
+from skate._engine.common.process_limits import retry_with_deadline
+from skate._engine.local.session.descendants import (
+    adopt_orphans,
+    die_with_parent,
+    end_descendants,
+    survive_parent,
+)
+from skate._engine.local.session.folders import Session
+from skate._engine.local.wire.frames import pack, unpack
+from skate._engine.local.worker.preloaded import Modules, PreloadedTemplates, Request
+
+MESSAGE = 1 << 20  # bytes: the largest request
+END = "end"  # the request to kill all workers and their descendants
+
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from skate._engine.local.worker.template import main_of_spawned; main_of_spawned(sys.argv[2])"
+)
+
+
+def start_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
+    """Fork the template from the node; return the socket to it and its pid."""
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    pid = retry_with_deadline(os.fork)
+    if pid:
+        its.close()
+        return mine, pid
+    try:
+        mine.close()
+        # The template must not hold the node's sockets open: peers wait for their end.
+        _keep_only(its.fileno(), config.get("life_fd", its.fileno()))
+        _serve(its, config, parent)
+    finally:
+        os._exit(1)
+
+
+def spawn_template(config: dict[str, Any]) -> tuple[socket.socket, int]:
+    """Start a template with a new interpreter, because a running node cannot be forked."""
+    import json
+
+    mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keep = [its.fileno(), *([config["life_fd"]] if "life_fd" in config else [])]
+    for descriptor in keep:
+        os.set_inheritable(descriptor, True)
+    text = json.dumps({**config, "socket": its.fileno(), "parent": os.getpid()})
+    try:
+        pid = os.posix_spawn(sys.executable, [sys.executable, "-c", _BOOT, IMPORT_ROOT, text], os.environ)
+    finally:
+        for descriptor in keep:
+            os.set_inheritable(descriptor, False)
+        its.close()
+    return mine, pid
+
+
+def main_of_spawned(text: str) -> NoReturn:
+    """Run as a template that was not forked from the node."""
+    import json
+
+    config = json.loads(text)
+    sock = socket.socket(fileno=config["socket"])
+    for descriptor in (config["socket"], *([config["life_fd"]] if "life_fd" in config else [])):
+        os.set_inheritable(descriptor, False)
+    _serve(sock, config, config["parent"])
+
+
+def _keep_only(*descriptors: int) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in descriptors:
+            try:
+                os.close(descriptor)
+            except OSError:  # the descriptor that listed the folder
+                continue
+
+
+def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn:
+    adopt_orphans()
+    from skate._engine.local.worker import main as worker_main
+
+    _load_api()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    wake = _wake_on_child()
+    if config.get("as_ray"):  # for preloaded modules; a worker uses the setting of its own job
+        from skate._base import alias
+
+        alias.install()
+    if config.get("preload"):
+        die_with_parent(
+            parent
+        )  # an import may hang; after the imports, the template outlives the node to clean up
+        for name in config["preload"]:
+            _preload(name)
+        survive_parent()
+    gc.collect()
+    gc.freeze()  # the pages of imported modules stay shared with the workers
+    try:
+        _fork_on_request(sock, wake, worker_main)
+    except ConnectionError:  # the node is gone, with the messages that it had not read
+        _bury(config)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _load_api() -> None:
+    """Load the public names of the package once, instead of in every worker."""
+    package = sys.modules[__name__.partition(".")[0]]
+    for name in package.__all__:
+        getattr(package, name)
+
+
+class _Wake(NamedTuple):
+    """A pipe that becomes readable when a child has ended."""
+
+    read: int
+    write: int
+
+    def close(self) -> None:
+        """Close the pipe in a forked child.
+
+        asyncio resets the wake-up descriptor in every child from Python 3.12 on.
+        """
+        signal.set_wakeup_fd(-1)
+        os.close(self.read)
+        os.close(self.write)
+
+
+def _wake_on_child() -> _Wake:
+    wake = _Wake(*os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC))
+    signal.set_wakeup_fd(wake.write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return wake
+
+
+def _fork_on_request(
+    sock: socket.socket, wake: _Wake, worker_main: Any, *, is_warm: bool = False
+) -> NoReturn:
+    import select
+
+    poller = select.poll()
+    poller.register(sock, select.POLLIN)
+    poller.register(wake.read, select.POLLIN)
+
+    def fork(request: Request, descriptors: list[int]) -> None:
+        me = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:  # at a limit, which must not affect running workers
+            sock.send(pack(["refused", request["number"], error.errno]))
+            return
+        if pid == 0:
+            wake.close()
+            sock.close()
+            warm.leave()
+            _become_worker(worker_main, request, descriptors, me)
+        sock.send(pack(["started", request["number"], pid]))
+
+    def become_warm(modules: Modules, its: socket.socket) -> NoReturn:
+        wake.close()
+        sock.close()
+        _serve_warm(modules, its, worker_main, parent)
+
+    parent = os.getpid()
+    warm = PreloadedTemplates(poller, become_warm, fork, sock.sendall, MESSAGE)
+    idle = False
+    while True:
+        # Import what most workers need sooner or later, but only after the first workers have started.
+        ready = poller.poll(None if idle else 200)
+        if not ready:
+            idle = True
+            _preload("asyncio")
+            gc.freeze()
+            continue
+        for descriptor, _ in ready:
+            if descriptor == wake.read:
+                _drain(wake.read)
+                _report(sock, warm)
+                continue
+            if descriptor != sock.fileno():
+                warm.hear(descriptor)
+                continue
+            data, descriptors, _, _ = socket.recv_fds(sock, MESSAGE, 2)
+            if not data:
+                raise ConnectionError("the node is gone")
+            request = unpack(data)
+            if request == END:
+                end_descendants()
+                warm.forget()
+                sock.send(pack([END, 0, 0]))
+            elif request["environment"].get("preload") and not is_warm:
+                warm.start(request, descriptors)
+            else:
+                fork(request, descriptors)
+                for inherited in descriptors:
+                    os.close(inherited)
+
+
+def _serve_warm(modules: Modules, sock: socket.socket, worker_main: Any, parent: int) -> NoReturn:
+    """Run as a preloaded template until the template that it was forked from is gone."""
+    try:
+        die_with_parent(parent)
+        adopt_orphans()
+        wake = _wake_on_child()
+        gc.disable()  # imported modules contain hardly any garbage, and a collection would copy pages
+        for name in modules:
+            _preload(name)
+        gc.freeze()
+        gc.enable()
+        _fork_on_request(sock, wake, worker_main, is_warm=True)
+    except ConnectionError:
+        end_descendants()
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _bury(config: dict[str, Any]) -> NoReturn:
+    """Clean up the session of a node that was killed."""
+    end_descendants()
+    Session(config["folder"], config["shm"]).remove()
+    os._exit(0)
+
+
+def _become_worker(
+    worker_main: Any, request: dict[str, Any], descriptors: list[int], parent: int
+) -> NoReturn:
+    code = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        die_with_parent(parent)
+        gc.unfreeze()
+        code = worker_main.main(request, descriptors)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _report(sock: socket.socket, warm: PreloadedTemplates) -> None:
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None:
+            return
+        pid = ended.si_pid
+        try:
+            os.killpg(pid, signal.SIGKILL)  # its process group; the number cannot be reused yet
+        except ProcessLookupError:
+            pass  # it ended before it led a group, or never would have
+        _, status = os.waitpid(pid, 0)
+        end = "orphaned" if warm.has_orphaned(pid) else "exited"
+        # This may be an adopted orphan instead of a worker: the node knows.
+        sock.send(pack([end, pid, os.waitstatus_to_exitcode(status)]))
+
+
+def _drain(descriptor: int) -> None:
+    try:
+        while os.read(descriptor, 4096):
+            pass
+    except BlockingIOError:
+        return
+
+
+def _preload(name: str) -> None:
+    import importlib
+
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        sys.stderr.write(f"skate: preloading {name} failed: {error!r}\n")
