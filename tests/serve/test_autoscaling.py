@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from skate.serve._autoscaling.application import ApplicationAutoscaler, Replicas, externally_scaled
-from skate.serve._autoscaling.capacity import adjusted, in_gangs
 from skate.serve._autoscaling.deployment import ASK_EVERY_S, DeploymentAutoscaler
-from skate.serve._autoscaling.measurements import Measurements
-from skate.serve._autoscaling.rules import smoothed
-from skate.serve._autoscaling.series import MOST_POINTS, Series
-from skate.serve._ids import DeploymentID
+from skate.serve._autoscaling.measurements import MOST_POINTS, Measurements, Series
+from skate.serve._autoscaling.policies import smoothed
+from skate.serve._autoscaling.replica_counts import adjusted, in_gangs
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.autoscaling_policy import default_autoscaling_policy, replica_queue_length_autoscaling_policy
 from skate.serve.config import AggregationFunction, AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from skate.serve.exceptions import ExternalScalerDisabledError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from skate.serve._controller.board import Board
+from skate.serve._controller.pubsub import Board
 from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
 
 

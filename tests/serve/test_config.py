@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 import skate
-from skate.serve._config import references
+from skate.serve._config import import_paths
 from skate.serve._config.autoscaling import fields_of, policy_of
 from skate.serve.autoscaling_policy import default_autoscaling_policy
 from skate.serve.config import (
@@ -288,7 +288,7 @@ class TestReferences:
     @pytest.mark.parametrize("path", ["", "module", ":", "module:", "a:b:c", ".name"])
     def test_what_is_no_import_path_is_refused(self, path: str) -> None:
         with pytest.raises(ValueError, match="is no import path"):
-            references.load(path)
+            import_paths.load(path)
 
     def test_a_name_may_be_nested(self) -> None:
-        assert references.load(f"{__name__}:TestReferences.test_a_name_may_be_nested") is not None
+        assert import_paths.load(f"{__name__}:TestReferences.test_a_name_may_be_nested") is not None

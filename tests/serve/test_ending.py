@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from skate.serve._ending import Ending
+from skate.serve._runtime.stop_event import Ending
 
 
 def test_whoever_waits_learns_that_the_actor_has_stopped() -> None:

@@ -13,10 +13,9 @@ import pytest
 
 import skate
 from skate.exceptions import ActorDiedError
-from skate.serve._controller.ledger import LEDGER_NAME, ActorLedger, FolderLedger
-from skate.serve._controller.memory import Memory
+from skate.serve._controller.persistence import LEDGER_NAME, ActorLedger, FolderLedger, Memory
 from skate.serve._controller.records import FORMAT, ApplicationRecord, Record, decode, encode
-from skate.serve._ids import NAMESPACE
+from skate.serve._runtime.ids import NAMESPACE
 
 
 class Target:

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from skate.serve._autoscaling.deployment import DeploymentAutoscaler
 from skate.serve._config.defaults import DEFAULT
-from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._schema.deployment import schema_of
+from skate.serve._config.options import DeploymentOptions
+from skate.serve._schema.config_file import schema_of
 from skate.serve._schema.details import autoscaling_detail
 from skate.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig, GangSchedulingConfig
 from skate.serve.schema import (

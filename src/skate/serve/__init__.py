@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from skate.serve import _extra as _extra
+from skate.serve._runtime import extra as _extra  # noqa: F401  # before all others: it names a missing extra
 from skate.serve.api import (
     RunTarget,
     address,

@@ -13,13 +13,13 @@ import skate
 from skate.air import _arguments as arguments
 from skate.serve._build import build, check_code
 from skate.serve._build.ingress import make_ingress
-from skate.serve._config import numbers
+from skate.serve._config import validation
 from skate.serve._config.defaults import DEFAULT
-from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._config.wording import check_route_prefix
+from skate.serve._config.options import DeploymentOptions
+from skate.serve._config.validation import check_route_prefix
 from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, forget
-from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID
 from skate.serve._router.runtime import prepare
+from skate.serve._runtime.ids import DEFAULT_APP_NAME, DeploymentID
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve.context import (
     _get_replica,
@@ -329,7 +329,7 @@ def _deploy(
         if each.logging_config is not None:
             from skate.serve.schema import LoggingConfig
 
-            numbers.model("logging_config", LoggingConfig, each.logging_config)
+            validation.model("logging_config", LoggingConfig, each.logging_config)
     specs = [
         build(
             each.target,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skate.serve._autoscaling.context import AutoscalingContext
-from skate.serve._autoscaling.rules import by_ongoing_requests
+from skate.serve._autoscaling.policies import by_ongoing_requests
 from skate.serve._prometheus import (
     PrometheusQueryMixin,
     PrometheusQueryResult,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.serve._ids import DEPLOYMENT_ACTOR_PREFIX, NAMESPACE, DeploymentID, ReplicaID
-from skate.serve._process import is_shared
+from skate.serve._runtime.engine import is_shared
+from skate.serve._runtime.ids import DEPLOYMENT_ACTOR_PREFIX, NAMESPACE, DeploymentID, ReplicaID
 from skate.serve.exceptions import RayServeException
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from skate.air import _arguments as arguments
-from skate.serve._build.building import reduce_application
-from skate.serve._config.deployment import OPTION_NAMES, DeploymentOptions
+from skate.serve._build.builder import reduce_application
+from skate.serve._config.options import OPTION_NAMES, DeploymentOptions
 
 __all__ = ["Application", "Deployment"]
 

@@ -12,7 +12,7 @@ from skate.exceptions import RayActorError, TaskCancelledError
 from skate.serve._config import defaults
 
 if TYPE_CHECKING:
-    from skate.serve._ids import DeploymentID
+    from skate.serve._runtime.ids import DeploymentID
 
 __all__ = [
     "ApplicationError",

@@ -9,7 +9,6 @@ import msgspec
 
 from skate.air import _arguments as arguments
 from skate.serve._config.defaults import DEFAULT
-from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID, ReplicaID, new_request_id
 from skate.serve._responses import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
@@ -17,6 +16,7 @@ from skate.serve._responses import (
 )
 from skate.serve._router.runtime import current_runtime
 from skate.serve._router.selection import ReplicaSelection, chosen
+from skate.serve._runtime.ids import DEFAULT_APP_NAME, DeploymentID, ReplicaID, new_request_id
 from skate.serve._wire.frames import Context
 from skate.serve.context import _get_replica, _get_request
 

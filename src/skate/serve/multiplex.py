@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, overload
 
 from skate.air import _arguments as arguments
-from skate.serve._batching.requests import batch_requests
+from skate.serve._batching.batches import batch_requests
 from skate.serve._multiplex.cache import ModelCache
-from skate.serve._multiplex.measures import ModelMeasures
+from skate.serve._multiplex.metrics import ModelMeasures
 from skate.serve._multiplex.registry import close_registry, registry
-from skate.serve._owners import Owners
+from skate.serve._runtime.method_state import Owners
 from skate.serve.context import _get_replica, _get_request
 
 __all__ = ["get_multiplexed_model_id", "loaded_model_ids", "multiplexed", "on_change", "unload_models"]

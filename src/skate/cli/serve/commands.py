@@ -12,7 +12,7 @@ from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import address_option, app_dir_option, environment_options, http_options
 from skate.cli.serve.run import run
-from skate.cli.serve.surroundings import asked, attached, mean_skate_by_ray, refused, use_folder, users_code
+from skate.cli.serve.session import asked, attached, mean_skate_by_ray, refused, use_folder, users_code
 from skate.cli.serve.targets import (
     fail_unless_running,
     given_http,
@@ -135,9 +135,9 @@ def build(
     grpc_servicer_functions: tuple[str, ...],
 ) -> None:
     """Write a configuration file for applications, with the options that their programs give."""
-    from skate.serve._build.building import build as take_apart
+    from skate.serve._build.builder import build as take_apart
     from skate.serve._build.importing import imported
-    from skate.serve._schema.deployment import schema_of
+    from skate.serve._schema.config_file import schema_of
     from skate.serve.deployment import Application
     from skate.serve.schema import LoggingConfig, ServeDeploySchema
 

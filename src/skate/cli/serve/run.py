@@ -20,7 +20,7 @@ from skate.air._optional import load
 from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import ADDRESSES, app_dir_option, environment_options, http_options
-from skate.cli.serve.surroundings import mean_skate_by_ray, refused, use_folder, users_code
+from skate.cli.serve.session import mean_skate_by_ray, refused, use_folder, users_code
 from skate.cli.serve.targets import given_http, one_application, started_for
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skate.serve._autoscaling import rules
+from skate.serve._autoscaling import policies
 from skate.serve._autoscaling.deployment import ASK_EVERY_S, DeploymentAutoscaler
-from skate.serve._ids import DeploymentID
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.exceptions import ExternalScalerDisabledError
 
 if TYPE_CHECKING:
@@ -64,14 +64,14 @@ class ApplicationAutoscaler:
         self, replicas: Mapping[str, Replicas], now: float
     ) -> tuple[dict[DeploymentID, float], Mapping[DeploymentID, Any]]:
         if self._policy is None:
-            self._policy = rules.callable_of(self._configured)
+            self._policy = policies.callable_of(self._configured)
         contexts = {
             self.deployments[name].id: self.deployments[name].context(current, target, now, running)
             for name, (current, target, running) in replicas.items()
         }
         match self._policy(contexts):
             case (dict() as wanted, dict() | None as states):
-                numbers = {id: rules.checked_decision(number)[0] for id, number in wanted.items()}
+                numbers = {id: policies.checked_decision(number)[0] for id, number in wanted.items()}
             case other:
                 raise TypeError(
                     "The autoscaling policy of an application must return two dictionaries by deployment id: numbers "

@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from skate.serve._autoscaling.series import TimeStampedValue
+    from skate.serve._autoscaling.measurements import TimeStampedValue
     from skate.serve._config.autoscaling import AutoscalingConfig
-    from skate.serve._ids import DeploymentID, ReplicaID
+    from skate.serve._runtime.ids import DeploymentID, ReplicaID
 
     Aggregated = dict[str, dict[ReplicaID, float]]
     Raw = dict[str, dict[ReplicaID, list[TimeStampedValue]]]

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skate.serve._autoscaling import rules
-from skate.serve._autoscaling.capacity import adjusted, in_gangs
+from skate.serve._autoscaling import policies
 from skate.serve._autoscaling.context import AutoscalingContext
+from skate.serve._autoscaling.delays import Delays, Patience
 from skate.serve._autoscaling.measurements import Measurements
-from skate.serve._autoscaling.patience import Delays, Patience
-from skate.serve._ids import DeploymentID
+from skate.serve._autoscaling.replica_counts import adjusted, in_gangs
+from skate.serve._runtime.ids import DeploymentID
 
 if TYPE_CHECKING:
     from skate.serve._config.autoscaling import AutoscalingConfig
@@ -125,7 +125,7 @@ class DeploymentAutoscaler:
             return forced
         try:
             if self.config.policy.is_default_policy_function():
-                wanted = rules.by_ongoing_requests(self.context(current, target, now, running))
+                wanted = policies.by_ongoing_requests(self.context(current, target, now, running))
             else:
                 wanted, self._policy_state = self._asked(self.context(current, target, now, running))
         except Exception as error:  # the user's code: it must not take the other deployments with it
@@ -134,8 +134,8 @@ class DeploymentAutoscaler:
 
     def _asked(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
         if self._policy is None:
-            self._policy = rules.callable_of(self.config.policy)
-        return rules.checked_decision(self._policy(context))
+            self._policy = policies.callable_of(self.config.policy)
+        return policies.checked_decision(self._policy(context))
 
     def forced(self, current: int, target: int, now: float) -> int | None:
         """Return the number that no policy is asked for: bounds have moved, or the first request is there."""
@@ -145,7 +145,7 @@ class DeploymentAutoscaler:
             return self._changed(target, min(max(target, low), high), now, "the bounds have changed")
         if current == target == 0 and high and self._measurements.requests_now > 0:
             self._patience.reset()
-            first = in_gangs(rules.first_replicas(self.config), self._gang_size)
+            first = in_gangs(policies.first_replicas(self.config), self._gang_size)
             return self._changed(0, min(first, high), now, "the first requests wait")
         return None
 
@@ -159,7 +159,7 @@ class DeploymentAutoscaler:
         self.error = None
         self.wanted = wanted
         low, high = self.bounds
-        smoothed = in_gangs(rules.smoothed(wanted, current, self.config), self._gang_size)
+        smoothed = in_gangs(policies.smoothed(wanted, current, self.config), self._gang_size)
         if smoothed == 0 and self._measurements.requests_now > 0:
             smoothed = self._gang_size  # over the period that is nothing, but it would start a replica again
         bounded = min(max(smoothed, low), high)

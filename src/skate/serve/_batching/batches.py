@@ -7,8 +7,8 @@ import contextvars
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from skate.serve._batching import arguments
-from skate.serve._batching.calls import Call
+from skate.serve import context as contexts
+from skate.serve._batching.calls import Call, item, stacked
 from skate.serve._batching.settings import BatchSettings
 
 
@@ -106,7 +106,7 @@ class RunningBatch:
 
     def arguments(self) -> tuple[list[list[Any]], dict[str, list[Any]]]:
         """Return what to call the batched function with."""
-        return arguments.stacked(self.calls)
+        return stacked(self.calls)
 
     def requests(self) -> list[Any]:
         """Return the requests that the callers answer."""
@@ -160,7 +160,7 @@ def runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> lis
 
 def _size(calls: Sequence[Call], settings: BatchSettings) -> float:
     assert settings.batch_size_fn is not None
-    size = settings.batch_size_fn([arguments.item(call) for call in calls])
+    size = settings.batch_size_fn([item(call) for call in calls])
     try:
         size > settings.max_batch_size  # noqa: B015 # whatever can be compared will do
     except TypeError:
@@ -181,3 +181,21 @@ def _check(results: Any, expected: int) -> None:
             f"a batched function was called with {expected} items and gave {len(results)} results: it must give "
             "one for each item, in the same order"
         )
+
+
+_requests: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("skate_serve_batch", default=())
+
+
+def batch_requests() -> tuple[Any, ...]:
+    """Return the requests that the running batch answers; none outside of a batch."""
+    return _requests.get()
+
+
+def enter_batch(requests: Sequence[Any]) -> None:
+    """Let the current context, that of a batch's first caller, be that of the whole batch.
+
+    It is then of no single request: what the batched function calls must not carry the id of one of its requests,
+    nor be cancelled with it.
+    """
+    _requests.set(tuple(requests))
+    contexts._request.set(None)

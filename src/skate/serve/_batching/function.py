@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from skate.serve._batching.arguments import ByName, Parameters, Positional
+from skate.serve._batching.calls import ByName, Parameters, Positional
 from skate.serve._batching.queue import BatchQueue
 from skate.serve._batching.settings import BatchSettings
-from skate.serve._owners import Owners
+from skate.serve._runtime.method_state import Owners
 from skate.serve.context import _get_replica
 
 _logger = logging.getLogger("skate.serve")
@@ -95,7 +95,7 @@ class BatchedFunction:
         self._warn_if_never_full()
         measures = None
         if _get_replica() is not None:
-            from skate.serve._batching.measures import BatchMeasures
+            from skate.serve._batching.metrics import BatchMeasures
 
             measures = BatchMeasures(self.name)
         queue = BatchQueue(

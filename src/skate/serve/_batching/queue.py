@@ -11,13 +11,12 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._batching.batches import FormingBatch, RunningBatch, runs
+from skate.serve._batching.batches import FormingBatch, RunningBatch, enter_batch, runs
 from skate.serve._batching.calls import Call
-from skate.serve._batching.requests import enter_batch
 from skate.serve._batching.settings import BatchSettings
 
 if TYPE_CHECKING:
-    from skate.serve._batching.measures import BatchMeasures
+    from skate.serve._batching.metrics import BatchMeasures
 
 _logger = logging.getLogger("skate.serve")
 

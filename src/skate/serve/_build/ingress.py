@@ -9,7 +9,7 @@ from typing import Any
 
 from skate import cloudpickle
 from skate.air import _arguments as arguments
-from skate.serve._build.foreign import settle_routes, teach_pickle
+from skate.serve._build.web_frameworks import settle_routes, teach_pickle
 from skate.serve.exceptions import BackPressureError, retry_after
 
 __all__ = ["make_ingress"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skate.serve._autoscaling.capacity import adjusted, in_gangs
-from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._ids import DeploymentID
+from skate.serve._autoscaling.replica_counts import adjusted, in_gangs
+from skate.serve._config.options import DeploymentOptions
+from skate.serve._runtime.ids import DeploymentID
 
 __all__ = ["ApplicationSpec", "DeploymentSpec"]
 

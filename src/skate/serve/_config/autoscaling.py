@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from skate.serve._config import defaults, references, wording
-from skate.serve._config.choices import AggregationFunction
+from skate.serve._config import defaults, import_paths, validation
+from skate.serve._config.defaults import AggregationFunction
 from skate.serve._config.model import ServeModel
 
 _DEFAULT_POLICIES = (
@@ -47,7 +47,7 @@ class AutoscalingPolicy(ServeModel):
     @field_validator("policy_kwargs")
     @classmethod
     def _kwargs_are_json(cls, value: dict[str, Any]) -> dict[str, Any]:
-        wording.check_json("policy_kwargs", value)
+        validation.check_json("policy_kwargs", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:
@@ -56,10 +56,10 @@ class AutoscalingPolicy(ServeModel):
         given = self.policy_function
         if isinstance(given, str):
             if given not in _DEFAULT_POLICIES:
-                references.load(given)
+                import_paths.load(given)
         else:
-            self.policy_function = references.path_of(given)
-            self._packed = references.pack(given)
+            self.policy_function = import_paths.path_of(given)
+            self._packed = import_paths.pack(given)
 
     def is_default_policy_function(self) -> bool:
         """Return whether nothing else was asked for than Serve's own policy."""
@@ -68,9 +68,9 @@ class AutoscalingPolicy(ServeModel):
     def get_policy(self) -> Callable[..., Any]:
         """Return the function or class that decides."""
         if self._packed is not None:
-            policy = references.unpack(self._packed)
+            policy = import_paths.unpack(self._packed)
         else:
-            policy = references.load(str(self.policy_function))
+            policy = import_paths.load(str(self.policy_function))
         if not callable(policy):
             raise TypeError(
                 f"policy_function {self.policy_function!r} is {policy!r}: it must be a function or a class."
@@ -214,7 +214,7 @@ def policy_of(fields: Mapping[str, Any]) -> AutoscalingPolicy:
     """Return the policy that an application's configuration describes, with its code where it has any."""
     policy = fields.get("policy_function", defaults.AUTOSCALING_POLICY)
     if (packed := fields.get("_packed")) is not None:
-        policy = references.unpack(packed)
+        policy = import_paths.unpack(packed)
     return AutoscalingPolicy(policy_function=policy, policy_kwargs=dict(fields.get("policy_kwargs") or {}))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import skate
 from skate.actor import ActorClass
 from skate.air import _arguments as arguments
+from skate.air._arguments import closest
 from skate.serve._config import defaults
-from skate.serve._config.wording import closest
 from skate.util.placement_group import validate_placement_group
 
 ACTOR_OPTIONS = frozenset(

@@ -7,8 +7,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._loop import ServeLoop
-from skate.serve._process import adopt
+from skate.serve._runtime.engine import adopt
+from skate.serve._runtime.loop import ServeLoop
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve._watch.options import WatchOptions
 from skate.serve._watch.process import ProcessWatch

@@ -8,19 +8,18 @@ import skate
 from skate.air import _arguments as arguments
 from skate.exceptions import ActorDiedError, RayActorError
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._config import defaults, numbers, removed
+from skate.serve._config import defaults, validation
 from skate.serve._controller.actor import Controller
-from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
-from skate.serve._process import actor_class, make_ready, surroundings, surroundings_of_proxy
 from skate.serve._router import router
 from skate.serve._router.runtime import close_runtime
+from skate.serve._runtime.engine import actor_class, make_ready, surroundings, surroundings_of_proxy
+from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve._watch.options import WatchOptions
 
 if TYPE_CHECKING:
-    from skate.serve._schema.application import ServeDeploySchema
-    from skate.serve._schema.details import ServeInstanceDetails
-    from skate.serve._schema.health import ControllerHealthMetrics
+    from skate.serve._schema.config_file import ServeDeploySchema
+    from skate.serve._schema.details import ControllerHealthMetrics, ServeInstanceDetails
 
 __all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "forget"]
 
@@ -125,7 +124,7 @@ class Client:
 
     def health(self) -> ControllerHealthMetrics:
         """Return how the controller itself is doing."""
-        from skate.serve._schema.health import ControllerHealthMetrics
+        from skate.serve._schema.details import ControllerHealthMetrics
 
         return ControllerHealthMetrics.model_validate(skate.get(self.actor.get_health_metrics.remote()))
 
@@ -242,8 +241,8 @@ def _http_options(location: Any, options: Any, kwargs: dict[str, Any]) -> dict[s
         }
     from skate.serve.config import HTTPOptions, ProxyLocation
 
-    given = numbers.model("http_options", HTTPOptions, options)
-    removed.refuse_unknown(kwargs, {*HTTPOptions.model_fields, *_STARTING}, "serve.start()")
+    given = validation.model("http_options", HTTPOptions, options)
+    validation.refuse_unknown(kwargs, {*HTTPOptions.model_fields, *_STARTING}, "serve.start()")
     if given is None or kwargs:
         given = HTTPOptions.model_validate({**({} if given is None else given.model_dump()), **kwargs})
     checked: HTTPOptions = given
@@ -261,7 +260,7 @@ def _controller_environment(options: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.config import ControllerOptions
 
-    environment: dict[str, Any] | None = numbers.model(
+    environment: dict[str, Any] | None = validation.model(
         "controller_options", ControllerOptions, options
     ).runtime_env
     return environment
@@ -273,5 +272,5 @@ def _grpc_options(options: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.config import gRPCOptions
 
-    checked = numbers.model("grpc_options", gRPCOptions, options)
+    checked = validation.model("grpc_options", gRPCOptions, options)
     return checked.model_dump() if checked.grpc_servicer_functions else None

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import skate
-from skate.serve._controller.application import ApplicationKeeper
-from skate.serve._controller.deployment import DeploymentKeeper
+from skate.serve._config.http import HTTPOptionsSchema, gRPCOptionsSchema
+from skate.serve._controller.applications import ApplicationKeeper
+from skate.serve._controller.deployments import DeploymentKeeper
+from skate.serve._controller.placement import needs_of
 from skate.serve._controller.proxies import ProxyKeeper
-from skate.serve._controller.replica import ReplicaKeeper
-from skate.serve._controller.resources import needs_of
-from skate.serve._ids import CONTROLLER_NAME
-from skate.serve._schema.deployment import schema_of
+from skate.serve._controller.replicas import ReplicaKeeper
+from skate.serve._runtime.ids import CONTROLLER_NAME
+from skate.serve._schema.config_file import schema_of
 from skate.serve._schema.details import (
     ApplicationDetails,
     DeploymentDetails,
@@ -25,7 +26,6 @@ from skate.serve._schema.details import (
     Target,
     TargetGroup,
 )
-from skate.serve._schema.options import HTTPOptionsSchema, gRPCOptionsSchema
 from skate.serve._schema.statuses import APIType, ReplicaState, RequestProtocol
 from skate.util import get_node_ip_address
 
@@ -36,7 +36,7 @@ def instance_details(
     apps: Iterable[ApplicationKeeper], proxy: ProxyKeeper, target_capacity: float | None
 ) -> ServeInstanceDetails:
     """Return how everything stands, in full."""
-    from skate.serve._config.choices import ProxyLocation
+    from skate.serve._config.defaults import ProxyLocation
 
     http, grpc = proxy.options
     context = skate.get_runtime_context()

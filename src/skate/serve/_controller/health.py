@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skate.serve._schema.health import ControllerHealthMetrics
+    from skate.serve._schema.details import ControllerHealthMetrics
 
 __all__ = ["Durations", "Health"]
 
@@ -74,7 +74,7 @@ class Health:
         """Return how the controller is doing now."""
         import psutil
 
-        from skate.serve._schema.health import ControllerHealthMetrics, DurationStats
+        from skate.serve._schema.details import ControllerHealthMetrics, DurationStats
 
         began = time.perf_counter()
         await asyncio.sleep(_PROBE_S)

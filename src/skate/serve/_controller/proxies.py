@@ -10,9 +10,9 @@ from typing import Any
 
 import skate
 from skate.serve._controller.records import ProxyRecord
-from skate.serve._ids import NAMESPACE, PROXY_PREFIX, new_id
-from skate.serve._process import actor_class, ask, ended, surroundings_of_proxy
 from skate.serve._proxy import Proxy
+from skate.serve._runtime.engine import actor_class, ask, ended, surroundings_of_proxy
+from skate.serve._runtime.ids import NAMESPACE, PROXY_PREFIX, new_id
 from skate.serve._schema.statuses import ProxyStatus
 from skate.serve._watch.controller import tell_proxy, tell_proxy_stopped
 from skate.serve._watch.options import watch_options

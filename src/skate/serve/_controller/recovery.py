@@ -9,7 +9,13 @@ from typing import NamedTuple
 
 import skate
 import skate.util
-from skate.serve._ids import DEPLOYMENT_ACTOR_PREFIX, GANG_PREFIX, NAMESPACE, PROXY_PREFIX, REPLICA_PREFIX
+from skate.serve._runtime.ids import (
+    DEPLOYMENT_ACTOR_PREFIX,
+    GANG_PREFIX,
+    NAMESPACE,
+    PROXY_PREFIX,
+    REPLICA_PREFIX,
+)
 from skate.util.placement_group import get_placement_group, placement_group_table, remove_placement_group
 
 __all__ = ["Found", "end", "look"]

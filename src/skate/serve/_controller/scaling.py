@@ -14,14 +14,14 @@ from typing import Any
 
 from skate.serve._autoscaling.application import ApplicationAutoscaler, Replicas
 from skate.serve._autoscaling.deployment import DeploymentAutoscaler
-from skate.serve._controller.application import ApplicationKeeper
-from skate.serve._controller.deployment import DeploymentKeeper
+from skate.serve._controller.applications import ApplicationKeeper
+from skate.serve._controller.deployments import DeploymentKeeper
 from skate.serve._controller.health import Health
-from skate.serve._controller.replica import ReplicaKeeper
+from skate.serve._controller.replicas import ReplicaKeeper
 from skate.serve._controller.rollout import Phase
-from skate.serve._ids import DeploymentID, ReplicaID
-from skate.serve._loop import ServeLoop
 from skate.serve._router.router import LoadReport
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
+from skate.serve._runtime.loop import ServeLoop
 from skate.serve._schema.statuses import DeploymentStatus
 from skate.serve._watch.controller import tell_handle_delay, tell_replica_delay, tell_scaling
 

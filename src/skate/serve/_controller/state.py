@@ -11,19 +11,18 @@ import msgspec
 
 from skate.serve._autoscaling.application import externally_scaled
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._controller.application import ApplicationKeeper
-from skate.serve._controller.board import Board
-from skate.serve._controller.declared import Declarations
+from skate.serve._controller.applications import ApplicationKeeper
+from skate.serve._controller.declarative import Declarations
 from skate.serve._controller.health import Health
-from skate.serve._controller.ledger import open_ledger
-from skate.serve._controller.memory import Memory, Recall
+from skate.serve._controller.persistence import Memory, Recall, open_ledger
 from skate.serve._controller.proxies import ProxyKeeper
+from skate.serve._controller.pubsub import Board
 from skate.serve._controller.records import Record
 from skate.serve._controller.recovery import Found, end, look
 from skate.serve._controller.scaling import Scaling
-from skate.serve._process import reachable_host
 from skate.serve._router.router import DeploymentNews, LoadReport
 from skate.serve._routes import Route
+from skate.serve._runtime.engine import reachable_host
 from skate.serve._schema.statuses import ApplicationStatus, ServeStatus
 from skate.serve._wire import Address, Link, Listener
 from skate.serve._wire.frames import News
@@ -90,7 +89,7 @@ class State:
             else:
                 self._scaling.follow(app, _CALLERS_RETURN_S)
         if record.declared is not None:
-            from skate.serve._schema.application import ServeDeploySchema
+            from skate.serve._schema.config_file import ServeDeploySchema
 
             self._declared = file, folder = recall(record.declared)
             self._declarations.is_growing = record.capacity_is_growing
@@ -149,7 +148,7 @@ class State:
 
     async def declare(self, file: dict[str, Any], folder: str | None) -> None:
         """Have the applications of a file in place of those of the file before it."""
-        from skate.serve._schema.application import ServeDeploySchema
+        from skate.serve._schema.config_file import ServeDeploySchema
 
         config = ServeDeploySchema.model_validate(file)
         self._target_capacity = config.target_capacity

@@ -6,10 +6,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._ending import Ending
-from skate.serve._loop import ServeLoop
-from skate.serve._process import adopt
 from skate.serve._router.runtime import close_runtime, set_loop
+from skate.serve._runtime.engine import adopt
+from skate.serve._runtime.loop import ServeLoop
+from skate.serve._runtime.stop_event import Ending
 from skate.serve._watch.options import WatchOptions
 from skate.serve._watch.process import ProcessWatch
 

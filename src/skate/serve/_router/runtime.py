@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 import skate
-from skate.serve._ids import CONTROLLER_NAME, NAMESPACE, DeploymentID, new_id
-from skate.serve._loop import ServeLoop
-from skate.serve._process import ask, is_shared
 from skate.serve._router.router import DeploymentNews, LoadReport, Router
+from skate.serve._runtime.engine import ask, is_shared
+from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE, DeploymentID, new_id
+from skate.serve._runtime.loop import ServeLoop
 from skate.serve._wire.address import Address
 from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
 from skate.serve._wire.link import Link, LinkClosed, connect

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skate.serve._ids import DeploymentID
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._watch.tally import Spread, gauge, histogram
 from skate.util._metrics_store import Family, store
 
 if TYPE_CHECKING:
     from skate.serve._autoscaling.deployment import DeploymentAutoscaler
-    from skate.serve._controller.application import ApplicationKeeper
+    from skate.serve._controller.applications import ApplicationKeeper
 
 __all__ = [
     "tell_application",

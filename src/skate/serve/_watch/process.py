@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from skate.serve._process import is_shared
+from skate.serve._runtime.engine import is_shared
 from skate.serve._watch.logs import Component, ServeLogs
 from skate.serve._watch.options import WatchOptions, set_options
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from skate._api import variables
-from skate.serve._ids import ReplicaID
-from skate.serve._process import is_shared
+from skate.serve._runtime.engine import is_shared
+from skate.serve._runtime.ids import ReplicaID
 from skate.serve._watch.access import AccessLog
 from skate.serve._watch.logs import Component, ServeLogs
 from skate.serve._watch.options import WatchOptions

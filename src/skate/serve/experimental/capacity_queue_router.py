@@ -10,11 +10,11 @@ from typing import Any
 
 import skate
 from skate.exceptions import RayActorError
-from skate.serve._ids import NAMESPACE, ReplicaID
-from skate.serve._process import ask
 from skate.serve._routing.base import RequestRouter
 from skate.serve._routing.replicas import RunningReplica
 from skate.serve._routing.requests import PendingRequest
+from skate.serve._runtime.engine import ask
+from skate.serve._runtime.ids import NAMESPACE, ReplicaID
 from skate.serve.context import _deployment_actor_name
 from skate.util import list_named_actors
 

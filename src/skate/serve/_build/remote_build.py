@@ -50,7 +50,7 @@ def build_at(
     import_path: str, args: Mapping[str, Any], name: str, route_prefix: str | None
 ) -> Built | NotBuilt:
     """Import an application and take it apart. A task of the controller."""
-    from skate.serve._build.building import build
+    from skate.serve._build.builder import build
     from skate.serve._build.importing import application_at
 
     try:

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._build.elsewhere import Built
+from skate.serve._build.remote_build import Built
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._config.deployment import NEW_REPLICAS, DeploymentOptions
-from skate.serve._config.wording import closest
+from skate.serve._config.options import NEW_REPLICAS, DeploymentOptions
+from skate.air._arguments import closest
 
 if TYPE_CHECKING:
-    from skate.serve._schema.application import ServeApplicationSchema
+    from skate.serve._schema.config_file import ServeApplicationSchema
 
 __all__ = ["digest_of", "merged_environment", "overridden"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import skate
 import skate.util
-from skate.serve._loop import ServeLoop
+from skate.serve._runtime.loop import ServeLoop
 from skate.util._session import engine_name, on_shutdown
 
 __all__ = [

@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 import skate
 from skate.exceptions import GetTimeoutError, RayActorError
 from skate.serve._build.spec import DeploymentSpec
-from skate.serve._controller.place import Seat
+from skate.serve._controller.placement import Seat, needs_of, node_share
 from skate.serve._controller.records import ReplicaRecord
-from skate.serve._controller.resources import needs_of, node_share
 from skate.serve._controller.rollout import Phase, Seen
-from skate.serve._ids import NAMESPACE
-from skate.serve._process import actor_class, ask, ended, surroundings
 from skate.serve._replica import Replica, ReplicaSpec
 from skate.serve._router.line import ReplicaInfo
+from skate.serve._runtime.engine import actor_class, ask, ended, surroundings
+from skate.serve._runtime.ids import NAMESPACE
 from skate.serve._watch.controller import tell_replica_started, tell_replica_stopped
 
 __all__ = ["ReplicaKeeper"]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
-from skate.serve._config import defaults, numbers, removed, wording
+from skate.serve._config import defaults, validation
 from skate.serve._config.placement import check_per_node, check_placement, checked_actor_options
 from skate.serve.exceptions import DeploymentConfigError
 
@@ -159,9 +159,9 @@ class DeploymentOptions:
             ValueError: A value is wrong, or options contradict each other.
         """
         overrides = {name: value for name, value in overrides.items() if value is not defaults.DEFAULT.VALUE}
-        removed.refuse_unknown(overrides, OPTION_NAMES, where)
+        validation.refuse_unknown(overrides, OPTION_NAMES, where)
         if "version" in overrides and where != _HERE:
-            removed.refuse_version(where)
+            validation.refuse_version(where)
         given = self.given | overrides.keys()
         return replace(self, **{**overrides, **_scaling(self, overrides)}, given=given)
 
@@ -242,28 +242,30 @@ def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
         raise ValueError(
             f"Deployment names must not be empty and must not contain the '#' character. Current name: {options.name}."
         )
-    wording.check_json("user_config", options.user_config)
+    validation.check_json("user_config", options.user_config)
     check_per_node(options.max_replicas_per_node)
     replicas = options.num_replicas
     waiting = options.max_queued_requests
     if waiting != -1 and (isinstance(waiting, bool) or not isinstance(waiting, int) or waiting < 1):
-        numbers.refuse("max_queued_requests", "a positive integer or -1, for no limit", waiting)
-    part = numbers.real("rolling_update_percentage", options.rolling_update_percentage)
+        validation.refuse("max_queued_requests", "a positive integer or -1, for no limit", waiting)
+    part = validation.real("rolling_update_percentage", options.rolling_update_percentage)
     if not 0 < part <= 1:
-        numbers.refuse("rolling_update_percentage", "a number above 0 and at most 1 (all at once)", part)
+        validation.refuse("rolling_update_percentage", "a number above 0 and at most 1 (all at once)", part)
     return {
         "num_replicas": None
         if replicas is None
-        else numbers.whole("num_replicas", replicas, low=1, must="a positive integer or 'auto'"),
+        else validation.whole("num_replicas", replicas, low=1, must="a positive integer or 'auto'"),
         "user_config": copy.deepcopy(options.user_config),
-        "max_ongoing_requests": numbers.whole("max_ongoing_requests", options.max_ongoing_requests, low=1),
+        "max_ongoing_requests": validation.whole("max_ongoing_requests", options.max_ongoing_requests, low=1),
         "rolling_update_percentage": part,
-        "max_surge_percent": numbers.whole("max_surge_percent", options.max_surge_percent, low=0, high=100),
-        "max_constructor_retry_count": numbers.whole(
+        "max_surge_percent": validation.whole(
+            "max_surge_percent", options.max_surge_percent, low=0, high=100
+        ),
+        "max_constructor_retry_count": validation.whole(
             "max_constructor_retry_count", options.max_constructor_retry_count, low=1
         ),
         **{
-            name: numbers.seconds(name, getattr(options, name), above_zero=name.startswith("health"))
+            name: validation.seconds(name, getattr(options, name), above_zero=name.startswith("health"))
             for name in (
                 "graceful_shutdown_wait_loop_s",
                 "graceful_shutdown_timeout_s",
@@ -277,7 +279,7 @@ def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
 def _checked_parts(options: DeploymentOptions) -> dict[str, Any]:
     actors: Any = options.deployment_actors
     if actors is not None and not isinstance(actors, list | tuple):
-        numbers.refuse("deployment_actors", "a list of DeploymentActorConfig", actors)
+        validation.refuse("deployment_actors", "a list of DeploymentActorConfig", actors)
     return {
         "ray_actor_options": checked_actor_options(options.ray_actor_options),
         **{option: _model(kind, getattr(options, option), option) for option, kind in _MODELS.items()},
@@ -296,7 +298,7 @@ def _model(kind: str, value: Any, name: str) -> Any:
         return None
     from skate.serve import config
 
-    return numbers.model(name, getattr(config, kind), value)
+    return validation.model(name, getattr(config, kind), value)
 
 
 def _logging(value: Any) -> dict[str, Any] | None:
@@ -304,7 +306,7 @@ def _logging(value: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.schema import LoggingConfig
 
-    fields: dict[str, Any] = numbers.model("logging_config", LoggingConfig, value).model_dump()
+    fields: dict[str, Any] = validation.model("logging_config", LoggingConfig, value).model_dump()
     return fields
 
 
@@ -338,8 +340,8 @@ def _check_gangs(options: DeploymentOptions, size: int) -> None:
                 f"Setting {name} is not allowed when gang_scheduling_config is provided. {instead}",
                 (name, "gang_scheduling_config"),
             )
-    wording.check_gang_multiple("num_replicas", options.num_replicas, size)
+    validation.check_gang_multiple("num_replicas", options.num_replicas, size)
     if (scaling := options.autoscaling_config) is not None:
         # A lowest number that nobody gave is rounded up to a gang; the highest has to be given.
         for bound in sorted({"max_replicas", *scaling.model_fields_set} & _REPLICA_BOUNDS):
-            wording.check_gang_multiple(f"autoscaling_config.{bound}", getattr(scaling, bound), size)
+            validation.check_gang_multiple(f"autoscaling_config.{bound}", getattr(scaling, bound), size)

@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from skate import cloudpickle
-from skate.serve._build.foreign import teach_pickle
+from skate.serve._build.web_frameworks import teach_pickle
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
-from skate.serve._ids import DeploymentID, new_id
+from skate.serve._runtime.ids import DeploymentID, new_id
 from skate.serve.exceptions import ApplicationError, DeploymentSerializationError
 
 if TYPE_CHECKING:

@@ -9,21 +9,31 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import replace
 from typing import Any
 
-from skate.serve._autoscaling.capacity import in_gangs
+from skate.serve._autoscaling.replica_counts import in_gangs
 from skate.serve._build.spec import DeploymentSpec
-from skate.serve._config.deployment import DeploymentOptions, needs_new_replicas, needs_reconfigure
+from skate.serve._config.options import DeploymentOptions, needs_new_replicas, needs_reconfigure
+from skate.serve._controller.deployment_actors import SharedActor, SharedActors
 from skate.serve._controller.health import Health
-from skate.serve._controller.memory import Recall
-from skate.serve._controller.place import Seat, gang_seats, new_gang, own_seat, seats_again
+from skate.serve._controller.persistence import Recall
+from skate.serve._controller.placement import (
+    Seat,
+    gang_seats,
+    most_here,
+    needs_of,
+    new_gang,
+    own_seat,
+    room_for,
+    seats_again,
+    too_many_here,
+    why_unplaceable,
+)
 from skate.serve._controller.records import DeploymentRecord
-from skate.serve._controller.replica import ReplicaKeeper
-from skate.serve._controller.resources import most_here, needs_of, room_for, too_many_here, why_unplaceable
+from skate.serve._controller.replicas import ReplicaKeeper
 from skate.serve._controller.rollout import Phase, decide
-from skate.serve._controller.shared_actors import SharedActor, SharedActors
-from skate.serve._ids import ReplicaID, new_id
 from skate.serve._replica.spec import ReplicaSpec
 from skate.serve._router.custom import RouterNews
 from skate.serve._router.router import DeploymentNews
+from skate.serve._runtime.ids import ReplicaID, new_id
 from skate.serve._schema.statuses import (
     DeploymentStatus,
     DeploymentStatusOverview,

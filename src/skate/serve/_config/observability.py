@@ -6,37 +6,15 @@ import logging
 from enum import StrEnum
 from zlib import crc32
 
-from pydantic import ConfigDict, Field, NonNegativeFloat, NonNegativeInt, field_validator
+from pydantic import ConfigDict, Field, field_validator
 
+from skate.air._arguments import closest
 from skate.serve._config import defaults
-from skate.serve._config.edge import EdgeLimits, GrpcFields, Port
 from skate.serve._config.model import ServeModel
-from skate.serve._config.wording import closest
 
 _LEVELS = ("CRITICAL", "FATAL", "ERROR", "WARN", "WARNING", "INFO", "DEBUG", "NOTSET")
 # `asctime` and `message` appear when a record is formatted.
 _RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"asctime", "message", "taskName"}
-
-
-class HTTPOptionsSchema(EdgeLimits):
-    """How requests over HTTP are taken. Unlike in Ray, the network stays outside unless `host` lets it in."""
-
-    host: str = Field(
-        default=defaults.HTTP_HOST, description="Address to listen on; '0.0.0.0' is open to the network."
-    )
-    port: Port = Field(default=defaults.HTTP_PORT, description="Port to listen on.")
-    root_path: str = Field(default="", description="The path under which a proxy in front mounts Serve.")
-    request_timeout_s: NonNegativeFloat | None = Field(
-        default=None, description="When a request is given up, in seconds."
-    )
-    keep_alive_timeout_s: NonNegativeInt = Field(
-        default=defaults.KEEP_ALIVE_TIMEOUT_S,
-        description="How long an idle connection stays open, in seconds.",
-    )
-
-
-class gRPCOptionsSchema(GrpcFields):  # noqa: N801 - the name is Ray's
-    """How requests over gRPC are taken."""
 
 
 class EncodingType(StrEnum):

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 import skate
 from skate._api.starting import packed_environment
 from skate.exceptions import RuntimeEnvSetupError
-from skate.serve._autoscaling.capacity import is_growing
-from skate.serve._build.elsewhere import Built, NotBuilt, build_at
-from skate.serve._build.overriding import digest_of, merged_environment, overridden
+from skate.serve._autoscaling.replica_counts import is_growing
+from skate.serve._build.overrides import digest_of, merged_environment, overridden
+from skate.serve._build.remote_build import Built, NotBuilt, build_at
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._controller.application import ApplicationKeeper
-from skate.serve._process import surroundings
+from skate.serve._controller.applications import ApplicationKeeper
+from skate.serve._runtime.engine import surroundings
 
 if TYPE_CHECKING:
-    from skate.serve._schema.application import ServeApplicationSchema, ServeDeploySchema
+    from skate.serve._schema.config_file import ServeApplicationSchema, ServeDeploySchema
 
 __all__ = ["Declarations"]
 

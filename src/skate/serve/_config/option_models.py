@@ -18,8 +18,8 @@ from pydantic import (
 import skate
 from skate.actor import ActorClass
 from skate.air import _arguments as arguments
-from skate.serve._config import defaults, references, wording
-from skate.serve._config.choices import GangPlacementStrategy, GangRuntimeFailurePolicy
+from skate.serve._config import defaults, import_paths, validation
+from skate.serve._config.defaults import GangPlacementStrategy, GangRuntimeFailurePolicy
 from skate.serve._config.model import ServeModel
 from skate.serve._config.placement import any_replica
 
@@ -79,7 +79,7 @@ class RequestRouterConfig(ServeModel):
     @field_validator("request_router_kwargs")
     @classmethod
     def _kwargs_are_json(cls, value: dict[str, Any]) -> dict[str, Any]:
-        wording.check_json("request_router_kwargs", value)
+        validation.check_json("request_router_kwargs", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:
@@ -88,10 +88,10 @@ class RequestRouterConfig(ServeModel):
         given = self.request_router_class
         if isinstance(given, str):
             if given not in _DEFAULT_ROUTERS:
-                references.load(given)
+                import_paths.load(given)
         else:
-            self.request_router_class = references.path_of(given)
-            self._packed = references.pack(given)
+            self.request_router_class = import_paths.path_of(given)
+            self._packed = import_paths.pack(given)
 
     @property
     def packed_class(self) -> bytes | None:
@@ -105,11 +105,11 @@ class RequestRouterConfig(ServeModel):
     def get_request_router_class(self) -> Callable[..., Any]:
         """Return the class of the router."""
         if self._packed is not None:
-            router = references.unpack(self._packed)
+            router = import_paths.unpack(self._packed)
         elif self.is_default_request_router():
-            router = references.load(defaults.REQUEST_ROUTER)
+            router = import_paths.load(defaults.REQUEST_ROUTER)
         else:
-            router = references.load(str(self.request_router_class))
+            router = import_paths.load(str(self.request_router_class))
         return router  # type: ignore[no-any-return]  # what a path leads to has no type
 
 
@@ -160,17 +160,17 @@ class DeploymentActorConfig(ServeModel):
             any_replica().options(**self.actor_options)
         if isinstance(given, str):
             with arguments.naming("actor_class"):
-                references.split(given)
+                import_paths.split(given)
         else:
-            self.actor_class = references.path_of(given)
-            self._packed = references.pack(given)
+            self.actor_class = import_paths.path_of(given)
+            self._packed = import_paths.pack(given)
 
     def get_actor_class(self) -> ActorClass[Any]:
         """Return the actor class."""
         found = (
-            references.load(str(self.actor_class))
+            import_paths.load(str(self.actor_class))
             if self._packed is None
-            else references.unpack(self._packed)
+            else import_paths.unpack(self._packed)
         )
         if isinstance(found, ActorClass):
             return found

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
-from skate.serve._controller.deployment import DeploymentKeeper
+from skate.serve._controller.deployments import DeploymentKeeper
 from skate.serve._controller.health import Health
-from skate.serve._controller.memory import Recall
+from skate.serve._controller.persistence import Recall
 from skate.serve._controller.records import ApplicationRecord
 from skate.serve._router.router import DeploymentNews
 from skate.serve._schema.statuses import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus

@@ -18,8 +18,8 @@ from pydantic import (
 )
 
 from skate.air import _arguments as arguments
-from skate.serve._config import defaults, references
-from skate.serve._config.choices import ProxyLocation
+from skate.serve._config import defaults, import_paths
+from skate.serve._config.defaults import ProxyLocation
 from skate.serve._config.model import ServeModel
 
 Port = Annotated[int, Field(ge=0, le=65535)]
@@ -167,7 +167,7 @@ class gRPCOptions(GrpcFields):  # noqa: N801 - the name is Ray's
 
 def _servicer_function(path: str) -> Callable[..., Any]:
     try:
-        function = references.load(path)
+        function = import_paths.load(path)
     except (ImportError, AttributeError) as error:
         raise ModuleNotFoundError(
             f"{path} can't be imported! grpc_servicer_functions are import paths such as "
@@ -176,6 +176,27 @@ def _servicer_function(path: str) -> Callable[..., Any]:
     if not callable(function):
         raise ValueError(f"{path} is not a callable function! It is {function!r}.")
     return function  # type: ignore[no-any-return]  # callable() does not narrow Any
+
+
+class HTTPOptionsSchema(EdgeLimits):
+    """How requests over HTTP are taken. Unlike in Ray, the network stays outside unless `host` lets it in."""
+
+    host: str = Field(
+        default=defaults.HTTP_HOST, description="Address to listen on; '0.0.0.0' is open to the network."
+    )
+    port: Port = Field(default=defaults.HTTP_PORT, description="Port to listen on.")
+    root_path: str = Field(default="", description="The path under which a proxy in front mounts Serve.")
+    request_timeout_s: NonNegativeFloat | None = Field(
+        default=None, description="When a request is given up, in seconds."
+    )
+    keep_alive_timeout_s: NonNegativeInt = Field(
+        default=defaults.KEEP_ALIVE_TIMEOUT_S,
+        description="How long an idle connection stays open, in seconds.",
+    )
+
+
+class gRPCOptionsSchema(GrpcFields):  # noqa: N801 - the name is Ray's
+    """How requests over gRPC are taken."""
 
 
 class ControllerOptions(ServeModel):
