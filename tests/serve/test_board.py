@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from skate.serve._controller.pubsub import Board
+from skate.serve._controller.pubsub import Publisher
 from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
 
 
 class Wire:
     """Stands for the link to a process that has connected."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Publisher) -> None:
         self.sent: list[Frame] = []
         self.receive: Any = None
         self.closed: Any = None
-        board.opened(self)  # type: ignore[arg-type]  # as much of a link as the board needs
+        board.handle_connection(self)  # type: ignore[arg-type]  # as much of a link as the board needs
 
     def send(self, frame: Frame) -> None:
         self.sent.append(frame)
@@ -25,18 +25,18 @@ class Wire:
         self.receive(self, frame)
 
 
-def make() -> tuple[Board, list[News]]:
+def make() -> tuple[Publisher, list[News]]:
     heard: list[News] = []
-    return Board(lambda _, news: heard.append(news), lambda _: None), heard
+    return Publisher(lambda _, news: heard.append(news), lambda _: None), heard
 
 
 async def test_subscribers_are_told_the_newest_value_at_once_and_each_one_after_it() -> None:
     board, _ = make()
-    board.post("routes", b"1")
+    board.publish("routes", b"1")
     process = Wire(board)
     process.says(Subscribe("routes"))
-    board.post("routes", b"2")
-    board.post("routes", b"2")
+    board.publish("routes", b"2")
+    board.publish("routes", b"2")
     assert process.sent == [News("routes", b"1"), News("routes", b"2")]
 
 
@@ -45,8 +45,8 @@ async def test_a_value_is_seen_when_the_last_subscriber_has_confirmed_it() -> No
     first, second = Wire(board), Wire(board)
     for process in (first, second):
         process.says(Subscribe("routes"))
-    board.post("routes", b"1")
-    waiting = asyncio.ensure_future(board.until_seen("routes"))
+    board.publish("routes", b"1")
+    waiting = asyncio.ensure_future(board.wait_until_acknowledged("routes"))
     first.says(News(seen_key("routes"), b"1"))
     second.says(News(seen_key("routes"), b"0"))  # one that it was told before
     await asyncio.sleep(0)
@@ -61,8 +61,8 @@ async def test_nobody_waits_for_a_process_that_has_gone() -> None:
     board, _ = make()
     process = Wire(board)
     process.says(Subscribe("routes"))
-    board.post("routes", b"1")
-    waiting = asyncio.ensure_future(board.until_seen("routes"))
+    board.publish("routes", b"1")
+    waiting = asyncio.ensure_future(board.wait_until_acknowledged("routes"))
     await asyncio.sleep(0)
     process.closed(process)
     async with asyncio.timeout(10):
@@ -71,9 +71,9 @@ async def test_nobody_waits_for_a_process_that_has_gone() -> None:
 
 async def test_what_nobody_is_told_is_seen() -> None:
     board, _ = make()
-    board.post("routes", b"1")
+    board.publish("routes", b"1")
     async with asyncio.timeout(10):
-        await board.until_seen("routes")
+        await board.wait_until_acknowledged("routes")
 
 
 async def test_what_a_process_measured_is_passed_on() -> None:

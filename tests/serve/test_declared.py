@@ -318,16 +318,20 @@ def test_a_part_of_the_capacity_bounds_autoscaling(file: File) -> None:
     scaling = {"min_replicas": 2, "initial_replicas": 4, "max_replicas": 8, "downscale_delay_s": 0}
     app = file.app(deployments=[{"name": "Says", "autoscaling_config": scaling}])
 
-    def replicas(capacity: float | None) -> int:
-        file.deploy(app, target_capacity=capacity)
-        return until(lambda: settled(capacity))
+    def replicas(target_capacity: float | None) -> int:
+        file.deploy(app, target_capacity=target_capacity)
+        return until(lambda: settled(target_capacity))
 
-    def settled(capacity: float | None) -> Any:
+    def settled(target_capacity: float | None) -> Any:
         states = status().deployments["Says"].replica_states
-        return serve.status().target_capacity == capacity and set(states) == {"RUNNING"} and states["RUNNING"]
+        return (
+            serve.status().target_capacity == target_capacity
+            and set(states) == {"RUNNING"}
+            and states["RUNNING"]
+        )
 
     # On the way up there is no load to go by: the first number of replicas counts.
-    assert [replicas(capacity) for capacity in (25, 50, 100)] == [1, 2, 4]
+    assert [replicas(target_capacity) for target_capacity in (25, 50, 100)] == [1, 2, 4]
     # On the way down, and once all of it is wanted, the load does.
     assert until(lambda: replicas(50) == 1)
     assert until(lambda: replicas(None) == 2)
@@ -336,9 +340,9 @@ def test_a_part_of_the_capacity_bounds_autoscaling(file: File) -> None:
 def test_another_controller_knows_the_way_of_the_capacity(file: File) -> None:
     scaling = {"min_replicas": 1, "initial_replicas": 4, "max_replicas": 8, "downscale_delay_s": 0}
 
-    def replicas(capacity: float, version: int) -> int | None:
+    def replicas(target_capacity: float, version: int) -> int | None:
         deployment = {"name": "Says", "autoscaling_config": scaling, "user_config": {"version": version}}
-        file.deploy(file.app(deployments=[deployment]), target_capacity=capacity)
+        file.deploy(file.app(deployments=[deployment]), target_capacity=target_capacity)
         assert said() == f"hello {{'version': {version}}}"
         return file.client.details().applications["default"].deployments["Says"].target_num_replicas
 

@@ -13,8 +13,8 @@ import pytest
 
 import skate
 from skate.exceptions import ActorDiedError
-from skate.serve._controller.persistence import LEDGER_NAME, ActorLedger, FolderLedger, Memory
-from skate.serve._controller.records import FORMAT, ApplicationRecord, Record, decode, encode
+from skate.serve._controller.persistence import STORAGE_ACTOR_NAME, ActorStorage, FolderStorage, StateStore
+from skate.serve._controller.records import FORMAT, ApplicationRecord, ControllerRecord, decode, encode
 from skate.serve._runtime.ids import NAMESPACE
 
 
@@ -23,14 +23,14 @@ class Target:
 
     def __init__(self) -> None:
         self.specs: list[Any] = []
-        self.problem = ""
+        self.build_error = ""
 
-    def record(self, key_of: Callable[[Any], str]) -> Record:
+    def record(self, key_of: Callable[[Any], str]) -> ControllerRecord:
         parts = [key_of(spec) for spec in self.specs]
-        return Record([ApplicationRecord("", parts, {}, 0.0, False, False, self.problem)])
+        return ControllerRecord([ApplicationRecord("", parts, {}, 0.0, False, False, self.build_error)])
 
 
-class Counting(FolderLedger):
+class Counting(FolderStorage):
     """Counts what is written."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,29 +45,29 @@ class Counting(FolderLedger):
 async def test_another_controller_reads_what_one_has_written(tmp_path: Path) -> None:
     target = Target()
     target.specs = [{"code": b"1"}, {"code": b"2"}]
-    target.problem = "none"
-    memory = Memory(FolderLedger(tmp_path), target.record)
+    target.build_error = "none"
+    memory = StateStore(FolderStorage(tmp_path), target.record)
     record, _ = await memory.open()
-    assert record == Record()
-    await memory.saved()
-    record, recall = await Memory(FolderLedger(tmp_path), target.record).open()
+    assert record == ControllerRecord()
+    await memory.flush()
+    record, load_object = await StateStore(FolderStorage(tmp_path), target.record).open()
     (app,) = record.applications
-    assert app.problem == "none"
-    assert [recall(key) for key in app.parts] == target.specs
+    assert app.build_error == "none"
+    assert [load_object(key) for key in app.parts] == target.specs
 
 
 async def test_what_is_large_is_written_once_and_removed_when_nothing_names_it(tmp_path: Path) -> None:
     target, ledger = Target(), Counting(tmp_path)
     target.specs = [{"code": b"1"}]
-    memory = Memory(ledger, target.record)
+    memory = StateStore(ledger, target.record)
     await memory.open()
-    await memory.saved()
+    await memory.flush()
     (key,) = ledger.writes[0].keys() - {"record"}
-    target.problem = "another"
-    await memory.saved()
+    target.build_error = "another"
+    await memory.flush()
     assert list(ledger.writes[1]) == ["record"]
     target.specs = [{"code": b"2"}]
-    await memory.saved()
+    await memory.flush()
     assert ledger.writes[2][key] is None
     assert await ledger.open() == {name: data for name, data in ledger.writes[2].items() if data is not None}
 
@@ -75,56 +75,56 @@ async def test_what_is_large_is_written_once_and_removed_when_nothing_names_it(t
 async def test_a_reader_goes_on_with_the_keys_that_it_has_read(tmp_path: Path) -> None:
     target = Target()
     target.specs = [{"code": b"1"}]
-    memory = Memory(FolderLedger(tmp_path), target.record)
+    memory = StateStore(FolderStorage(tmp_path), target.record)
     await memory.open()
-    await memory.saved()
+    await memory.flush()
     ledger, adopted = Counting(tmp_path), Target()
-    memory = Memory(ledger, adopted.record)
-    record, recall = await memory.open()
-    adopted.specs = [recall(key) for key in record.applications[0].parts]
-    await memory.saved()
+    memory = StateStore(ledger, adopted.record)
+    record, load_object = await memory.open()
+    adopted.specs = [load_object(key) for key in record.applications[0].parts]
+    await memory.flush()
     assert ledger.writes == []
-    adopted.problem = "new"
-    await memory.saved()
+    adopted.build_error = "new"
+    await memory.flush()
     assert [list(pages) for pages in ledger.writes] == [["record"]]
 
 
 async def test_changes_of_one_turn_are_written_together(tmp_path: Path) -> None:
     target, ledger = Target(), Counting(tmp_path)
-    memory = Memory(ledger, target.record)
+    memory = StateStore(ledger, target.record)
     await memory.open()
     for number in range(10):
-        target.problem = str(number)
-        memory.note()
-    await memory.saved()
+        target.build_error = str(number)
+        memory.mark_changed()
+    await memory.flush()
     assert len(ledger.writes) == 1
-    assert decode(ledger.writes[0]["record"] or b"").applications[0].problem == "9"
+    assert decode(ledger.writes[0]["record"] or b"").applications[0].build_error == "9"
 
 
 async def test_whoever_waits_learns_that_writing_failed(tmp_path: Path) -> None:
     target = Target()
-    memory = Memory(FolderLedger(tmp_path / "made"), target.record)
+    memory = StateStore(FolderStorage(tmp_path / "made"), target.record)
     await memory.open()
     (tmp_path / "made").rmdir()
     with pytest.raises(FileNotFoundError):
-        await memory.saved()
+        await memory.flush()
     (tmp_path / "made").mkdir()
-    await memory.saved()
+    await memory.flush()
     assert (tmp_path / "made" / "record").exists()
 
 
 async def test_a_note_that_was_being_written_when_the_process_ended_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "record.new").write_bytes(b"half")
-    record, _ = await Memory(FolderLedger(tmp_path), Target().record).open()
-    assert record == Record()
+    record, _ = await StateStore(FolderStorage(tmp_path), Target().record).open()
+    assert record == ControllerRecord()
 
 
 async def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
-    memory = Memory(FolderLedger(tmp_path / "made"), Target().record)
+    memory = StateStore(FolderStorage(tmp_path / "made"), Target().record)
     await memory.open()
-    await memory.saved()
+    await memory.flush()
     await memory.close()
-    memory.note()
+    memory.mark_changed()
     await asyncio.sleep(0)
     assert os.listdir(tmp_path) == []
 
@@ -134,19 +134,19 @@ async def test_pages_of_an_actor_outlive_the_controller_and_the_actor() -> None:
     async def found() -> dict[str, bytes]:
         """Return what is in the actor; nothing where there is none just now."""
         try:
-            pages: dict[str, bytes] = await skate.get_actor(LEDGER_NAME, NAMESPACE).read.remote()
+            pages: dict[str, bytes] = await skate.get_actor(STORAGE_ACTOR_NAME, NAMESPACE).read.remote()
         except (ValueError, ActorDiedError):
             return {}
         return pages
 
-    ledger = ActorLedger()
+    ledger = ActorStorage()
     assert await ledger.open() == {}
     await ledger.write({"1": b"one", "2": b"two"})
     await ledger.write({"1": None, "3": b"three"})
     assert await found() == {"2": b"two", "3": b"three"}
-    ledger = ActorLedger()
+    ledger = ActorStorage()
     assert await ledger.open() == await found()
-    skate.kill(skate.get_actor(LEDGER_NAME, NAMESPACE))
+    skate.kill(skate.get_actor(STORAGE_ACTOR_NAME, NAMESPACE))
     async with asyncio.timeout(60):
         while True:
             if await found() == {"2": b"two", "3": b"three"}:
@@ -160,4 +160,4 @@ def test_what_another_version_wrote_is_refused() -> None:
     other = msgspec.msgpack.encode({"format": FORMAT + 1, "applications": "otherwise"})
     with pytest.raises(RuntimeError, match=f"format {FORMAT + 1}, and this version of Skate reads {FORMAT}"):
         decode(other)
-    assert decode(encode(Record(target_capacity=50.0))).target_capacity == 50.0
+    assert decode(encode(ControllerRecord(target_capacity=50.0))).target_capacity == 50.0

@@ -14,12 +14,12 @@ from skate.air import _arguments as arguments
 from skate.serve._build import build, check_code
 from skate.serve._build.ingress import make_ingress
 from skate.serve._config import validation
-from skate.serve._config.defaults import DEFAULT
+from skate.serve._config.defaults import APP_NAME, DEFAULT
 from skate.serve._config.options import DeploymentOptions
 from skate.serve._config.validation import check_route_prefix
 from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, forget
 from skate.serve._router.runtime import prepare
-from skate.serve._runtime.ids import DEFAULT_APP_NAME, DeploymentID
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve.context import (
     _get_replica,
@@ -127,7 +127,31 @@ def deployment(
         42
         >>> serve.shutdown()
     """
-    options = {key: value for key, value in locals().items() if key not in ("_func_or_class", "name")}
+    options = {
+        "version": version,
+        "num_replicas": num_replicas,
+        "ray_actor_options": ray_actor_options,
+        "placement_group_bundles": placement_group_bundles,
+        "placement_group_strategy": placement_group_strategy,
+        "placement_group_bundle_label_selector": placement_group_bundle_label_selector,
+        "max_replicas_per_node": max_replicas_per_node,
+        "user_config": user_config,
+        "max_ongoing_requests": max_ongoing_requests,
+        "max_queued_requests": max_queued_requests,
+        "backpressure_config": backpressure_config,
+        "autoscaling_config": autoscaling_config,
+        "graceful_shutdown_wait_loop_s": graceful_shutdown_wait_loop_s,
+        "graceful_shutdown_timeout_s": graceful_shutdown_timeout_s,
+        "health_check_period_s": health_check_period_s,
+        "health_check_timeout_s": health_check_timeout_s,
+        "logging_config": logging_config,
+        "request_router_config": request_router_config,
+        "max_constructor_retry_count": max_constructor_retry_count,
+        "gang_scheduling_config": gang_scheduling_config,
+        "deployment_actors": deployment_actors,
+        "rolling_update_percentage": rolling_update_percentage,
+        "max_surge_percent": max_surge_percent,
+    }
 
     def decorate(target: Callable[..., Any]) -> Deployment[Any]:
         if not callable(target):
@@ -205,7 +229,7 @@ class RunTarget:
     """One application of `run_many`, with the arguments that `run` takes for it."""
 
     target: Application
-    name: str = DEFAULT_APP_NAME
+    name: str = APP_NAME
     route_prefix: str | None = "/"
     logging_config: Any = None
     external_scaler_enabled: bool = False
@@ -214,7 +238,7 @@ class RunTarget:
 def run(
     target: Application,
     blocking: bool = False,
-    name: str = DEFAULT_APP_NAME,
+    name: str = APP_NAME,
     route_prefix: str | None = "/",
     logging_config: Any = None,
     _local_testing_mode: bool = False,
@@ -286,7 +310,7 @@ def _run(
     target: Application,
     *,
     _blocking: bool = True,
-    name: str = DEFAULT_APP_NAME,
+    name: str = APP_NAME,
     route_prefix: str | None = "/",
     logging_config: Any = None,
     _local_testing_mode: bool = False,

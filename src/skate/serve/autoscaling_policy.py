@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skate.serve._autoscaling.context import AutoscalingContext
-from skate.serve._autoscaling.policies import by_ongoing_requests
+from skate.serve._autoscaling.policies import desired_by_ongoing_requests
 from skate.serve._prometheus import (
     PrometheusQueryMixin,
     PrometheusQueryResult,
@@ -30,7 +30,7 @@ def replica_queue_length_autoscaling_policy(ctx: AutoscalingContext) -> tuple[in
 
     Factors, bounds and delays of the `AutoscalingConfig` apply to what a policy returns, this one and others.
     """
-    return by_ongoing_requests(ctx), {}
+    return desired_by_ongoing_requests(ctx), {}
 
 
 def default_autoscaling_policy(ctx: AutoscalingContext) -> tuple[int | float, dict[str, Any]]:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, cast, overload
 from skate.serve._batching.calls import SingleCall, StreamedCall
 from skate.serve._batching.function import BatchedFunction
 from skate.serve._batching.settings import BatchSettings, BatchSize
+from skate.serve._config import defaults
 from skate.serve.context import _get_request
 
 __all__ = ["batch"]
@@ -55,17 +56,17 @@ def batch(_func: Callable[..., AsyncIterator[Sequence[R]]], /) -> _BatchedGenera
 def batch(
     _func: None = None,
     /,
-    max_batch_size: int = 10,
-    batch_wait_timeout_s: float = 0.01,
-    max_concurrent_batches: int = 1,
+    max_batch_size: int = defaults.MAX_BATCH_SIZE,
+    batch_wait_timeout_s: float = defaults.BATCH_WAIT_TIMEOUT_S,
+    max_concurrent_batches: int = defaults.MAX_CONCURRENT_BATCHES,
     batch_size_fn: BatchSize | None = None,
 ) -> _Decorator: ...
 def batch(
     _func: Callable[..., Any] | None = None,
     /,
-    max_batch_size: int = 10,
-    batch_wait_timeout_s: float = 0.01,
-    max_concurrent_batches: int = 1,
+    max_batch_size: int = defaults.MAX_BATCH_SIZE,
+    batch_wait_timeout_s: float = defaults.BATCH_WAIT_TIMEOUT_S,
+    max_concurrent_batches: int = defaults.MAX_CONCURRENT_BATCHES,
     batch_size_fn: BatchSize | None = None,
 ) -> Any:
     """Let an async function take the calls that come at about the same time as lists, in one call.
@@ -126,7 +127,7 @@ def _decorated(batched: BatchedFunction) -> Callable[..., Any]:
 
         @functools.wraps(batched.function)
         def stream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
-            queue, args, kwargs = batched.place(args, kwargs)
+            queue, args, kwargs = batched.route(args, kwargs)
             call = StreamedCall(args, kwargs, _get_request(), queue.loop)
             queue.submit(call)
             return call.answers()
@@ -138,7 +139,7 @@ def _decorated(batched: BatchedFunction) -> Callable[..., Any]:
 
         @functools.wraps(batched.function)
         async def answer(*args: Any, **kwargs: Any) -> Any:
-            queue, args, kwargs = batched.place(args, kwargs)
+            queue, args, kwargs = batched.route(args, kwargs)
             call = SingleCall(args, kwargs, _get_request(), queue.loop)
             queue.submit(call)
             try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate.serve._runtime.engine import is_shared
+from skate.serve._runtime.engine import shares_process
 from skate.serve._runtime.ids import DEPLOYMENT_ACTOR_PREFIX, NAMESPACE, DeploymentID, ReplicaID
 from skate.serve.exceptions import RayServeException
 
@@ -141,7 +141,7 @@ def _get_request() -> _RequestContext | None:
 def _set_replica(context: ReplicaContext | None) -> None:
     """Note which replica this process is; within the running task and its children, too."""
     global _process_replica
-    if not is_shared():
+    if not shares_process():
         _process_replica = context
     _in_replica.set(context)
 

@@ -12,7 +12,14 @@ from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import address_option, app_dir_option, environment_options, http_options
 from skate.cli.serve.run import run
-from skate.cli.serve.session import asked, attached, mean_skate_by_ray, refused, use_folder, users_code
+from skate.cli.serve.session import (
+    alias_ray,
+    asked,
+    attached,
+    import_from_folder,
+    refused,
+    report_user_errors,
+)
 from skate.cli.serve.targets import (
     fail_unless_running,
     given_http,
@@ -60,7 +67,7 @@ def start(
     """
     from skate.serve._controller.client import connect, connect_or_start
 
-    mean_skate_by_ray()
+    alias_ray()
     http = given_http(http_host, http_port)
     grpc: dict[str, Any] = {"grpc_servicer_functions": list(grpc_servicer_functions)}
     if grpc_port is not None:
@@ -107,8 +114,8 @@ def deploy(
     else:
         env = files.environment(runtime_env, runtime_env_json, working_dir)
         file = one_application(target, arguments, env, name)
-    mean_skate_by_ray()
-    with use_folder(app_dir) as folder, attached(address), refused():
+    alias_ray()
+    with import_from_folder(app_dir) as folder, attached(address), refused():
         client = started_for(file)
         client.deploy_config(file, folder=folder)
         click.echo("Sent deploy request successfully.")
@@ -136,16 +143,16 @@ def build(
 ) -> None:
     """Write a configuration file for applications, with the options that their programs give."""
     from skate.serve._build.builder import build as take_apart
-    from skate.serve._build.importing import imported
-    from skate.serve._schema.config_file import schema_of
+    from skate.serve._build.importing import import_target
+    from skate.serve._schema.config_file import to_schema
     from skate.serve.deployment import Application
     from skate.serve.schema import LoggingConfig, ServeDeploySchema
 
     applications = []
-    with use_folder(app_dir), users_code():
-        mean_skate_by_ray()
+    with import_from_folder(app_dir), report_user_errors():
+        alias_ray()
         for number, path in enumerate(import_paths, 1):
-            found = imported(path)
+            found = import_target(path)
             if not isinstance(found, Application):
                 raise click.ClickException(
                     f"Expected {path!r} to be an Application but got {type(found)}. A file needs the application "
@@ -159,7 +166,7 @@ def build(
                     "route_prefix": "/" if len(import_paths) == 1 else f"/{name}",
                     "import_path": path,
                     "runtime_env": {},
-                    "deployments": [schema_of(each.options, given_only=True) for each in spec.deployments],
+                    "deployments": [to_schema(each.options, given_only=True) for each in spec.deployments],
                 }
             )
     file = ServeDeploySchema.model_validate({"applications": applications})

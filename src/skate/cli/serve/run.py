@@ -20,7 +20,7 @@ from skate.air._optional import load
 from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import ADDRESSES, app_dir_option, environment_options, http_options
-from skate.cli.serve.session import mean_skate_by_ray, refused, use_folder, users_code
+from skate.cli.serve.session import alias_ray, import_from_folder, refused, report_user_errors
 from skate.cli.serve.targets import given_http, one_application, started_for
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _SETTLE_MS = 300  # for how long files have to be left alone before they are rea
 )
 @click.option("-r", "--reload", is_flag=True, help="Deploy anew whenever a file in the folder changes.")
 @click.option("--route-prefix", default="/", help="Where the application is reached. A file says it itself.")
-@click.option("--name", default="default", help="What the application is called. A file says it itself.")
+@click.option("--name", help="What the application is called. A file says it itself.")
 @click.argument("target", metavar="CONFIG_OR_IMPORT_PATH")
 @click.argument("arguments", nargs=-1)
 def run(
@@ -61,7 +61,7 @@ def run(
     blocking: bool,
     reload: bool,
     route_prefix: str,
-    name: str,
+    name: str | None,
 ) -> None:
     """Run an application, or all those of a file, until Ctrl-C.
 
@@ -79,16 +79,16 @@ def run(
     is_config = files.is_file(target)
     if is_config and arguments:
         raise click.UsageError("Arguments belong to an import path; a file has them under `args:`.")
-    mean_skate_by_ray()
-    with use_folder(app_dir) as folder:
+    alias_ray()
+    with import_from_folder(app_dir) as folder:
         http = given_http(http_host, http_port)
         what: _Config | _Imported
         if is_config:
             what = _Config(target, folder, http)
         else:
-            one_application(target, arguments, {}, name)
-            what = _Imported(target, files.pairs(arguments), name, route_prefix, http)
-        with users_code():
+            (app,) = one_application(target, arguments, {}, name).applications
+            what = _Imported(target, files.pairs(arguments), app.name, route_prefix, http)
+        with report_user_errors():
             what.read()
         _init(address, env)
         watched = env.get("working_dir", folder)
@@ -117,9 +117,9 @@ class _Imported:
 
     def read(self) -> None:
         """Import it."""
-        from skate.serve._build.importing import application_at
+        from skate.serve._build.importing import import_application
 
-        self._app = application_at(self._path, self._args)
+        self._app = import_application(self._path, self._args)
 
     def deploy(self) -> None:
         """Run it, and wait until it does."""
@@ -247,7 +247,7 @@ def _follow(changes: queue.SimpleQueue[None], what: _Imported | _Config) -> None
         _forget_modules(folder)
         say("Files have changed: deploying anew.")
         try:
-            with users_code():
+            with report_user_errors():
                 what.read()
             what.deploy()
         except (SystemExit, click.ClickException, RuntimeError, ValueError, TypeError) as error:

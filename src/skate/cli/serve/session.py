@@ -43,7 +43,7 @@ def asked(address: str) -> Iterator[Client | None]:
 
 
 @contextmanager
-def use_folder(app_dir: str) -> Iterator[str]:
+def import_from_folder(app_dir: str) -> Iterator[str]:
     """Import from a folder, in this process and in those that a session of it starts."""
     folder = os.path.abspath(app_dir)
     sys.path.insert(0, folder)
@@ -53,7 +53,7 @@ def use_folder(app_dir: str) -> Iterator[str]:
         sys.path.remove(folder)
 
 
-def mean_skate_by_ray() -> None:
+def alias_ray() -> None:
     """Let programs be written for Ray Serve: what they import is Skate, as in `skate run`."""
     if sys.modules.get("ray") is not skate:
         from skate import as_ray
@@ -62,7 +62,7 @@ def mean_skate_by_ray() -> None:
 
 
 @contextmanager
-def users_code() -> Iterator[None]:
+def report_user_errors() -> Iterator[None]:
     """Show an error of the user's code as Python would, and end."""
     try:
         yield

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skate.serve._autoscaling import policies
-from skate.serve._autoscaling.deployment import ASK_EVERY_S, DeploymentAutoscaler
+from skate.serve._autoscaling.deployment import POLICY_PERIOD_S, DeploymentAutoscaler
 from skate.serve._runtime.ids import DeploymentID
 from skate.serve.exceptions import ExternalScalerDisabledError
 
@@ -43,35 +43,37 @@ class ApplicationAutoscaler:
         """
         targets: dict[str, int] = {}
         for name, (current, target, _) in replicas.items():
-            forced = self.deployments[name].forced(current, target, now)
-            if forced is not None:
-                targets[name] = forced
+            decide_without_policy = self.deployments[name].decide_without_policy(current, target, now)
+            if decide_without_policy is not None:
+                targets[name] = decide_without_policy
         try:
-            wanted, states = self._asked(replicas, now)
+            desired, states = self._call_policy(replicas, now)
         except Exception as error:  # the user's code: it must not take the other applications with it
             self.error = f"{type(error).__name__}: {error}"
             return {name: targets.get(name, each.target) for name, each in replicas.items()}
         self.error = None
         for name, (current, target, _) in replicas.items():
             scaler = self.deployments[name]
-            scaler.remember(states.get(scaler.id) or {})
+            scaler.set_policy_state(states.get(scaler.id) or {})
             if name not in targets:
-                settled = scaler.id in wanted
-                targets[name] = scaler.settle(wanted[scaler.id], current, target, now) if settled else target
+                limited = scaler.id in desired
+                targets[name] = (
+                    scaler.apply_limits(desired[scaler.id], current, target, now) if limited else target
+                )
         return targets
 
-    def _asked(
+    def _call_policy(
         self, replicas: Mapping[str, Replicas], now: float
     ) -> tuple[dict[DeploymentID, float], Mapping[DeploymentID, Any]]:
         if self._policy is None:
-            self._policy = policies.callable_of(self._configured)
+            self._policy = policies.instantiate_policy(self._configured)
         contexts = {
             self.deployments[name].id: self.deployments[name].context(current, target, now, running)
             for name, (current, target, running) in replicas.items()
         }
         match self._policy(contexts):
-            case (dict() as wanted, dict() | None as states):
-                numbers = {id: policies.checked_decision(number)[0] for id, number in wanted.items()}
+            case (dict() as desired, dict() | None as states):
+                numbers = {id: policies.validate_decision(number)[0] for id, number in desired.items()}
             case other:
                 raise TypeError(
                     "The autoscaling policy of an application must return two dictionaries by deployment id: numbers "
@@ -87,10 +89,10 @@ class ApplicationAutoscaler:
     def next_due(self, now: float) -> float:
         """Return when to decide again though nobody reports anything."""
         dues = [scaler.next_due(now) for scaler in self.deployments.values()]
-        return min([now + ASK_EVERY_S, *(due for due in dues if due is not None)])
+        return min([now + POLICY_PERIOD_S, *(due for due in dues if due is not None)])
 
 
-def externally_scaled(enabled: bool, app: str, deployment: str, wanted: int) -> int:
+def validate_external_target(enabled: bool, app: str, deployment: str, desired: int) -> int:
     """Return the number of replicas that somebody outside asked for.
 
     Raises:
@@ -99,6 +101,6 @@ def externally_scaled(enabled: bool, app: str, deployment: str, wanted: int) -> 
     """
     if not enabled:
         raise ExternalScalerDisabledError(app, deployment)
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
-        raise ValueError(f"target_num_replicas must be 0 or more, got {wanted!r}.")
-    return wanted
+    if isinstance(desired, bool) or not isinstance(desired, int) or desired < 0:
+        raise ValueError(f"target_num_replicas must be 0 or more, got {desired!r}.")
+    return desired

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 # Sums of floats: a delay that is over by less than this is over.
-_CLOSE = 1e-6
+_TOLERANCE = 1e-6
 
 
 class Delays(NamedTuple):
@@ -16,7 +16,7 @@ class Delays(NamedTuple):
     to_zero: float
 
 
-class Patience:
+class DelayTracker:
     """Remembers since when there have been too few or too many replicas."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class Patience:
         self._since = 0.0
         self._delay = 0.0
 
-    def settle(self, wanted: int, target: int, last: int, delays: Delays, now: float) -> int:
+    def update(self, desired: int, target: int, final_step: int, delays: Delays, now: float) -> int:
         """Return the number of replicas that there should be from now on.
 
         Args:
@@ -34,26 +34,26 @@ class Patience:
             delays: How long a wish must last.
             now: The time.
         """
-        if wanted == 0 and target > last:
-            wanted = last  # the way to none leads over the last one, which has a delay of its own
-        if wanted == target:
+        if desired == 0 and target > final_step:
+            desired = final_step  # the way to none leads over the last one, which has a delay of its own
+        if desired == target:
             self.reset()
             return target
-        direction = 1 if wanted > target else -1
+        direction = 1 if desired > target else -1
         if direction != self._direction:
             self._direction, self._since = direction, now
-        self._delay = delays.up if direction > 0 else delays.to_zero if wanted == 0 else delays.down
-        if now - self._since + _CLOSE < self._delay:
+        self._delay = delays.up if direction > 0 else delays.to_zero if desired == 0 else delays.down
+        if now - self._since + _TOLERANCE < self._delay:
             return target
         self.reset()
-        return wanted
+        return desired
 
     def reset(self) -> None:
         """Forget what was wished for."""
         self._direction = 0
 
     @property
-    def over_at(self) -> float | None:
+    def expires_at(self) -> float | None:
         """When the wish comes true if it lasts, or None without one."""
         return self._since + self._delay if self._direction else None
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skate.serve._autoscaling import policies
 from skate.serve._autoscaling.context import AutoscalingContext
-from skate.serve._autoscaling.delays import Delays, Patience
+from skate.serve._autoscaling.delays import Delays, DelayTracker
 from skate.serve._autoscaling.measurements import Measurements
-from skate.serve._autoscaling.replica_counts import adjusted, in_gangs
+from skate.serve._autoscaling.replica_counts import apply_target_capacity, round_up_to_gangs
 from skate.serve._runtime.ids import DeploymentID
 
 if TYPE_CHECKING:
     from skate.serve._config.autoscaling import AutoscalingConfig
 
-MOST_DECISIONS = 10  # that are kept to be told
+MAX_KEPT_DECISIONS = 10  # that are kept to be told
 # A policy of the user's may change its mind by the clock, or by what it reads elsewhere: it is asked this often.
-ASK_EVERY_S = 1.0
+POLICY_PERIOD_S = 1.0
 # What old measurements amount to changes as they leave the period: it is looked at this often in a period.
-LOOKS_PER_PERIOD = 10
+EVALUATIONS_PER_PERIOD = 10
 
 
 class Decision(NamedTuple):
@@ -49,35 +49,35 @@ class DeploymentAutoscaler:
         self, config: AutoscalingConfig, deployment: str, app: str, now: float, *, gang_size: int = 1
     ) -> None:
         self.id = DeploymentID(deployment, app)
-        self.decisions: deque[Decision] = deque(maxlen=MOST_DECISIONS)
+        self.decisions: deque[Decision] = deque(maxlen=MAX_KEPT_DECISIONS)
         self.error: str | None = None  # of the policy, when it was last asked
-        self.wanted: float | None = None  # what it said then
-        self._capacity: float | None = None
-        self._is_growing = False
+        self.desired: float | None = None  # what it said then
+        self._target_capacity: float | None = None
+        self._is_ramping_up = False
         self._last_up: float | None = None
         self._last_down: float | None = None
-        self._adopt(config, gang_size)
+        self._configure(config, gang_size)
 
-    def _adopt(self, config: AutoscalingConfig, gang_size: int) -> None:
+    def _configure(self, config: AutoscalingConfig, gang_size: int) -> None:
         self.config = config
         self._gang_size = gang_size
         self._policy: Callable[..., Any] | None = None
         self._policy_state: dict[str, Any] = {}
         self._measurements = Measurements(config.look_back_period_s)
-        self._patience = Patience()
+        self._delay = DelayTracker()
 
     def reconfigure(self, config: AutoscalingConfig, gang_size: int = 1) -> None:
         """Decide by another configuration from now on; measurements stay where they fit."""
         kept, policy, state = self._measurements, self._policy, self._policy_state
         is_same_period = config.look_back_period_s == self.config.look_back_period_s
         is_same_policy = config.policy == self.config.policy
-        self._adopt(config, gang_size)
+        self._configure(config, gang_size)
         if is_same_period:
             self._measurements = kept
         if is_same_policy:
             self._policy, self._policy_state = policy, state
 
-    def set_target_capacity(self, percent: float | None, is_growing: bool = False) -> None:
+    def set_target_capacity(self, percent: float | None, is_ramping_up: bool = False) -> None:
         """Let the bounds be a part of what they are, in percent.
 
         Args:
@@ -85,17 +85,17 @@ class DeploymentAutoscaler:
             is_growing: Whether it is a step on the way up. There is no load yet to go by then, so there are no fewer
                 replicas than the part of `initial_replicas`.
         """
-        self._capacity, self._is_growing = percent, is_growing
+        self._target_capacity, self._is_ramping_up = percent, is_ramping_up
 
     @property
     def bounds(self) -> tuple[int, int]:
         """The fewest and the most replicas that there may be."""
         config = self.config
         fewest = config.min_replicas
-        if self._is_growing and config.initial_replicas is not None:
+        if self._is_ramping_up and config.initial_replicas is not None:
             fewest = config.initial_replicas
-        low = in_gangs(adjusted(fewest, self._capacity), self._gang_size)
-        high = adjusted(config.max_replicas, self._capacity)
+        low = round_up_to_gangs(apply_target_capacity(fewest, self._target_capacity), self._gang_size)
+        high = apply_target_capacity(config.max_replicas, self._target_capacity)
         return low, max(high - high % self._gang_size, low)
 
     def record(self, handle_id: Hashable, queued: float, running: Mapping[Any, float], now: float) -> None:
@@ -121,58 +121,61 @@ class DeploymentAutoscaler:
             now: The time.
             running: The ids of those that run, for the policy to see.
         """
-        if (forced := self.forced(current, target, now)) is not None:
-            return forced
+        if (decide_without_policy := self.decide_without_policy(current, target, now)) is not None:
+            return decide_without_policy
         try:
             if self.config.policy.is_default_policy_function():
-                wanted = policies.by_ongoing_requests(self.context(current, target, now, running))
+                desired = policies.desired_by_ongoing_requests(self.context(current, target, now, running))
             else:
-                wanted, self._policy_state = self._asked(self.context(current, target, now, running))
+                desired, self._policy_state = self._call_policy(self.context(current, target, now, running))
         except Exception as error:  # the user's code: it must not take the other deployments with it
-            return self.refuse(error, target)
-        return self.settle(wanted, current, target, now)
+            return self.keep_after_error(error, target)
+        return self.apply_limits(desired, current, target, now)
 
-    def _asked(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
+    def _call_policy(self, context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
         if self._policy is None:
-            self._policy = policies.callable_of(self.config.policy)
-        return policies.checked_decision(self._policy(context))
+            self._policy = policies.instantiate_policy(self.config.policy)
+        return policies.validate_decision(self._policy(context))
 
-    def forced(self, current: int, target: int, now: float) -> int | None:
+    def decide_without_policy(self, current: int, target: int, now: float) -> int | None:
         """Return the number that no policy is asked for: bounds have moved, or the first request is there."""
         low, high = self.bounds
         if not low <= target <= high:
-            self._patience.reset()
-            return self._changed(target, min(max(target, low), high), now, "the bounds have changed")
+            self._delay.reset()
+            return self._record_change(target, min(max(target, low), high), now, "the bounds have changed")
         if current == target == 0 and high and self._measurements.requests_now > 0:
-            self._patience.reset()
-            first = in_gangs(policies.first_replicas(self.config), self._gang_size)
-            return self._changed(0, min(first, high), now, "the first requests wait")
+            self._delay.reset()
+            first = round_up_to_gangs(policies.first_replicas(self.config), self._gang_size)
+            return self._record_change(0, min(first, high), now, "the first requests wait")
         return None
 
-    def refuse(self, error: Exception, target: int) -> int:
+    def keep_after_error(self, error: Exception, target: int) -> int:
         """Keep the number as it is, because the policy failed."""
         self.error = f"{type(error).__name__}: {error}"
         return target
 
-    def settle(self, wanted: float, current: int, target: int, now: float) -> int:
+    def apply_limits(self, desired: float, current: int, target: int, now: float) -> int:
         """Return what becomes of a wish after factors, gangs, bounds and delays."""
         self.error = None
-        self.wanted = wanted
+        self.desired = desired
         low, high = self.bounds
-        smoothed = in_gangs(policies.smoothed(wanted, current, self.config), self._gang_size)
-        if smoothed == 0 and self._measurements.requests_now > 0:
-            smoothed = self._gang_size  # over the period that is nothing, but it would start a replica again
-        bounded = min(max(smoothed, low), high)
+        scaled = round_up_to_gangs(
+            policies.apply_scaling_factor(desired, current, self.config), self._gang_size
+        )
+        if scaled == 0 and self._measurements.requests_now > 0:
+            # The mean over the period rounds to none, but the open request would start a replica again.
+            scaled = self._gang_size
+        bounded = min(max(scaled, low), high)
         to_zero = self.config.downscale_to_zero_delay_s
         delays = Delays(
             up=self.config.upscale_delay_s,
             down=self.config.downscale_delay_s,
             to_zero=self.config.downscale_delay_s if to_zero is None else to_zero,
         )
-        settled = self._patience.settle(bounded, target, self._gang_size, delays, now)
-        return self._changed(target, settled, now, f"{wanted:g} replicas wanted, {current} running")
+        limited = self._delay.update(bounded, target, self._gang_size, delays, now)
+        return self._record_change(target, limited, now, f"{desired:g} replicas wanted, {current} running")
 
-    def _changed(self, before: int, after: int, now: float, reason: str) -> int:
+    def _record_change(self, before: int, after: int, now: float, reason: str) -> int:
         if after != before:
             self.decisions.append(Decision(now, before, after, reason))
             if after > before:
@@ -186,17 +189,17 @@ class DeploymentAutoscaler:
 
         None: never. So a controller decides after reports and changes of replicas, and sleeps otherwise.
         """
-        due = [] if (over := self._patience.over_at) is None else [max(over, now)]
+        due = [] if (over := self._delay.expires_at) is None else [max(over, now)]
         if not self.config.policy.is_default_policy_function():
-            due.append(now + ASK_EVERY_S)
-        elif not self._measurements.is_steady(now):
-            due.append(now + self.config.look_back_period_s / LOOKS_PER_PERIOD)
+            due.append(now + POLICY_PERIOD_S)
+        elif not self._measurements.is_constant(now):
+            due.append(now + self.config.look_back_period_s / EVALUATIONS_PER_PERIOD)
         return min(due, default=None)
 
     @property
     def direction(self) -> int:
         """1 while more replicas are wanted than there should be, -1 while fewer are, 0 otherwise."""
-        return self._patience.direction
+        return self._delay.direction
 
     def requests(self, now: float) -> float:
         """Return how many requests there are, over the period that is looked at."""
@@ -228,6 +231,6 @@ class DeploymentAutoscaler:
             config=self.config,
         )
 
-    def remember(self, state: Mapping[str, Any]) -> None:
+    def set_policy_state(self, state: Mapping[str, Any]) -> None:
         """Keep what the policy of the application returned as its state for this deployment."""
         self._policy_state = dict(state)

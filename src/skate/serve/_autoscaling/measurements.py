@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from skate.serve._config.defaults import AggregationFunction
 
 # More points than this within a period say nothing new: a later one takes the place of one just before.
-MOST_POINTS = 1000
+MAX_POINTS = 1000
 
 
 class TimeStampedValue(NamedTuple):
@@ -31,7 +31,7 @@ class Series:
     def add(self, value: float, now: float) -> None:
         """Let the number be `value` from now on."""
         points = self._points
-        if points and now - points[-1].timestamp < self._period / MOST_POINTS:
+        if points and now - points[-1].timestamp < self._period / MAX_POINTS:
             now = points.pop().timestamp
         points.append(TimeStampedValue(now, value))
         # The value before the period's start holds into it, and stays.
@@ -49,18 +49,18 @@ class Series:
         held = sum(point.timestamp <= start for point in points)
         return points[max(held - 1, 0) :]
 
-    def is_steady(self, start: float) -> bool:
+    def is_constant(self, start: float) -> bool:
         """Return whether the number has not changed since `start`."""
         return len({point.value for point in self.since(start)}) <= 1
 
-    def aggregate(self, how: AggregationFunction, start: float, now: float) -> float:
+    def aggregate(self, aggregation: AggregationFunction, start: float, now: float) -> float:
         """Return what the number amounts to from `start`, or from when it was first known, until now."""
         points = self.since(start)
         if not points:
             return 0.0
-        if how is AggregationFunction.MAX:
+        if aggregation is AggregationFunction.MAX:
             return max(point.value for point in points)
-        if how is AggregationFunction.MIN:
+        if aggregation is AggregationFunction.MIN:
             return min(point.value for point in points)
         return _mean(points, max(start, points[0].timestamp), now)
 
@@ -88,72 +88,72 @@ class Measurements:
 
     def __init__(self, period: float) -> None:
         self._period = period
-        self._waiting: dict[Id, float] = {}
-        self._seen_running: dict[Id, dict[Id, float]] = {}  # by replica, then by handle
-        self._own_running: dict[Id, float] = {}
+        self._queued_by_handle: dict[Id, float] = {}
+        self._running_by_handles: dict[Id, dict[Id, float]] = {}  # by replica, then by handle
+        self._running_by_replica: dict[Id, float] = {}
         self._queued = Series(period)
         self._requests = Series(period)
         self._custom: dict[str, dict[Id, Series]] = {}
-        self._is_added_up = True  # not after somebody was forgotten, until the time is known again
+        self._is_current = True  # not after somebody was forgotten, until the time is known again
 
     def record(self, handle: Id, queued: float, running: Mapping[Any, float], now: float) -> None:
         """Take a handle's report: requests that wait in it, and that it has running at each replica."""
-        self._waiting[handle] = queued
-        for handles in self._seen_running.values():
+        self._queued_by_handle[handle] = queued
+        for handles in self._running_by_handles.values():
             handles.pop(handle, None)
         for replica, number in running.items():
-            self._seen_running.setdefault(replica, {})[handle] = number
-        self._add_up(now)
+            self._running_by_handles.setdefault(replica, {})[handle] = number
+        self._update_totals(now)
 
     def record_replica(self, replica: Id, running: float, custom: Mapping[str, float], now: float) -> None:
         """Take a replica's report: requests that it works on, and numbers of its own."""
-        self._own_running[replica] = running
+        self._running_by_replica[replica] = running
         for name, value in custom.items():
             self._custom.setdefault(name, {}).setdefault(replica, Series(self._period)).add(value, now)
-        self._add_up(now)
+        self._update_totals(now)
 
     def forget(self, id: Id) -> None:
         """Drop what a handle or a replica reported, and what was reported of it: from now on it counts no more."""
-        self._waiting.pop(id, None)
-        self._own_running.pop(id, None)
-        self._seen_running.pop(id, None)
-        for handles in self._seen_running.values():
+        self._queued_by_handle.pop(id, None)
+        self._running_by_replica.pop(id, None)
+        self._running_by_handles.pop(id, None)
+        for handles in self._running_by_handles.values():
             handles.pop(id, None)
         for replicas in self._custom.values():
             replicas.pop(id, None)
         self._custom = {name: replicas for name, replicas in self._custom.items() if replicas}
-        self._is_added_up = False
+        self._is_current = False
 
-    def _add_up(self, now: float) -> None:
-        self._queued.add(sum(self._waiting.values()), now)
+    def _update_totals(self, now: float) -> None:
+        self._queued.add(sum(self._queued_by_handle.values()), now)
         self._requests.add(self.requests_now, now)
-        self._is_added_up = True
+        self._is_current = True
 
     @property
     def requests_now(self) -> float:
         """Requests that run or wait at this moment."""
-        running = dict(self._own_running)
-        for replica, handles in self._seen_running.items():
+        running = dict(self._running_by_replica)
+        for replica, handles in self._running_by_handles.items():
             running[replica] = max(running.get(replica, 0.0), sum(handles.values()))
-        return sum(self._waiting.values()) + sum(running.values())
+        return sum(self._queued_by_handle.values()) + sum(running.values())
 
-    def requests(self, how: AggregationFunction, now: float) -> float:
+    def requests(self, aggregation: AggregationFunction, now: float) -> float:
         """Return requests that run or wait, over the period."""
-        if not self._is_added_up:
-            self._add_up(now)
-        return self._requests.aggregate(how, now - self._period, now)
+        if not self._is_current:
+            self._update_totals(now)
+        return self._requests.aggregate(aggregation, now - self._period, now)
 
-    def queued(self, how: AggregationFunction, now: float) -> float:
+    def queued(self, aggregation: AggregationFunction, now: float) -> float:
         """Return requests that wait, over the period."""
-        if not self._is_added_up:
-            self._add_up(now)
-        return self._queued.aggregate(how, now - self._period, now)
+        if not self._is_current:
+            self._update_totals(now)
+        return self._queued.aggregate(aggregation, now - self._period, now)
 
-    def custom(self, how: AggregationFunction, now: float) -> dict[str, dict[Any, float]]:
+    def custom(self, aggregation: AggregationFunction, now: float) -> dict[str, dict[Any, float]]:
         """Return replicas' own numbers over the period, by name and replica."""
         start = now - self._period
         return {
-            name: {replica: series.aggregate(how, start, now) for replica, series in replicas.items()}
+            name: {replica: series.aggregate(aggregation, start, now) for replica, series in replicas.items()}
             for name, replicas in self._custom.items()
         }
 
@@ -165,8 +165,8 @@ class Measurements:
             for name, replicas in self._custom.items()
         }
 
-    def is_steady(self, now: float) -> bool:
+    def is_constant(self, now: float) -> bool:
         """Return whether what the load amounts to stays as it is while nobody reports."""
-        if not self._is_added_up:
-            self._add_up(now)
-        return self._requests.is_steady(now - self._period)
+        if not self._is_current:
+            self._update_totals(now)
+        return self._requests.is_constant(now - self._period)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-9
 
 
-def by_ongoing_requests(context: AutoscalingContext) -> float:
+def desired_by_ongoing_requests(context: AutoscalingContext) -> float:
     """Return how many replicas would have `target_ongoing_requests` each.
 
     While none runs, nothing is known of how fast they are: the number stays, or becomes the first ones.
@@ -40,16 +40,16 @@ def first_replicas(config: AutoscalingConfig) -> int:
     return math.ceil(config.get_upscaling_factor())
 
 
-def smoothed(wanted: float, current: int, config: AutoscalingConfig) -> int:
+def apply_scaling_factor(desired: float, current: int, config: AutoscalingConfig) -> int:
     """Return the part of the way from `current` to `wanted` that the factors allow, rounded up.
 
     Going down, rounding up must not stop it short of where it wants to go.
     """
     if current == 0:
-        return _ceil(wanted)
-    factor = config.get_upscaling_factor() if wanted > current else config.get_downscaling_factor()
-    result = _ceil(current + factor * (wanted - current))
-    if result == current and _ceil(wanted) < current:
+        return _ceil(desired)
+    factor = config.get_upscaling_factor() if desired > current else config.get_downscaling_factor()
+    result = _ceil(current + factor * (desired - current))
+    if result == current and _ceil(desired) < current:
         result = current - 1
     return max(result, 0)
 
@@ -58,33 +58,35 @@ def _ceil(number: float) -> int:
     return math.ceil(number - _ROUNDING * max(1.0, abs(number)))
 
 
-def callable_of(policy: AutoscalingPolicy) -> Callable[..., Any]:
+def instantiate_policy(policy: AutoscalingPolicy) -> Callable[..., Any]:
     """Return what is called for a decision: a class is made, once, and a function gets its arguments."""
-    found = policy.get_policy()
-    if inspect.isclass(found):
-        made = found(**policy.policy_kwargs)
-        if not callable(made):
-            raise TypeError(f"The autoscaling policy {found.__name__} has no __call__(self, ctx): add it.")
-        return made
-    return functools.partial(found, **policy.policy_kwargs) if policy.policy_kwargs else found
+    policy_object = policy.get_policy()
+    if inspect.isclass(policy_object):
+        instance = policy_object(**policy.policy_kwargs)
+        if not callable(instance):
+            raise TypeError(
+                f"The autoscaling policy {policy_object.__name__} has no __call__(self, ctx): add it."
+            )
+        return instance
+    return functools.partial(policy_object, **policy.policy_kwargs) if policy.policy_kwargs else policy_object
 
 
-def checked_decision(returned: Any) -> tuple[float, dict[str, Any]]:
+def validate_decision(returned: Any) -> tuple[float, dict[str, Any]]:
     """Return the number of replicas and the state that a policy returned.
 
     Raises:
         TypeError: It returned something else.
     """
     match returned:
-        case (int() | float() as wanted, dict() | None as state) if _is_number(wanted):
-            return wanted, dict(state or {})
-        case int() | float() as wanted if _is_number(wanted):
-            return wanted, {}
+        case (int() | float() as desired, dict() | None as state) if _is_number(desired):
+            return desired, dict(state or {})
+        case int() | float() as desired if _is_number(desired):
+            return desired, {}
     raise TypeError(
         "An autoscaling policy must return the number of replicas and a dictionary with its state, "
         f"such as (3, {{}}). It returned {returned!r}."
     )
 
 
-def _is_number(wanted: Any) -> bool:
-    return not isinstance(wanted, bool) and math.isfinite(wanted) and wanted >= 0
+def _is_number(desired: Any) -> bool:
+    return not isinstance(desired, bool) and math.isfinite(desired) and desired >= 0

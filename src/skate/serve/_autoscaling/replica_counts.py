@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 
-def adjusted(replicas: int, target_capacity: float | None) -> int:
+def apply_target_capacity(replicas: int, target_capacity: float | None) -> int:
     """Return how many of `replicas` a capacity in percent leaves: at least one, unless it is zero.
 
     >>> adjusted(10, 25.0), adjusted(3, 1.0), adjusted(3, 0.0), adjusted(3, None)
@@ -18,7 +18,7 @@ def adjusted(replicas: int, target_capacity: float | None) -> int:
     return max(math.floor(replicas * target_capacity / 100 + 0.5), 1)
 
 
-def is_growing(before: float | None, after: float | None, was_growing: bool) -> bool:
+def is_ramping_up(before: float | None, after: float | None, was_ramping_up: bool) -> bool:
     """Return whether a capacity that changes step by step is on its way up to all of it.
 
     No capacity stands for all of it: setting one is a step down, and taking it away ends the way.
@@ -27,11 +27,11 @@ def is_growing(before: float | None, after: float | None, was_growing: bool) -> 
     (True, False, False, True)
     """
     if before == after:
-        return was_growing
+        return was_ramping_up
     return before is not None and after is not None and before < after
 
 
-def in_gangs(replicas: int, gang_size: int) -> int:
+def round_up_to_gangs(replicas: int, gang_size: int) -> int:
     """Return as many replicas as fill whole gangs, rounded up.
 
     >>> in_gangs(5, 4), in_gangs(0, 4)

@@ -14,7 +14,7 @@ from typing import Any
 from skate.serve._batching.calls import ByName, Parameters, Positional
 from skate.serve._batching.queue import BatchQueue
 from skate.serve._batching.settings import BatchSettings
-from skate.serve._runtime.method_state import Owners
+from skate.serve._runtime.method_state import MethodState
 from skate.serve.context import _get_replica
 
 _logger = logging.getLogger("skate.serve")
@@ -49,7 +49,7 @@ class BatchedFunction:
         self.name: str = getattr(self.function, "__name__", repr(self.function))
         self.queues: weakref.WeakSet[BatchQueue] = weakref.WeakSet()
         self._queue: BatchQueue | None = None  # of calls without an object
-        self._owners = Owners(self.function, "@serve.batch")
+        self._method_state = MethodState(self.function, "@serve.batch")
 
     def change(self, **changes: Any) -> None:
         """Set new values for batches that have yet to form.
@@ -61,13 +61,13 @@ class BatchedFunction:
         self.settings = replace(self.settings, **changes)
         self._warn_if_never_full()
 
-    def place(self, args: Positional, kwargs: ByName) -> tuple[BatchQueue, Positional, ByName]:
+    def route(self, args: Positional, kwargs: ByName) -> tuple[BatchQueue, Positional, ByName]:
         """Return the queue that a call belongs to, and the arguments that are the call's own.
 
         Raises:
             TypeError: If the function cannot be called with these arguments.
         """
-        if args and self._owners.has(args[0]):
+        if args and self._method_state.is_owner(args[0]):
             return self._queue_of(args[0]), *self._bound.normalise(args[1:], kwargs)
         queue = self._queue
         if queue is None or queue.loop is not asyncio.get_running_loop():
@@ -83,21 +83,21 @@ class BatchedFunction:
         return Parameters(self.function, is_method=True)
 
     def _queue_of(self, owner: Any) -> BatchQueue:
-        attributes = self._owners.attributes(owner)
-        queue: BatchQueue | None = attributes.get(self._owners.key)
+        attributes = self._method_state.attributes_of(owner)
+        queue: BatchQueue | None = attributes.get(self._method_state.key)
         # A copy of an object comes with the batches of the original.
         if queue is None or queue.owner is not owner or queue.loop is not asyncio.get_running_loop():
             queue = self._new_queue(functools.partial(self.function, owner), owner)
-            attributes[self._owners.key] = queue
+            attributes[self._method_state.key] = queue
         return queue
 
     def _new_queue(self, function: Callable[..., Any], owner: Any) -> BatchQueue:
         self._warn_if_never_full()
         measures = None
         if _get_replica() is not None:
-            from skate.serve._batching.metrics import BatchMeasures
+            from skate.serve._batching.metrics import BatchMetrics
 
-            measures = BatchMeasures(self.name)
+            measures = BatchMetrics(self.name)
         queue = BatchQueue(
             function, lambda: self.settings, streams=self.streams, owner=owner, measures=measures
         )

@@ -9,7 +9,7 @@ _PERCENT = [5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100]
 _SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
-class BatchMeasures:
+class BatchMetrics:
     """The metrics of one batched function, under the names that Ray Serve gives them.
 
     Args:

@@ -16,7 +16,7 @@ from skate.serve._batching.calls import Call
 from skate.serve._batching.settings import BatchSettings
 
 if TYPE_CHECKING:
-    from skate.serve._batching.metrics import BatchMeasures
+    from skate.serve._batching.metrics import BatchMetrics
 
 _logger = logging.getLogger("skate.serve")
 
@@ -42,7 +42,7 @@ class BatchQueue:
         *,
         streams: bool,
         owner: Any = None,
-        measures: BatchMeasures | None = None,
+        measures: BatchMetrics | None = None,
     ) -> None:
         self.owner = owner
         self.loop = asyncio.get_running_loop()

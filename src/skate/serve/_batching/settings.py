@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skate.air import _arguments as arguments
+from skate.serve._config import defaults
 
 BatchSize = Callable[[list[Any]], float]
 
@@ -27,9 +28,9 @@ class BatchSettings:
         ValueError: If a value is out of range.
     """
 
-    max_batch_size: int = 10
-    batch_wait_timeout_s: float = 0.01
-    max_concurrent_batches: int = 1
+    max_batch_size: int = defaults.MAX_BATCH_SIZE
+    batch_wait_timeout_s: float = defaults.BATCH_WAIT_TIMEOUT_S
+    max_concurrent_batches: int = defaults.MAX_CONCURRENT_BATCHES
     batch_size_fn: BatchSize | None = None
 
     def __post_init__(self) -> None:

@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from skate import cloudpickle
-from skate.serve._build.web_frameworks import teach_pickle
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
+from skate.serve._build.web_frameworks import register_reducers
 from skate.serve._runtime.ids import DeploymentID, new_id
 from skate.serve.exceptions import ApplicationError, DeploymentSerializationError
 
@@ -137,7 +137,7 @@ def check_code(target: Any, name: str) -> None:
 
 
 def _pickled(value: Any, what: str) -> bytes:
-    teach_pickle()
+    register_reducers()
     try:
         data: bytes = cloudpickle.dumps(value)
     except (ApplicationError, DeploymentSerializationError):

@@ -9,13 +9,13 @@ from typing import Any
 
 from skate.serve.deployment import Application, Deployment
 
-__all__ = ["application_at", "imported", "with_arguments"]
+__all__ = ["build_with_arguments", "import_application", "import_target"]
 
 
-def imported(import_path: str) -> Any:
+def import_target(import_path: str) -> Any:
     """Return what an import path names: `package.module:name`, or with a dot in place of the colon.
 
-    >>> imported("json:dumps") is imported("json.dumps")
+    >>> import_target("json:dumps") is import_target("json.dumps")
     True
 
     Raises:
@@ -42,12 +42,12 @@ def imported(import_path: str) -> Any:
     return found
 
 
-def application_at(import_path: str, args: Mapping[str, Any]) -> Application:
+def import_application(import_path: str, args: Mapping[str, Any]) -> Application:
     """Return the application at an import path, built with arguments if a function is there that builds it."""
-    return with_arguments(imported(import_path), args, import_path)
+    return build_with_arguments(import_target(import_path), args, import_path)
 
 
-def with_arguments(target: Any, args: Mapping[str, Any], where: str) -> Application:
+def build_with_arguments(target: Any, args: Mapping[str, Any], where: str) -> Application:
     """Return an application: the target itself, or what it builds from the arguments.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 
 from skate import cloudpickle
 from skate.air import _arguments as arguments
-from skate.serve._build.web_frameworks import settle_routes, teach_pickle
+from skate.serve._build.web_frameworks import register_reducers, resolve_routes
 from skate.serve.exceptions import BackPressureError, retry_after
 
 __all__ = ["make_ingress"]
@@ -51,9 +51,9 @@ def make_ingress(cls: type | None, app: Any) -> type:
     if app is not None and not inspect.isroutine(app):
         app = _around_router(app)
         _give_self(cls, app)
-        settle_routes(getattr(app, "router", app))
+        resolve_routes(getattr(app, "router", app))
         # As it is now: a later change of the user's object is not meant for this class.
-        teach_pickle()
+        register_reducers()
         frozen = cloudpickle.dumps(app)
         build: Callable[..., Any] = lambda: _as_application(cloudpickle.loads(frozen))  # noqa: E731
     elif app is not None:

@@ -11,27 +11,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._build.remote_build import Built
+from skate.air._arguments import closest
+from skate.serve._build.remote_build import BuildResult
 from skate.serve._build.spec import ApplicationSpec
 from skate.serve._config.options import NEW_REPLICAS, DeploymentOptions
-from skate.air._arguments import closest
 
 if TYPE_CHECKING:
     from skate.serve._schema.config_file import ServeApplicationSchema
 
-__all__ = ["digest_of", "merged_environment", "overridden"]
+__all__ = ["apply_overrides", "compute_digest", "merge_environments"]
 
 
-def overridden(
-    built: Built,
+def apply_overrides(
+    built: BuildResult,
     app: ServeApplicationSchema,
     code: str,
     environment: Mapping[str, Any],
     *,
     import_folder: str | None = None,
     logging_config: Any = None,
-    capacity: float | None = None,
-    capacity_is_growing: bool = False,
+    target_capacity: float | None = None,
+    is_ramping_up: bool = False,
 ) -> ApplicationSpec:
     """Return what to deploy of an application in a file.
 
@@ -64,7 +64,7 @@ def overridden(
         if log is not None and options.logging_config is None:
             options = options.merged({"logging_config": log})
         options = _in_environment(options, environment)
-        version = digest_of(code, built.digest, {name: getattr(options, name) for name in _HEAVY})
+        version = compute_digest(code, built.digest, {name: getattr(options, name) for name in _HEAVY})
         options = replace(options, version=version)
         if import_folder is not None:
             options = _in_environment(options, {}, import_folder)
@@ -73,8 +73,8 @@ def overridden(
                 each,
                 options=options,
                 version=version,
-                capacity=capacity,
-                capacity_is_growing=capacity_is_growing,
+                target_capacity=target_capacity,
+                is_ramping_up=is_ramping_up,
             )
         )
     return replace(
@@ -96,13 +96,13 @@ def _in_environment(
     options: DeploymentOptions, environment: Mapping[str, Any], import_folder: str | None = None
 ) -> DeploymentOptions:
     own = options.ray_actor_options.get("runtime_env") or {}
-    merged = merged_environment(environment, own, import_folder)
+    merged = merge_environments(environment, own, import_folder)
     if merged == own:
         return options
     return replace(options, ray_actor_options={**options.ray_actor_options, "runtime_env": merged})
 
 
-def merged_environment(
+def merge_environments(
     outer: Mapping[str, Any], own: Mapping[str, Any], import_folder: str | None = None
 ) -> dict[str, Any]:
     """Return an environment inside of another one: variables are added, everything else replaces.
@@ -117,7 +117,7 @@ def merged_environment(
     return {**merged, "env_vars": variables} if variables else merged
 
 
-def digest_of(*parts: Any) -> str:
+def compute_digest(*parts: Any) -> str:
     """Return a short text that changes when one of the parts does."""
     text = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -17,11 +17,11 @@ from typing import Any
 
 from skate.serve._build.spec import ApplicationSpec
 
-__all__ = ["Built", "NotBuilt", "build_at"]
+__all__ = ["BuildFailure", "BuildResult", "build_from_import_path"]
 
 
 @dataclass(frozen=True)
-class Built:
+class BuildResult:
     """An application as its program has it, before a configuration file changes options.
 
     Args:
@@ -40,23 +40,23 @@ class Built:
 
 
 @dataclass(frozen=True)
-class NotBuilt:
+class BuildFailure:
     """What went wrong, as text: the error may be of a class that only the program's environment has."""
 
     traceback: str
 
 
-def build_at(
+def build_from_import_path(
     import_path: str, args: Mapping[str, Any], name: str, route_prefix: str | None
-) -> Built | NotBuilt:
+) -> BuildResult | BuildFailure:
     """Import an application and take it apart. A task of the controller."""
     from skate.serve._build.builder import build
-    from skate.serve._build.importing import application_at
+    from skate.serve._build.importing import import_application
 
     try:
-        spec = build(application_at(import_path, args), name, route_prefix)
+        spec = build(import_application(import_path, args), name, route_prefix)
     except Exception:
-        return NotBuilt(traceback.format_exc())
+        return BuildFailure(traceback.format_exc())
     digest, sources = hashlib.sha256(), {}
     for module, path in sorted(_own_modules()):
         try:
@@ -67,7 +67,7 @@ def build_at(
         digest.update(f"{module}\0{len(content)}\0".encode())
         digest.update(content)
         sources[path] = _stat(path)
-    return Built(spec, digest.hexdigest(), sources)
+    return BuildResult(spec, digest.hexdigest(), sources)
 
 
 def _own_modules() -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skate.serve._autoscaling.replica_counts import adjusted, in_gangs
+from skate.serve._autoscaling.replica_counts import apply_target_capacity, round_up_to_gangs
 from skate.serve._config.options import DeploymentOptions
 from skate.serve._runtime.ids import DeploymentID
 
@@ -25,13 +25,15 @@ class DeploymentSpec:
     calls: tuple[str, ...] = ()  # the deployments whose handles it was given
     retry_lost: bool | None = None
     source: str = ""  # where it is defined, for people
-    capacity: float | None = None  # the part of its replicas that is wanted, in percent
-    capacity_is_growing: bool = False  # and that part is a step on the way to all of them
+    target_capacity: float | None = None  # the part of its replicas that is wanted, in percent
+    is_ramping_up: bool = False  # and that part is a step on the way to all of them
 
     @property
     def first_replicas(self) -> int:
         """How many replicas it starts with."""
-        return in_gangs(adjusted(self.options.first_replicas, self.capacity), self.options.gang_size)
+        return round_up_to_gangs(
+            apply_target_capacity(self.options.first_replicas, self.target_capacity), self.options.gang_size
+        )
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import sys
 import threading
 from typing import Any
 
-__all__ = ["settle_routes", "teach_pickle"]
+__all__ = ["register_reducers", "resolve_routes"]
 
 _LOCK = type(threading.Lock())
 
 
-def teach_pickle() -> None:
+def register_reducers() -> None:
     """Let pickle handle what applications of Starlette and FastAPI hold, if they are in use in this process."""
     starlette = sys.modules.get("starlette.datastructures")
     if starlette is not None:
@@ -24,7 +24,7 @@ def teach_pickle() -> None:
         copyreg.pickle(included, _reduce_without_locks)
 
 
-def settle_routes(router: Any) -> None:
+def resolve_routes(router: Any) -> None:
     """Have a router of FastAPI work out the routes of those it includes, which it puts off to the first request.
 
     Their annotations may be text, `from __future__ import annotations`, whose names a function that is pickled by its
@@ -35,7 +35,7 @@ def settle_routes(router: Any) -> None:
 
 
 def _settle(route: Any) -> None:
-    settle_routes(route)  # of an application that is mounted
+    resolve_routes(route)  # of an application that is mounted
     find = getattr(route, "effective_candidates", None)
     if find is not None:
         for candidate in find():

@@ -31,7 +31,7 @@ class ServeModel(BaseModel):
         try:
             super().__init__(**fields)
         except ValidationError as error:
-            raise in_plain_words(error, fields) from None
+            raise simplify_error(error, fields) from None
 
     # Pydantic would call it for models inside of others, too, whose errors the outermost one puts into words.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class ServeModel(BaseModel):
         try:
             return super().model_validate(given, **options)
         except ValidationError as error:
-            raise in_plain_words(error, given, title) from None
+            raise simplify_error(error, given, title) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -87,7 +87,7 @@ _TYPES = {
 _Path = tuple[str | int, ...]
 
 
-def in_plain_words(error: ValidationError, given: Any, title: str | None = None) -> ValidationError:
+def simplify_error(error: ValidationError, given: Any, title: str | None = None) -> ValidationError:
     """Return an error whose lines each name a field, say what it must be, and show the value.
 
     Args:

@@ -21,7 +21,7 @@ from skate.air import _arguments as arguments
 from skate.serve._config import defaults, import_paths, validation
 from skate.serve._config.defaults import GangPlacementStrategy, GangRuntimeFailurePolicy
 from skate.serve._config.model import ServeModel
-from skate.serve._config.placement import any_replica
+from skate.serve._config.placement import placeholder_actor_class
 
 _DEFAULT_ROUTERS = (
     defaults.REQUEST_ROUTER,
@@ -157,7 +157,7 @@ class DeploymentActorConfig(ServeModel):
         super().model_post_init(context)
         given = self.actor_class
         with arguments.naming("actor_options"):
-            any_replica().options(**self.actor_options)
+            placeholder_actor_class().options(**self.actor_options)
         if isinstance(given, str):
             with arguments.naming("actor_class"):
                 import_paths.split(given)

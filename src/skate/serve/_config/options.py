@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
 from skate.serve._config import defaults, validation
-from skate.serve._config.placement import check_per_node, check_placement, checked_actor_options
+from skate.serve._config.placement import check_max_replicas_per_node, check_placement, validate_actor_options
 from skate.serve.exceptions import DeploymentConfigError
 
 if TYPE_CHECKING:
@@ -159,9 +159,9 @@ class DeploymentOptions:
             ValueError: A value is wrong, or options contradict each other.
         """
         overrides = {name: value for name, value in overrides.items() if value is not defaults.DEFAULT.VALUE}
-        validation.refuse_unknown(overrides, OPTION_NAMES, where)
+        validation.reject_unknown_options(overrides, OPTION_NAMES, where)
         if "version" in overrides and where != _HERE:
-            validation.refuse_version(where)
+            validation.reject_version(where)
         given = self.given | overrides.keys()
         return replace(self, **{**overrides, **_scaling(self, overrides)}, given=given)
 
@@ -243,7 +243,7 @@ def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
             f"Deployment names must not be empty and must not contain the '#' character. Current name: {options.name}."
         )
     validation.check_json("user_config", options.user_config)
-    check_per_node(options.max_replicas_per_node)
+    check_max_replicas_per_node(options.max_replicas_per_node)
     replicas = options.num_replicas
     waiting = options.max_queued_requests
     if waiting != -1 and (isinstance(waiting, bool) or not isinstance(waiting, int) or waiting < 1):
@@ -281,7 +281,7 @@ def _checked_parts(options: DeploymentOptions) -> dict[str, Any]:
     if actors is not None and not isinstance(actors, list | tuple):
         validation.refuse("deployment_actors", "a list of DeploymentActorConfig", actors)
     return {
-        "ray_actor_options": checked_actor_options(options.ray_actor_options),
+        "ray_actor_options": validate_actor_options(options.ray_actor_options),
         **{option: _model(kind, getattr(options, option), option) for option, kind in _MODELS.items()},
         "logging_config": _logging(options.logging_config),
         "deployment_actors": None

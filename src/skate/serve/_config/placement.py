@@ -44,7 +44,7 @@ _SERVES_OWN = {
 
 
 @functools.cache
-def any_replica() -> ActorClass[Any]:
+def placeholder_actor_class() -> ActorClass[Any]:
     """Return an actor class that stands for any, where options of actors are checked."""
 
     class Replica:
@@ -53,7 +53,7 @@ def any_replica() -> ActorClass[Any]:
     return skate.remote(Replica)
 
 
-def checked_actor_options(options: Any) -> dict[str, Any]:
+def validate_actor_options(options: Any) -> dict[str, Any]:
     """Return the options of a replica's actor; a replica has one CPU unless it says otherwise.
 
     Raises:
@@ -76,7 +76,7 @@ def checked_actor_options(options: Any) -> dict[str, Any]:
     checked = {name: value for name, value in options.items() if value is not None}
     checked.setdefault("num_cpus", defaults.REPLICA_NUM_CPUS)
     with arguments.naming("ray_actor_options"):
-        any_replica().options(**checked)  # the API knows what each of them may be
+        placeholder_actor_class().options(**checked)  # the API knows what each of them may be
     return checked
 
 
@@ -135,7 +135,7 @@ def _check_first_bundle(actor_options: Mapping[str, Any], bundle: Mapping[str, f
             )
 
 
-def check_per_node(limit: Any) -> None:
+def check_max_replicas_per_node(limit: Any) -> None:
     """Raise unless `limit` may be `max_replicas_per_node`."""
     if limit is None:
         return
@@ -143,8 +143,8 @@ def check_per_node(limit: Any) -> None:
         raise TypeError(
             f"Get invalid type {type(limit)} for max_replicas_per_node {limit!r}: give an integer or None."
         )
-    if not 1 <= limit <= defaults.MOST_REPLICAS_PER_NODE:
+    if not 1 <= limit <= defaults.MAX_REPLICAS_PER_NODE_LIMIT:
         raise ValueError(
             f"Invalid max_replicas_per_node {limit}. Valid values are None or an integer in the range of "
-            f"[1, {defaults.MOST_REPLICAS_PER_NODE}]."
+            f"[1, {defaults.MAX_REPLICAS_PER_NODE_LIMIT}]."
         )

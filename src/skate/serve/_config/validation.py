@@ -124,14 +124,14 @@ _REMOVED = {
 }
 
 
-def refuse_version(where: str) -> None:
+def reject_version(where: str) -> None:
     """Raise for `version`, which a user could give once."""
     raise ValueError(
         f"`version` in `{where}` has been removed. Serve manages the versions of deployments itself."
     )
 
 
-def refuse_unknown(given: Iterable[str], known: Collection[str], where: str) -> None:
+def reject_unknown_options(given: Iterable[str], known: Collection[str], where: str) -> None:
     """Raise TypeError for a name that is no option.
 
     Args:

@@ -1,4 +1,4 @@
-"""One application as the controller keeps it."""
+"""Reconciliation of one application."""
 
 from __future__ import annotations
 
@@ -10,106 +10,110 @@ from dataclasses import replace
 from typing import Any
 
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
-from skate.serve._controller.deployments import DeploymentKeeper
-from skate.serve._controller.health import Health
-from skate.serve._controller.persistence import Recall
+from skate.serve._controller.deployments import DeploymentReconciler
+from skate.serve._controller.health import ControllerHealth
+from skate.serve._controller.persistence import LoadObject
 from skate.serve._controller.records import ApplicationRecord
 from skate.serve._router.router import DeploymentNews
 from skate.serve._schema.statuses import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus
 from skate.serve._watch.controller import tell_application
 
-__all__ = ["ApplicationKeeper"]
+__all__ = ["ApplicationReconciler"]
 
 
-class ApplicationKeeper:
-    """Its deployments, and what their states together mean. On the controller's loop.
+class ApplicationReconciler:
+    """Reconciles the deployments of an application and derives its status. Runs on the controller's loop.
 
     Args:
-        spec: What it should be.
-        post: Called with what callers of a deployment have to know, whenever it changes.
-        note: Called whenever anything has changed.
-        health: Where the controller's turns are counted.
+        spec: The desired application.
+        publish: Called with a deployment's key and its routing update whenever the update changes.
+        mark_changed: Called after every change, to schedule a write of the state.
+        health: Records the durations of reconciliations.
     """
 
     def __init__(
         self,
         spec: ApplicationSpec,
-        post: Callable[[str, DeploymentNews], None],
-        note: Callable[[], None],
-        health: Health,
+        publish: Callable[[str, DeploymentNews], None],
+        mark_changed: Callable[[], None],
+        health: ControllerHealth,
     ) -> None:
         self.spec = spec
-        self.deployments: dict[str, DeploymentKeeper] = {}
+        self.deployments: dict[str, DeploymentReconciler] = {}
         self.deployed_at = time.time()
         self.is_deleting = False
         self.is_building = False
-        self.problem = ""  # with what it should be; what it was before goes on
+        self.build_error = ""  # why the new specification failed; the old deployments keep running
         self.changed = asyncio.Condition()
-        self._post = post
-        self._note = note
+        self._publish = publish
+        self._mark_changed = mark_changed
         self._health = health
-        self._bare: tuple[ApplicationSpec, ApplicationSpec] | None = (
-            None  # a specification with and without its parts
-        )
-        self._notices: set[asyncio.Task[None]] = set()
+        # A specification with and without its deployments.
+        self._spec_without_deployments: tuple[ApplicationSpec, ApplicationSpec] | None = None
+        self._notifications: set[asyncio.Task[None]] = set()
 
     @classmethod
-    def adopted(
+    def from_record(
         cls,
         record: ApplicationRecord,
-        recall: Recall,
+        load_object: LoadObject,
         actors: Collection[str],
-        post: Callable[[str, DeploymentNews], None],
-        note: Callable[[], None],
-        health: Health,
-    ) -> ApplicationKeeper:
-        """Return the keeper of an application that another controller kept; see `DeploymentKeeper.adopt`."""
-        bare: ApplicationSpec = recall(record.spec)
-        app = cls(replace(bare, deployments=tuple(map(recall, record.parts))), post, note, health)
-        app._bare = app.spec, bare
+        publish: Callable[[str, DeploymentNews], None],
+        mark_changed: Callable[[], None],
+        health: ControllerHealth,
+    ) -> ApplicationReconciler:
+        """Return the reconciler of an application that a previous controller recorded.
+
+        See `DeploymentReconciler.recover`.
+        """
+        base: ApplicationSpec = load_object(record.spec)
+        app = cls(
+            replace(base, deployments=tuple(map(load_object, record.parts))), publish, mark_changed, health
+        )
+        app._spec_without_deployments = app.spec, base
         app.deployed_at = record.deployed_at
         app.is_deleting, app.is_building = record.is_deleting, record.is_building
-        app.problem = record.problem
+        app.build_error = record.build_error
         for name, each in record.deployments.items():
-            keeper = app._add(name, recall(each.spec))
-            keeper.adopt(each, recall, actors)
+            reconciler = app._add(name, load_object(each.spec))
+            reconciler.recover(each, load_object, actors)
         return app
 
     def record(self, key_of: Callable[[Any], str]) -> ApplicationRecord:
-        """Return what another controller would have to know."""
+        """Return the state that a restarted controller needs."""
         spec = self.spec
-        if self._bare is None or self._bare[0] is not spec:
-            self._bare = spec, replace(spec, deployments=())
+        if self._spec_without_deployments is None or self._spec_without_deployments[0] is not spec:
+            self._spec_without_deployments = spec, replace(spec, deployments=())
         return ApplicationRecord(
-            spec=key_of(self._bare[1]),
+            spec=key_of(self._spec_without_deployments[1]),
             parts=[key_of(each) for each in spec.deployments],
             deployments={name: each.record(key_of) for name, each in self.deployments.items()},
             deployed_at=self.deployed_at,
             is_deleting=self.is_deleting,
             is_building=self.is_building,
-            problem=self.problem,
+            build_error=self.build_error,
         )
 
     @property
     def actors(self) -> list[str]:
-        """The names of the actors of its deployments."""
-        return [name for keeper in self.deployments.values() for name in keeper.actors]
+        """The names of the actors of all deployments."""
+        return [name for reconciler in self.deployments.values() for name in reconciler.actors]
 
     def step(self) -> None:
-        """Do what comes next in each deployment."""
-        for keeper in list(self.deployments.values()):
-            keeper.step()
+        """Run one reconciliation step of each deployment."""
+        for reconciler in list(self.deployments.values()):
+            reconciler.step()
 
     def deploy(self, spec: ApplicationSpec) -> None:
-        """Change what the application should be."""
+        """Replace the desired application."""
         self.spec = spec
         self.deployed_at = time.time()
         self.is_deleting = self.is_building = False
-        self.problem = ""
+        self.build_error = ""
         wanted = {each.id.name: each for each in spec.deployments}
-        for name, keeper in list(self.deployments.items()):
+        for name, reconciler in list(self.deployments.items()):
             if name not in wanted:
-                keeper.delete()
+                reconciler.delete()
         for name, each in wanted.items():
             known = self.deployments.get(name)
             if known is not None:
@@ -117,41 +121,41 @@ class ApplicationKeeper:
             else:
                 self._add(name, each).step()
 
-    def _add(self, name: str, spec: DeploymentSpec) -> DeploymentKeeper:
-        keeper = DeploymentKeeper(
-            spec, functools.partial(self._post, spec.id.key), self._notify, self._health
+    def _add(self, name: str, spec: DeploymentSpec) -> DeploymentReconciler:
+        reconciler = DeploymentReconciler(
+            spec, functools.partial(self._publish, spec.id.key), self._notify, self._health
         )
-        self.deployments[name] = keeper
-        return keeper
+        self.deployments[name] = reconciler
+        return reconciler
 
-    def begin(self, spec: ApplicationSpec) -> None:
-        """Wait for what the application should be, which is being built; what runs goes on until then."""
+    def begin_building(self, spec: ApplicationSpec) -> None:
+        """Set a specification that is still being built; running deployments keep running meanwhile."""
         self.spec = spec
         self.deployed_at = time.time()
         self.is_deleting = False
         self.is_building = True
-        self.problem = ""
+        self.build_error = ""
         self._notify()
 
-    def fail(self, problem: str) -> None:
-        """Take note that what the application should be cannot be deployed."""
+    def fail(self, build_error: str) -> None:
+        """Record that the desired application could not be built or deployed."""
         self.is_building = False
-        self.problem = problem
+        self.build_error = build_error
         self._notify()
 
     def delete(self) -> None:
-        """Stop everything."""
+        """Stop all deployments."""
         self.is_deleting = True
-        for keeper in list(self.deployments.values()):
-            keeper.delete()
+        for reconciler in list(self.deployments.values()):
+            reconciler.delete()
         self._notify()
 
     @property
     def status(self) -> ApplicationStatus:
-        """What the states of the deployments together mean."""
+        """The status that follows from the statuses of the deployments."""
         if self.is_deleting:
             return ApplicationStatus.DELETING
-        if self.problem:
+        if self.build_error:
             return ApplicationStatus.DEPLOY_FAILED
         if self.is_building:
             return ApplicationStatus.DEPLOYING
@@ -166,16 +170,18 @@ class ApplicationKeeper:
 
     @property
     def message(self) -> str:
-        """What is wrong, if something is."""
-        if self.problem:
-            return self.problem
+        """The reasons for a status other than RUNNING, if there are any."""
+        if self.build_error:
+            return self.build_error
         return "\n".join(
-            f"Deployment '{name}': {said}" for name, each in self.deployments.items() if (said := each.said)
+            f"Deployment '{name}': {message}"
+            for name, each in self.deployments.items()
+            if (message := each.status_message)
         )
 
     @property
     def overview(self) -> ApplicationStatusOverview:
-        """The status as users see it."""
+        """The public view of the status."""
         return ApplicationStatusOverview(
             self.status,
             self.message,
@@ -184,32 +190,32 @@ class ApplicationKeeper:
         )
 
     @property
-    def is_gone(self) -> bool:
-        """Whether it was deleted, and nothing is left."""
+    def is_deleted(self) -> bool:
+        """Whether the application was deleted and all of its actors are gone."""
         return self.is_deleting and not self.deployments
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition on this application holds."""
         async with self.changed:
             await self.changed.wait_for(condition)
 
     def _notify(self) -> None:
-        with self._health.applications.timed():
-            self._tell()
-        self._note()
+        with self._health.applications.measure():
+            self._record_metrics()
+        self._mark_changed()
 
         async def notify() -> None:
             async with self.changed:
                 self.changed.notify_all()
 
         task = asyncio.ensure_future(notify())
-        self._notices.add(task)
-        task.add_done_callback(self._notices.discard)
+        self._notifications.add(task)
+        task.add_done_callback(self._notifications.discard)
 
-    def _tell(self) -> None:
+    def _record_metrics(self) -> None:
         tell_application(self)
-        for name, keeper in list(self.deployments.items()):
-            if keeper.is_gone:
+        for name, reconciler in list(self.deployments.items()):
+            if reconciler.is_deleted:
                 del self.deployments[name]
-        if self.is_gone:
+        if self.is_deleted:
             tell_application(self)

@@ -1,6 +1,6 @@
-"""Applications that a configuration file declares: built each in a process of its own, then deployed.
+"""Applications from a configuration file. Each is built in a process of its own and then deployed.
 
-What goes wrong with one of them is told in its status, and touches no other.
+An application that fails to build reports the error in its status and does not affect the others.
 """
 
 from __future__ import annotations
@@ -14,149 +14,157 @@ from typing import TYPE_CHECKING, Any
 import skate
 from skate._api.starting import packed_environment
 from skate.exceptions import RuntimeEnvSetupError
-from skate.serve._autoscaling.replica_counts import is_growing
-from skate.serve._build.overrides import digest_of, merged_environment, overridden
-from skate.serve._build.remote_build import Built, NotBuilt, build_at
+from skate.serve._autoscaling.replica_counts import is_ramping_up
+from skate.serve._build.overrides import apply_overrides, compute_digest, merge_environments
+from skate.serve._build.remote_build import BuildFailure, BuildResult, build_from_import_path
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._controller.applications import ApplicationKeeper
-from skate.serve._runtime.engine import surroundings
+from skate.serve._controller.applications import ApplicationReconciler
+from skate.serve._runtime.engine import actor_runtime_env
 
 if TYPE_CHECKING:
     from skate.serve._schema.config_file import ServeApplicationSchema, ServeDeploySchema
 
-__all__ = ["Declarations"]
+__all__ = ["DeclarativeApplications"]
 
 
 @dataclass(frozen=True)
-class _Known:
-    """What was built last under a name, and from what the file said then."""
+class _CachedBuild:
+    """The latest build of an application, and the digest of the inputs it was built from."""
 
     code: str
-    built: Built
+    built: BuildResult
 
 
-class Declarations:
-    """Brings applications to what a file says. On the controller's loop.
+class DeclarativeApplications:
+    """Builds and deploys the applications of configuration files. Runs on the controller's loop.
 
     Args:
-        keeper: Returns the keeper of an application, which is made if there is none.
-        install: Deploys what has been built; may refuse it.
+        reconciler: Returns the reconciler of an application, creating it if necessary.
+        deploy: Deploys a built application; may raise.
     """
 
     def __init__(
         self,
-        keeper: Callable[[ApplicationSpec], ApplicationKeeper],
-        install: Callable[[ApplicationSpec], None],
+        reconciler: Callable[[ApplicationSpec], ApplicationReconciler],
+        deploy: Callable[[ApplicationSpec], None],
     ) -> None:
-        self._keeper = keeper
-        self._install = install
-        self._known: dict[str, _Known] = {}
+        self._get_reconciler = reconciler
+        self._deploy = deploy
+        self._builds: dict[str, _CachedBuild] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._file: ServeDeploySchema | None = None  # the last one
-        self.is_growing = False  # its capacity, from file to file
+        self._config: ServeDeploySchema | None = None
+        self.is_ramping_up = False  # whether `target_capacity` grows from file to file
 
-    def apply(self, file: ServeDeploySchema, folder: str | None) -> None:
-        """Build and deploy all applications of a file; those of an earlier file are others' business.
+    def apply(self, config: ServeDeploySchema, folder: str | None) -> None:
+        """Build and deploy all applications of a file. The caller deletes those of the previous file.
 
         Args:
-            file: What it says.
-            folder: Where whoever deploys looks for modules.
+            config: The parsed file.
+            folder: A folder to import modules from that are not installed.
         """
-        before, self._file = self._file, file
-        capacity = file.target_capacity
-        if before is not None and _names(before) == _names(file):
-            self.is_growing = is_growing(before.target_capacity, capacity, self.is_growing)
+        previous, self._config = self._config, config
+        target_capacity = config.target_capacity
+        if previous is not None and _names(previous) == _names(config):
+            self.is_ramping_up = is_ramping_up(previous.target_capacity, target_capacity, self.is_ramping_up)
         else:
-            self.is_growing = capacity is not None
-        for app in file.applications:
-            self._stop(app.name)
+            self.is_ramping_up = target_capacity is not None
+        for app in config.applications:
+            self._cancel_task(app.name)
             first = ApplicationSpec(app.name, app.route_prefix, (), "", is_declarative=True)
-            keeper = self._keeper(first)
-            keeper.begin(replace(keeper.spec, is_declarative=True, config=app.model_dump(exclude_unset=True)))
-            self._tasks[app.name] = asyncio.ensure_future(self._bring(keeper, app, file, folder))
+            reconciler = self._get_reconciler(first)
+            reconciler.begin_building(
+                replace(reconciler.spec, is_declarative=True, config=app.model_dump(exclude_unset=True))
+            )
+            self._tasks[app.name] = asyncio.ensure_future(
+                self._build_and_deploy(reconciler, app, config, folder)
+            )
 
     def resume(
-        self, file: ServeDeploySchema, folder: str | None, apps: Collection[ApplicationKeeper]
+        self, config: ServeDeploySchema, folder: str | None, apps: Collection[ApplicationReconciler]
     ) -> None:
-        """Go on with a file that another controller was given, and with building the applications that it had begun."""
-        self._file = file
-        begun = {app.spec.name: app for app in apps}
-        for app in file.applications:
-            if app.name in begun:
-                self._tasks[app.name] = asyncio.ensure_future(self._bring(begun[app.name], app, file, folder))
+        """Continue with the file of a previous controller, and build the applications that it had not finished."""
+        self._config = config
+        building = {app.spec.name: app for app in apps}
+        for app in config.applications:
+            if app.name in building:
+                self._tasks[app.name] = asyncio.ensure_future(
+                    self._build_and_deploy(building[app.name], app, config, folder)
+                )
 
-    def forget(self, name: str) -> None:
-        """End what is under way for an application that has gone, or is not a file's any more."""
-        self._stop(name)
-        self._known.pop(name, None)
+    def cancel(self, name: str) -> None:
+        """Cancel the build of an application that was deleted or no longer comes from a file."""
+        self._cancel_task(name)
+        self._builds.pop(name, None)
 
-    def _stop(self, name: str) -> None:
+    def _cancel_task(self, name: str) -> None:
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
 
-    async def _bring(
+    async def _build_and_deploy(
         self,
-        keeper: ApplicationKeeper,
+        reconciler: ApplicationReconciler,
         app: ServeApplicationSchema,
-        file: ServeDeploySchema,
+        config: ServeDeploySchema,
         folder: str | None,
     ) -> None:
         try:
             loop = asyncio.get_running_loop()
             environment = await loop.run_in_executor(None, packed_environment, app.runtime_env)
-            # Files that were packed have to hold the program; all others are found where they lie.
+            # A packed working directory must contain the program; otherwise the folder itself must be importable.
             is_reachable = folder is None or folder in sys.path or "working_dir" in environment
             import_folder = None if is_reachable else folder
-            code = digest_of(app.import_path, app.args, environment)
-            built = await self._built(app, code, merged_environment(environment, {}, import_folder))
-            spec = overridden(
+            code = compute_digest(app.import_path, app.args, environment)
+            built = await self._build(app, code, merge_environments(environment, {}, import_folder))
+            spec = apply_overrides(
                 built,
                 app,
                 code,
                 environment,
                 import_folder=import_folder,
-                logging_config=file.logging_config,
-                capacity=file.target_capacity,
-                capacity_is_growing=self.is_growing,
+                logging_config=config.logging_config,
+                target_capacity=config.target_capacity,
+                is_ramping_up=self.is_ramping_up,
             )
-            self._install(spec)
+            self._deploy(spec)
         except asyncio.CancelledError:
             raise
         except RuntimeEnvSetupError as error:
-            keeper.fail(f"Failed to set up runtime environment: {error}")
+            reconciler.fail(f"Failed to set up runtime environment: {error}")
         except Exception as error:
-            keeper.fail(f"Deploying application '{app.name}' failed: {_told(error)}")
+            reconciler.fail(f"Deploying application '{app.name}' failed: {_error_text(error)}")
 
-    async def _built(self, app: ServeApplicationSchema, code: str, environment: dict[str, Any]) -> Built:
+    async def _build(
+        self, app: ServeApplicationSchema, code: str, environment: dict[str, Any]
+    ) -> BuildResult:
         loop = asyncio.get_running_loop()
-        known = self._known.get(app.name)
+        cached = self._builds.get(app.name)
         if (
-            known is not None
-            and known.code == code
-            and await loop.run_in_executor(None, known.built.is_current)
+            cached is not None
+            and cached.code == code
+            and await loop.run_in_executor(None, cached.built.is_current)
         ):
-            return known.built
-        # One call for each process: the next one should import everything anew.
-        once = skate.remote(num_cpus=0, max_calls=1)(build_at)
-        task = once.options(name=f"ServeBuild:{app.name}", runtime_env=surroundings(environment))
+            return cached.built
+        # One call per process, so that the next build imports everything anew.
+        once = skate.remote(num_cpus=0, max_calls=1)(build_from_import_path)
+        task = once.options(name=f"ServeBuild:{app.name}", runtime_env=actor_runtime_env(environment))
         reference = await loop.run_in_executor(
             None, task.remote, app.import_path, app.args, app.name, app.route_prefix
         )
         try:
-            built: Built | NotBuilt = await reference
+            built: BuildResult | BuildFailure = await reference
         except asyncio.CancelledError:
             loop.run_in_executor(None, lambda: skate.cancel(reference, force=True))
             raise
-        if isinstance(built, NotBuilt):
+        if isinstance(built, BuildFailure):
             raise RuntimeError(f"\n{built.traceback}")
-        self._known[app.name] = _Known(code, built)
+        self._builds[app.name] = _CachedBuild(code, built)
         return built
 
 
-def _names(file: ServeDeploySchema) -> set[str]:
-    return {app.name for app in file.applications}
+def _names(config: ServeDeploySchema) -> set[str]:
+    return {app.name for app in config.applications}
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or repr(error)

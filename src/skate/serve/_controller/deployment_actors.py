@@ -1,4 +1,4 @@
-"""Actors that all replicas of a deployment share: there before its replicas, and gone after them."""
+"""Deployment actors, which all replicas of a deployment share. They start before its replicas and stop after them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import skate
 from skate import ObjectRef
 from skate.actor import ActorClass
 from skate.exceptions import ActorUnavailableError
-from skate.serve._build.overrides import merged_environment
+from skate.serve._build.overrides import merge_environments
 from skate.serve._build.spec import DeploymentSpec
-from skate.serve._runtime.engine import ask
+from skate.serve._runtime.engine import call_actor
 from skate.serve._runtime.ids import NAMESPACE, DeploymentID
 from skate.serve.context import (
     DeploymentActorContext,
@@ -25,53 +25,55 @@ from skate.serve.context import (
 if TYPE_CHECKING:
     from skate.serve.config import DeploymentActorConfig
 
-__all__ = ["SharedActor", "SharedActors", "create"]
+__all__ = ["DeploymentActorSupervisor", "DeploymentActors", "create_deployment_actor"]
 
 logger = logging.getLogger("skate.serve")
 
 
-class SharedActors:
-    """The shared actors of one deployment: a set for each version that has replicas. On the controller's loop.
+class DeploymentActors:
+    """The deployment actors of one deployment: one set per version that has replicas. Runs on the controller's loop.
 
     Args:
         id: The deployment.
-        changed: Called whenever one of them has started, or is gone.
-        failed: Called with an actor that did not start, or ended by itself, and the error.
+        changed: Called after an actor has started or stopped.
+        failed: Called with an actor that failed to start or died, and the error.
     """
 
     def __init__(
         self,
         id: DeploymentID,
         changed: Callable[[], None],
-        failed: Callable[[SharedActor, BaseException], None],
+        failed: Callable[[DeploymentActorSupervisor, BaseException], None],
     ) -> None:
         self._id = id
         self._changed = changed
         self._failed = failed
-        self._actors: dict[tuple[str, str], SharedActor] = {}  # by version and name
-        self._ending: set[asyncio.Task[None]] = set()
+        self._actors: dict[tuple[str, str], DeploymentActorSupervisor] = {}  # by version and name
+        self._stopping: set[asyncio.Task[None]] = set()
 
     @property
-    def are_gone(self) -> bool:
-        """Whether none is left."""
-        return not self._actors and not self._ending
+    def are_stopped(self) -> bool:
+        """Whether all actors are gone."""
+        return not self._actors and not self._stopping
 
-    def bring(self, spec: DeploymentSpec) -> bool:
-        """See that the actors of a version run; returns whether all of them do."""
+    def ensure_running(self, spec: DeploymentSpec) -> bool:
+        """Start the missing actors of a version; return whether all of its actors run."""
         wanted = spec.options.deployment_actors or ()
         for config in wanted:
             key = spec.version, config.name
             if key not in self._actors:
-                actor = self._actors[key] = SharedActor(spec, config, self._changed, self._lost)
+                actor = self._actors[key] = DeploymentActorSupervisor(
+                    spec, config, self._changed, self._handle_lost
+                )
                 actor.start()
         return self.are_running(spec)
 
-    def adopt(self, spec: DeploymentSpec, actors: Collection[str]) -> None:
-        """Go on with the actors of a version that another controller has made.
+    def recover(self, spec: DeploymentSpec, actors: Collection[str]) -> None:
+        """Take over the actors of a version that a previous controller created.
 
         Args:
             spec: The version.
-            actors: The names of the actors that there are.
+            actors: The names of the existing actors.
         """
         for config in spec.options.deployment_actors or ():
             key = spec.version, config.name
@@ -79,55 +81,57 @@ class SharedActors:
                 key not in self._actors
                 and _deployment_actor_name(spec.id, config.name, spec.version) in actors
             ):
-                actor = self._actors[key] = SharedActor(spec, config, self._changed, self._lost)
+                actor = self._actors[key] = DeploymentActorSupervisor(
+                    spec, config, self._changed, self._handle_lost
+                )
                 actor.start()
 
     @property
     def names(self) -> list[str]:
-        """The names of their actors."""
+        """The names of the actors."""
         return [_deployment_actor_name(self._id, name, version) for version, name in self._actors]
 
     def are_running(self, spec: DeploymentSpec) -> bool:
-        """Tell whether all actors of a version run."""
+        """Return whether all actors of a version run."""
         actors = [
             self._actors.get((spec.version, each.name)) for each in spec.options.deployment_actors or ()
         ]
         return all(actor is not None and actor.is_running for actor in actors)
 
-    def keep(self, versions: Collection[str]) -> None:
-        """End those of all other versions."""
+    def stop_other_versions(self, versions: Collection[str]) -> None:
+        """Stop the actors of all versions that are not listed."""
         for key, actor in list(self._actors.items()):
             if key[0] not in versions:
                 del self._actors[key]
-                self._end(actor)
+                self._stop(actor)
 
     def kill(self) -> None:
-        """End all of them at once."""
+        """Kill all actors without waiting."""
         for actor in self._actors.values():
             actor.kill()
 
-    def _lost(self, actor: SharedActor, error: BaseException) -> None:
+    def _handle_lost(self, actor: DeploymentActorSupervisor, error: BaseException) -> None:
         key = actor.spec.version, actor.name
         if self._actors.get(key) is actor:
             del self._actors[key]
             self._failed(actor, error)
 
-    def _end(self, actor: SharedActor) -> None:
-        task = asyncio.ensure_future(actor.end())
-        self._ending.add(task)
+    def _stop(self, actor: DeploymentActorSupervisor) -> None:
+        task = asyncio.ensure_future(actor.stop())
+        self._stopping.add(task)
 
         def over(task: asyncio.Task[None]) -> None:
-            self._ending.discard(task)
+            self._stopping.discard(task)
             self._changed()
 
         task.add_done_callback(over)
 
 
-class SharedActor:
-    """Starts one actor and follows its life.
+class DeploymentActorSupervisor:
+    """Starts one deployment actor and supervises it.
 
-    One whose process ends is started again by the engine, under the same name and for the same handles. The controller
-    only sees to one that is gone for good, because somebody killed it or it failed too often.
+    The engine restarts an actor whose process ends, under the same name and for the same handles. The supervisor only
+    handles the permanent loss of an actor: it was killed, or it failed too often.
     """
 
     def __init__(
@@ -135,31 +139,32 @@ class SharedActor:
         spec: DeploymentSpec,
         config: DeploymentActorConfig,
         changed: Callable[[], None],
-        lost: Callable[[SharedActor, BaseException], None],
+        on_lost: Callable[[DeploymentActorSupervisor, BaseException], None],
     ) -> None:
         self.spec = spec
         self.is_running = False
         self.was_running = False
         self._config = config
         self._changed = changed
-        self._lost = lost
+        self._handle_lost = on_lost
         self._actor: Any = None
-        self._life: asyncio.Task[None] | None = None
-        self._creation: asyncio.Future[ObjectRef[None]] | None = None  # of the task that creates it
+        self._supervision: asyncio.Task[None] | None = None
+        # Resolves to the task that creates the actor.
+        self._creation_task: asyncio.Future[ObjectRef[None]] | None = None
 
     @property
     def name(self) -> str:
-        """What replicas ask for."""
+        """The name that replicas look the actor up by."""
         return self._config.name
 
     def start(self) -> None:
-        """Start it."""
-        self._life = asyncio.ensure_future(self._live())
+        """Start the actor."""
+        self._supervision = asyncio.ensure_future(self._supervise())
 
-    async def _live(self) -> None:
+    async def _supervise(self) -> None:
         try:
-            await self._make()
-            await ask(self._actor.__ray_ready__)
+            await self._get_or_create()
+            await call_actor(self._actor.__ray_ready__)
             self.is_running = self.was_running = True
             self._changed()
             await self._watch()
@@ -168,14 +173,14 @@ class SharedActor:
         except Exception as error:
             self.is_running = False
             await self._clean_up()
-            self._lost(self, error)
+            self._handle_lost(self, error)
 
-    async def _make(self) -> None:
+    async def _get_or_create(self) -> None:
         name = _deployment_actor_name(self.spec.id, self.name, self.spec.version)
         loop = asyncio.get_running_loop()
         try:
             self._actor = await loop.run_in_executor(None, skate.get_actor, name, NAMESPACE)
-        except ValueError:  # no other controller has made it
+        except ValueError:  # no previous controller created it
             await self._create()
             self._actor = await loop.run_in_executor(None, skate.get_actor, name, NAMESPACE)
 
@@ -183,55 +188,54 @@ class SharedActor:
         options = self.spec.options
         outer = options.ray_actor_options.get("runtime_env") or {}
         own = self._config.actor_options.get("runtime_env") or {}
-        environment = merged_environment(outer, own)
+        environment = merge_environments(outer, own)
         settings = {
             "max_restarts": options.max_constructor_retry_count,
             **self._config.actor_options,
             "runtime_env": environment,
         }
         context = DeploymentActorContext(self.spec.id, self.name, self.spec.version)
-        # Elsewhere: its class is the user's code, which the controller does not run.
-        task = skate.remote(num_cpus=0)(create).options(
+        # In a task, because unpickling the class runs user code, which must not happen in the controller.
+        task = skate.remote(num_cpus=0)(create_deployment_actor).options(
             name=f"ServeDeploymentActor:{self.spec.id.name}:{self.name}", runtime_env=environment or None
         )
         loop = asyncio.get_running_loop()
-        self._creation = loop.run_in_executor(None, task.remote, self._config, context, settings)
-        await (await asyncio.shield(self._creation))
-        self._creation = None
+        self._creation_task = loop.run_in_executor(None, task.remote, self._config, context, settings)
+        await (await asyncio.shield(self._creation_task))
+        self._creation_task = None
 
     async def _watch(self) -> None:
-        """Return never; raises once the actor is gone for good."""
+        """Wait for the permanent loss of the actor, and raise its error."""
         while True:
             await asyncio.sleep(self.spec.options.health_check_period_s)
             try:
-                await ask(
-                    self._actor.__ray_ready__
-                )  # which waits for its turn, however long calls before it take
+                # The call queues behind the actor's other calls, however long they take.
+                await call_actor(self._actor.__ray_ready__)
             except ActorUnavailableError:
                 logger.warning("Deployment actor '%s' of %s is being restarted.", self.name, self.spec.id)
 
-    async def end(self) -> None:
-        """End it."""
-        if self._life is not None:
-            self._life.cancel()
-            await asyncio.wait([self._life])
-        await self._stop_creation()
+    async def stop(self) -> None:
+        """Stop the actor."""
+        if self._supervision is not None:
+            self._supervision.cancel()
+            await asyncio.wait([self._supervision])
+        await self._cancel_creation()
         await self._clean_up()
 
-    async def _stop_creation(self) -> None:
+    async def _cancel_creation(self) -> None:
         """Cancel the task that creates the actor, and wait until it can no longer create one."""
-        if self._creation is None:
+        if self._creation_task is None:
             return
-        await asyncio.wait([self._creation])
-        if self._creation.exception() is None:
-            reference = self._creation.result()
-            skate.cancel(reference, force=True)  # it runs user code, which may not return
+        await asyncio.wait([self._creation_task])
+        if self._creation_task.exception() is None:
+            reference = self._creation_task.result()
+            skate.cancel(reference, force=True)  # user code may block forever
             await asyncio.gather(reference.as_future(), return_exceptions=True)
 
     def kill(self) -> None:
-        """End it at once."""
-        if self._life is not None:
-            self._life.cancel()
+        """Kill the actor without waiting."""
+        if self._supervision is not None:
+            self._supervision.cancel()
         if self._actor is not None:
             skate.kill(self._actor)
 
@@ -241,7 +245,7 @@ class SharedActor:
 
 
 def _kill_named(name: str) -> None:
-    # By its name: the handle is looked up only after the creating task has returned.
+    # By name, because the supervisor has no handle until the creating task returns.
     try:
         actor = skate.get_actor(name, NAMESPACE)
     except ValueError:
@@ -249,17 +253,23 @@ def _kill_named(name: str) -> None:
     skate.kill(actor)
 
 
-def create(config: DeploymentActorConfig, context: DeploymentActorContext, settings: dict[str, Any]) -> None:
-    """Create the actor, which outlives this call. Whether its constructor succeeds is not waited for.
+def create_deployment_actor(
+    config: DeploymentActorConfig, context: DeploymentActorContext, settings: dict[str, Any]
+) -> None:
+    """Create the actor, which outlives this call. Does not wait for its constructor.
+
+    Runs as a task, in a process that may import the user's code.
 
     Args:
-        config: What the user wrote.
-        context: What the actor will know of itself.
-        settings: Options of the actor, in place of those that its class has.
+        config: The user's configuration of the actor.
+        context: The context that the actor's code can ask for.
+        settings: Options of the actor, which override those of its class.
     """
-    given = config.get_actor_class()
-    kind: ActorClass[Any] = ActorClass(_aware(given.__ray_metadata__.modified_class, context), given._options)
-    kind.options(
+    actor_class = config.get_actor_class()
+    wrapped: ActorClass[Any] = ActorClass(
+        _with_context(actor_class.__ray_metadata__.modified_class, context), actor_class._options
+    )
+    wrapped.options(
         **{
             **settings,
             "name": _deployment_actor_name(context.deployment_id, context.actor_name, context.code_version),
@@ -270,14 +280,18 @@ def create(config: DeploymentActorConfig, context: DeploymentActorContext, setti
     ).remote(*config.init_args, **config.init_kwargs)
 
 
-def _aware(kind: type, context: DeploymentActorContext) -> type:
-    """Return a class whose instances find their context, in their constructor already and after each restart."""
-    initialize: Any = getattr(kind, "__init__")  # noqa: B009 - of the class, as it says
+def _with_context(wrapped: type, context: DeploymentActorContext) -> type:
+    """Return a subclass whose instances have their context in the constructor and after each restart."""
+    initialize: Any = getattr(wrapped, "__init__")  # noqa: B009 - mypy rejects access to __init__
 
     @functools.wraps(initialize)
-    def begin(self: Any, *args: Any, **kwargs: Any) -> None:
+    def initialize_with_context(self: Any, *args: Any, **kwargs: Any) -> None:
         _set_deployment_actor(context)
         initialize(self, *args, **kwargs)
 
-    members = {"__init__": begin, "__module__": kind.__module__, "__doc__": kind.__doc__}
-    return type(kind)(kind.__name__, (kind,), {**members, "__qualname__": kind.__qualname__})
+    members = {
+        "__init__": initialize_with_context,
+        "__module__": wrapped.__module__,
+        "__doc__": wrapped.__doc__,
+    }
+    return type(wrapped)(wrapped.__name__, (wrapped,), {**members, "__qualname__": wrapped.__qualname__})

@@ -1,4 +1,4 @@
-"""Where replicas go that need more than free resources: a placement group, of one replica or of a gang."""
+"""Placement of replicas: placement groups of single replicas and of gangs, and the resources that replicas need."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate.serve._config import defaults
 from skate.serve._config.options import DeploymentOptions
-from skate.serve._controller.persistence import Recall
+from skate.serve._controller.persistence import LoadObject
 from skate.serve._controller.records import ReplicaRecord
 from skate.serve._runtime.ids import GANG_PREFIX, DeploymentID, ReplicaID, new_id
 from skate.serve.gang import GangContext
@@ -18,81 +19,86 @@ from skate.util.placement_group import get_placement_group, placement_group, rem
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 __all__ = [
-    "Place",
-    "Seat",
-    "gang_seats",
-    "most_here",
-    "needs_of",
-    "new_gang",
-    "node_share",
-    "own_seat",
-    "room_for",
-    "seats_again",
-    "too_many_here",
-    "why_unplaceable",
+    "BundleLease",
+    "Placement",
+    "count_fitting",
+    "create_gang",
+    "explain_excess_replicas",
+    "explain_unplaceable",
+    "lease_gang_bundles",
+    "lease_own_group",
+    "max_local_replicas",
+    "per_node_resource",
+    "recover_leases",
+    "required_resources",
 ]
 
+_RESOURCE_OPTIONS = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+_UNLIMITED = 1_000
+# Every node of Ray has 1 of each resource with this prefix.
+_IMPLICIT_NODE_RESOURCE = "node:__internal_implicit_resource_"
 
-class Place:
-    """A placement group that is reserved when the first replica wants it, and removed after the last. On one loop.
+
+class Placement:
+    """A placement group that the first lease reserves and the release of the last lease removes. Runs on one loop.
 
     Args:
-        name: Its name, by which another controller finds it.
-        bundles: What it reserves; nothing if they are all empty.
-        strategy: How bundles lie on nodes.
+        name: The name of the group, by which a restarted controller finds it.
+        bundles: The resources to reserve; if all bundles are empty, there is no group.
+        strategy: The placement strategy of the bundles.
         selectors: For each bundle, the labels of the nodes that may hold it.
-        seats: How many replicas share it.
+        leases: The number of replicas that share the group.
     """
 
     def __init__(
         self,
         name: str,
         bundles: list[dict[str, float]],
-        strategy: str,
+        scheduling_strategy: str,
         selectors: list[dict[str, str]] | None = None,
-        seats: int = 1,
+        leases: int = 1,
     ) -> None:
         self.name = name
         self._bundles = bundles
-        self._strategy = strategy
+        self._strategy = scheduling_strategy
         self._selectors = selectors
-        self._seats = seats
-        self._left: set[int] = set()
-        self._reserving: asyncio.Future[Any] | None = None
-        self._removing: asyncio.Task[None] | None = None
+        self._lease_count = leases
+        self._released: set[int] = set()
+        self._reservation: asyncio.Future[Any] | None = None
+        self._removal: asyncio.Task[None] | None = None
 
-    async def reserved(self) -> Any:
-        """Return the placement group, once its resources are reserved; None if there is nothing to reserve."""
+    async def reserve(self) -> Any:
+        """Return the placement group once its resources are reserved, or None if it needs none."""
         if not any(self._bundles):
             return None
-        if self._reserving is None:
-            self._reserving = asyncio.get_running_loop().run_in_executor(None, self._reserve)
-        # One replica that gives up must not take the group from the others.
-        group = await asyncio.shield(self._reserving)
+        if self._reservation is None:
+            self._reservation = asyncio.get_running_loop().run_in_executor(None, self._reserve)
+        # Shielded, because a cancelled replica must not cancel the reservation of the others.
+        group = await asyncio.shield(self._reservation)
         await group.ready()
         return group
 
-    async def leave(self, seat: int) -> None:
-        """Take note that a replica is gone, by its first bundle. May be called again for the same one."""
-        self._left.add(seat)
-        if len(self._left) < self._seats or not any(self._bundles):
+    async def release(self, lease: int) -> None:
+        """Release the lease that starts at a bundle; remove the group after the last one. Idempotent."""
+        self._released.add(lease)
+        if len(self._released) < self._lease_count or not any(self._bundles):
             return
-        if self._removing is None:
-            self._removing = asyncio.ensure_future(self._remove())
-        await asyncio.shield(self._removing)
+        if self._removal is None:
+            self._removal = asyncio.ensure_future(self._remove())
+        await asyncio.shield(self._removal)
 
     async def _remove(self) -> None:
         loop = asyncio.get_running_loop()
-        if self._reserving is None:  # by another controller, or not at all
-            group = await loop.run_in_executor(None, self._found)
+        if self._reservation is None:  # reserved by a previous controller, or never
+            group = await loop.run_in_executor(None, self._find_group)
         else:
-            await asyncio.wait([self._reserving])
-            group = None if self._reserving.exception() else self._reserving.result()
+            await asyncio.wait([self._reservation])
+            group = None if self._reservation.exception() else self._reservation.result()
         if group is not None:
             await loop.run_in_executor(None, remove_placement_group, group)
 
     def _reserve(self) -> Any:
-        return self._found() or placement_group(
+        return self._find_group() or placement_group(
             self._bundles,
             self._strategy,
             self.name,
@@ -100,7 +106,7 @@ class Place:
             bundle_label_selector=self._selectors,
         )
 
-    def _found(self) -> Any:
+    def _find_group(self) -> Any:
         try:
             return get_placement_group(self.name)
         except ValueError:
@@ -108,145 +114,147 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Seat:
-    """A replica's part of a place: its bundles from `first` on."""
+class BundleLease:
+    """A replica's share of a placement group: its bundles from `bundle_index` on."""
 
-    place: Place
-    first: int = 0
+    placement: Placement
+    bundle_index: int = 0
     gang: GangContext | None = None
 
-    async def strategy(self) -> PlacementGroupSchedulingStrategy | None:
-        """Return where the replica's actor goes, once there is room; None: anywhere, since it needs nothing."""
-        group = await self.place.reserved()
+    async def scheduling_strategy(self) -> PlacementGroupSchedulingStrategy | None:
+        """Return the strategy that places the replica's actor, or None if it needs no resources."""
+        group = await self.placement.reserve()
         if group is None:
             return None
         return PlacementGroupSchedulingStrategy(
-            group, placement_group_bundle_index=self.first, placement_group_capture_child_tasks=True
+            group, placement_group_bundle_index=self.bundle_index, placement_group_capture_child_tasks=True
         )
 
-    async def leave(self) -> None:
-        """Take note that the replica is gone."""
-        await self.place.leave(self.first)
+    async def release(self) -> None:
+        """Release the bundles of a stopped replica."""
+        await self.placement.release(self.bundle_index)
 
 
-def own_seat(id: ReplicaID, options: DeploymentOptions) -> Seat | None:
-    """Return the placement group that a replica has for itself, where it wants one."""
+def lease_own_group(id: ReplicaID, options: DeploymentOptions) -> BundleLease | None:
+    """Return the lease of a placement group for one replica, or None if its options define no group."""
     bundles = options.placement_group_bundles
     if bundles is None:
         return None
     selectors = options.placement_group_bundle_label_selector
-    return Seat(Place(id.actor_name, bundles, options.placement_group_strategy or "PACK", selectors))
+    return BundleLease(
+        Placement(id.actor_name, bundles, options.placement_group_strategy or "PACK", selectors)
+    )
 
 
-def new_gang(id: DeploymentID, members: Sequence[str]) -> list[GangContext]:
-    """Return a new gang as each of its replicas sees it, by the unique parts of their ids."""
+def create_gang(id: DeploymentID, members: Sequence[str]) -> list[GangContext]:
+    """Return the context of each member of a new gang, given the unique parts of their replica ids."""
     gang = new_id()
     name = f"{GANG_PREFIX}{id.app_name}_{id.name}_{gang}"
     return [GangContext(gang, rank, len(members), list(members), name) for rank in range(len(members))]
 
 
-def gang_seats(options: DeploymentOptions, gang: Sequence[GangContext]) -> list[Seat]:
-    """Return the seats of replicas that are placed together, or not at all.
+def lease_gang_bundles(options: DeploymentOptions, gang: Sequence[GangContext]) -> list[BundleLease]:
+    """Return the leases of a gang, whose replicas are placed together or not at all.
 
     Args:
-        options: Of their deployment.
-        gang: The gang as those of its replicas see it that there are.
+        options: The options of their deployment.
+        gang: The contexts of the gang's existing members.
     """
     config = options.gang_scheduling_config
-    assert config is not None, "there are gangs where there is a configuration of them"
-    each = options.placement_group_bundles or [needs_of(options)]
+    assert config is not None, "a gang requires gang_scheduling_config"
+    each = options.placement_group_bundles or [required_resources(options)]
     selectors = options.placement_group_bundle_label_selector
     size = gang[0].world_size
-    place = Place(
+    placement = Placement(
         gang[0].pg_name,
         [dict(bundle) for _ in range(size) for bundle in each],
         config.gang_placement_strategy.value,
         None if selectors is None else [dict(selector) for _ in range(size) for selector in selectors],
-        seats=len(gang),
+        leases=len(gang),
     )
-    return [Seat(place, member.rank * len(each), member) for member in gang]
+    return [BundleLease(placement, member.rank * len(each), member) for member in gang]
 
 
-def seats_again(id: DeploymentID, records: Iterable[ReplicaRecord], recall: Recall) -> dict[str, Seat | None]:
-    """Return the seats, by replicas, that another controller gave to those that it had."""
-    seats: dict[str, Seat | None] = {}
+def recover_leases(
+    id: DeploymentID, records: Iterable[ReplicaRecord], load_object: LoadObject
+) -> dict[str, BundleLease | None]:
+    """Return the leases of recorded replicas by replica id."""
+    leases: dict[str, BundleLease | None] = {}
     gangs: dict[str, list[ReplicaRecord]] = {}
     for record in records:
         if record.gang is None:
-            seats[record.id] = own_seat(ReplicaID(record.id, id), recall(record.spec).options)
+            leases[record.id] = lease_own_group(ReplicaID(record.id, id), load_object(record.spec).options)
         else:
             gangs.setdefault(record.gang.gang_id, []).append(record)
     for members in gangs.values():
         contexts = [record.gang for record in members if record.gang is not None]
-        options = recall(members[0].spec).options
-        seats |= zip((record.id for record in members), gang_seats(options, contexts), strict=True)
-    return seats
+        options = load_object(members[0].spec).options
+        leases |= zip((record.id for record in members), lease_gang_bundles(options, contexts), strict=True)
+    return leases
 
 
-_NAMED = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
-_PLENTY = 1_000
-_ON_EACH_NODE = "node:__internal_implicit_resource_"  # of such a resource every node of Ray has 1
-
-
-def needs_of(options: DeploymentOptions) -> dict[str, float]:
-    """Return the resources that one replica takes."""
-    needs: dict[str, float] = {}
+def required_resources(options: DeploymentOptions) -> dict[str, float]:
+    """Return the resources that one replica requires."""
+    needed: dict[str, float] = {}
     bundles = options.placement_group_bundles
     if bundles is not None:
         for bundle in bundles:
             for name, amount in bundle.items():
-                needs[name] = needs.get(name, 0.0) + amount
-        return needs
+                needed[name] = needed.get(name, 0.0) + amount
+        return needed
     given = options.ray_actor_options
-    needs["CPU"] = 1.0
-    for option, name in _NAMED.items():
+    needed["CPU"] = float(defaults.REPLICA_NUM_CPUS)
+    for option, name in _RESOURCE_OPTIONS.items():
         if given.get(option) is not None:
-            needs[name] = float(given[option])
-    needs.update(given.get("resources") or {})
-    return {name: amount for name, amount in needs.items() if amount > 0}
+            needed[name] = float(given[option])
+    needed.update(given.get("resources") or {})
+    return {name: amount for name, amount in needed.items() if amount > 0}
 
 
-def room_for(needs: Mapping[str, float]) -> int:
-    """Return how many times these resources are free now."""
-    if not needs:
-        return _PLENTY
+def count_fitting(needed: Mapping[str, float]) -> int:
+    """Return how many times the resources fit into those that are free now."""
+    if not needed:
+        return _UNLIMITED
     free = skate.available_resources()
-    return max(0, int(min(free.get(name, 0.0) // amount for name, amount in needs.items())))
+    return max(0, int(min(free.get(name, 0.0) // amount for name, amount in needed.items())))
 
 
-def why_unplaceable(options: DeploymentOptions) -> str:
-    """Return why no replica can ever be placed, or nothing: machines may be added to Ray's clusters only."""
+def explain_unplaceable(options: DeploymentOptions) -> str:
+    """Return why no replica can ever be placed, or an empty string.
+
+    Only Ray clusters can gain nodes, so the function never rules out a placement there.
+    """
     if engine_name() == "ray":
         return ""
-    needs, total = needs_of(options), skate.cluster_resources()
-    lacking = {name: amount for name, amount in needs.items() if amount > total.get(name, 0.0)}
+    needed, total = required_resources(options), skate.cluster_resources()
+    lacking = {name: amount for name, amount in needed.items() if amount > total.get(name, 0.0)}
     if not lacking:
         return ""
     there = {name: total.get(name, 0.0) for name in lacking}
     return (
-        f"No replica can be placed: each needs {needs}, and this machine has {there}. Ask for less with "
+        f"No replica can be placed: each needs {needed}, and this machine has {there}. Ask for less with "
         "ray_actor_options or placement_group_bundles."
     )
 
 
-def most_here(options: DeploymentOptions) -> int | None:
-    """Return how many replicas there may be if this machine is the only one; None: any number, or other machines."""
+def max_local_replicas(options: DeploymentOptions) -> int | None:
+    """Return the limit of replicas on this machine, or None if unlimited or if there may be other machines."""
     return None if engine_name() == "ray" else options.max_replicas_per_node
 
 
-def too_many_here(options: DeploymentOptions, target: int) -> str:
-    """Return what there is to say if more replicas are wanted than this machine may hold, or nothing."""
-    most = most_here(options)
-    if most is None or target <= most:
+def explain_excess_replicas(options: DeploymentOptions, target: int) -> str:
+    """Return a message if the target exceeds the limit of replicas on this machine, or an empty string."""
+    limit = max_local_replicas(options)
+    if limit is None or target <= limit:
         return ""
     return (
-        f"{target - most} of {target} replicas wait for another machine, and this is the only one: "
-        f"max_replicas_per_node is {most}. Raise it, or lower num_replicas."
+        f"{target - limit} of {target} replicas wait for another machine, and this is the only one: "
+        f"max_replicas_per_node is {limit}. Raise it, or lower num_replicas."
     )
 
 
-def node_share(id: DeploymentID, options: DeploymentOptions) -> dict[str, float]:
-    """Return the part of a node that a replica takes from others of its deployment, where there are several nodes."""
+def per_node_resource(id: DeploymentID, options: DeploymentOptions) -> dict[str, float]:
+    """Return the implicit node resource that enforces `max_replicas_per_node` on a cluster."""
     if options.max_replicas_per_node is None or engine_name() != "ray":
         return {}
-    return {f"{_ON_EACH_NODE}{id.app_name}:{id.name}": 1.0 / options.max_replicas_per_node}
+    return {f"{_IMPLICIT_NODE_RESOURCE}{id.app_name}:{id.name}": 1.0 / options.max_replicas_per_node}

@@ -1,4 +1,4 @@
-"""What the controller tells all processes of Serve: the newest value under each key, to everybody who asked for it."""
+"""Publish and subscribe: the controller sends the newest value of each topic to the processes that subscribe to it."""
 
 from __future__ import annotations
 
@@ -9,48 +9,57 @@ from collections.abc import Callable
 from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
 from skate.serve._wire.link import Link
 
-__all__ = ["Board"]
+__all__ = ["Publisher"]
 
 
-class Board:
-    """Keeps values and sends each to its subscribers, now and whenever it changes."""
+class Publisher:
+    """Stores the newest value of each topic and sends it to subscribers, on subscription and on each change.
 
-    def __init__(self, heard: Callable[[Link, News], None], left: Callable[[Link], None]) -> None:
-        self._heard = heard
-        self._left = left
+    Args:
+        on_message: Called with messages that are neither subscriptions nor acknowledgements.
+        on_disconnect: Called when a process disconnects.
+    """
+
+    def __init__(
+        self, on_message: Callable[[Link, News], None], on_disconnect: Callable[[Link], None]
+    ) -> None:
+        self._on_message = on_message
+        self._on_disconnect = on_disconnect
         self._values: dict[str, bytes] = {}
         self._subscribers: dict[str, set[Link]] = defaultdict(set)
-        self._seen: dict[tuple[str, Link], bytes] = {}
-        self._moved = asyncio.Event()  # set when somebody confirmed or left; then replaced
+        self._acknowledged: dict[tuple[str, Link], bytes] = {}
+        # Set on each acknowledgement or disconnect, then replaced.
+        self._acknowledgements_changed = asyncio.Event()
 
-    def post(self, key: str, value: bytes) -> None:
-        """Set a value, and tell those who want to know."""
+    def publish(self, key: str, value: bytes) -> None:
+        """Set the value of a topic and send it to all subscribers if it changed."""
         if self._values.get(key) == value:
             return
         self._values[key] = value
         for link in self._subscribers[key]:
             link.send(News(key, value))
 
-    async def until_seen(self, key: str, expected: Callable[[], int] = lambda: 0) -> None:
-        """Wait until everybody who is told of a key, which all have to confirm, acts on its newest value.
+    async def wait_until_acknowledged(self, key: str, expected: Callable[[], int] = lambda: 0) -> None:
+        """Wait until all subscribers of a topic have acknowledged its newest value.
 
-        Before that, a proxy might not know of an application that a program believes to run.
+        Otherwise a proxy might not yet route to an application that a program believes to run.
 
         Args:
-            key: What is told.
-            expected: Says how many there are to be told; some of them may have to connect first.
+            key: The topic. Its subscribers must acknowledge every value.
+            expected: Returns the minimum number of subscribers; some of them may have to connect first.
         """
-        seen = seen_key(key)
+        ack_key = seen_key(key)
         while len(self._subscribers[key]) < expected() or any(
-            self._seen.get((seen, link)) != self._values.get(key) for link in self._subscribers[key]
+            self._acknowledged.get((ack_key, link)) != self._values.get(key)
+            for link in self._subscribers[key]
         ):
-            await self._moved.wait()
+            await self._acknowledgements_changed.wait()
 
-    def look_again(self) -> None:
-        """Have those who wait until something is seen count again who has to see it."""
-        self._tell_moved()
+    def recheck_acknowledgements(self) -> None:
+        """Make waiters evaluate again which subscribers they wait for."""
+        self._notify_waiters()
 
-    def opened(self, link: Link) -> None:
+    def handle_connection(self, link: Link) -> None:
         """Serve a process that has just connected."""
         forget = link.closed
 
@@ -59,10 +68,10 @@ class Board:
                 forget(link)
             for links in self._subscribers.values():
                 links.discard(link)
-            for key in [key for key in self._seen if key[1] is link]:
-                del self._seen[key]
-            self._tell_moved()
-            self._left(link)
+            for key in [key for key in self._acknowledged if key[1] is link]:
+                del self._acknowledged[key]
+            self._notify_waiters()
+            self._on_disconnect(link)
 
         link.receive, link.closed = self._receive, closed
 
@@ -74,11 +83,11 @@ class Board:
                 link.send(News(frame.key, value))
         elif isinstance(frame, News):
             if frame.key.startswith(seen_key("")):
-                self._seen[frame.key, link] = frame.value
-                self._tell_moved()
+                self._acknowledged[frame.key, link] = frame.value
+                self._notify_waiters()
             else:
-                self._heard(link, frame)
+                self._on_message(link, frame)
 
-    def _tell_moved(self) -> None:
-        self._moved.set()
-        self._moved = asyncio.Event()
+    def _notify_waiters(self) -> None:
+        self._acknowledgements_changed.set()
+        self._acknowledgements_changed = asyncio.Event()

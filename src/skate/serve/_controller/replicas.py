@@ -1,4 +1,4 @@
-"""One replica as the controller knows it: started, watched, reconfigured, stopped."""
+"""Supervision of one replica: start, health checks, reconfiguration, stop."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from typing import Any, TypeVar
 import skate
 from skate.exceptions import GetTimeoutError, RayActorError
 from skate.serve._build.spec import DeploymentSpec
-from skate.serve._controller.placement import Seat, needs_of, node_share
+from skate.serve._config import defaults
+from skate.serve._controller.placement import BundleLease, per_node_resource, required_resources
 from skate.serve._controller.records import ReplicaRecord
-from skate.serve._controller.rollout import Phase, Seen
+from skate.serve._controller.rollout import Phase, ReplicaView
 from skate.serve._replica import Replica, ReplicaSpec
 from skate.serve._router.line import ReplicaInfo
-from skate.serve._runtime.engine import actor_class, ask, ended, surroundings
+from skate.serve._runtime.engine import actor_class, actor_runtime_env, call_actor, wait_until_stopped
 from skate.serve._runtime.ids import NAMESPACE
 from skate.serve._watch.controller import tell_replica_started, tell_replica_stopped
 
-__all__ = ["ReplicaKeeper"]
+__all__ = ["ReplicaSupervisor"]
 
 logger = logging.getLogger("skate.serve")
 
 T = TypeVar("T")
 
-_THREADS = 16  # of the actor: one waits for its end, others answer the controller and carry large values
-_FAILED_CHECKS = 3  # in a row, after which a replica is given up
-_DEFAULT_CPUS = 1
-_LATE_S = 5.0  # after which it is worth telling that a replica has no process yet
+_ACTOR_THREADS = 16  # one waits for the stop; others answer the controller and transfer large values
+_MAX_FAILED_HEALTH_CHECKS = 3  # in a row, before the replica is replaced
+_START_WARNING_DELAY_S = 5.0  # when to warn that a replica still waits for resources
 
 
-class _Unwell(Exception):
-    """A replica lives, but is not healthy."""
+class _UnhealthyError(Exception):
+    """A replica runs, but fails its health checks."""
 
 
-class _Vanished(Exception):
-    """A replica that ran is not there."""
+class _ActorMissingError(Exception):
+    """The actor of a replica that ran does not exist."""
 
 
-class ReplicaKeeper:
-    """Starts a replica and follows its life. On the controller's loop.
+class ReplicaSupervisor:
+    """Starts a replica and supervises it. Runs on the controller's loop.
 
     Args:
-        spec: What to start.
-        deployment: What the deployment should be when it is started.
+        spec: The replica to start.
+        deployment: The deployment specification that it starts with.
         changed: Called whenever the phase has changed.
-        failed: Called with an error when it did not start, or ended by itself.
-        seat: Its part of a placement group, if it has one.
+        failed: Called with the error of a replica that failed to start or died.
+        lease: Its share of a placement group, if it has one.
     """
 
     def __init__(
@@ -57,25 +57,25 @@ class ReplicaKeeper:
         spec: ReplicaSpec,
         deployment: DeploymentSpec,
         changed: Callable[[], None],
-        failed: Callable[[ReplicaKeeper, BaseException], None],
-        seat: Seat | None = None,
+        failed: Callable[[ReplicaSupervisor, BaseException], None],
+        lease: BundleLease | None = None,
     ) -> None:
         self.spec = spec
         self.deployment = deployment
         self.phase = Phase.STARTING
         self.info: dict[str, Any] = {}
         self.was_running = False
-        self.delay = ""  # why it has no process yet, in words
+        self.waiting_reason = ""  # why it has no process yet
         self.started_at = time.time()
-        self.is_over = asyncio.Event()
+        self.stopped = asyncio.Event()
         self._changed = changed
         self._failed = failed
         self._actor: Any = None
         self._actor_id: str | None = None
-        self._seat = seat
-        self._making: asyncio.Future[Any] | None = None  # what a thread asks of the engine
-        self._life: asyncio.Task[None] | None = None
-        self._stopping: asyncio.Task[None] | None = None
+        self._lease = lease
+        self._engine_call: asyncio.Future[Any] | None = None  # a blocking call of the engine, in a thread
+        self._supervision: asyncio.Task[None] | None = None
+        self._stop_task: asyncio.Task[None] | None = None
 
     @property
     def id(self) -> str:
@@ -84,20 +84,20 @@ class ReplicaKeeper:
 
     @property
     def actor_id(self) -> str | None:
-        """The id of the actor, once there is one."""
+        """The id of the actor, once it exists."""
         return self._actor_id if self._actor is None else self._actor._actor_id.hex()
 
     @property
     def gang(self) -> str:
-        """The id of its gang, empty if it has none."""
+        """The id of its gang, or an empty string."""
         return "" if self.spec.gang is None else self.spec.gang.gang_id
 
-    def seen(self, load: int) -> Seen:
-        """Return the replica as the rollout sees it."""
-        return Seen(self.id, self.spec.version, self.phase, load, self.gang)
+    def view(self, load: int) -> ReplicaView:
+        """Return the input of the rollout decision for this replica."""
+        return ReplicaView(self.id, self.spec.version, self.phase, load, self.gang)
 
-    def told(self) -> ReplicaInfo:
-        """Return the replica as callers are told of it."""
+    def describe(self) -> ReplicaInfo:
+        """Return the description that callers connect by."""
         return ReplicaInfo(
             self.id,
             self.spec.id.actor_name,
@@ -108,7 +108,7 @@ class ReplicaKeeper:
         )
 
     def record(self, key_of: Callable[[Any], str]) -> ReplicaRecord:
-        """Return what another controller would have to know."""
+        """Return the state that a restarted controller needs."""
         info = {name: value for name, value in self.info.items() if name != "address"}
         return ReplicaRecord(
             self.id,
@@ -124,11 +124,11 @@ class ReplicaKeeper:
         )
 
     def start(self) -> None:
-        """Start it."""
-        self._life = asyncio.ensure_future(self._live(self._begin))
+        """Start the replica."""
+        self._supervision = asyncio.ensure_future(self._supervise(self._start_actor))
 
-    def adopt(self, record: ReplicaRecord) -> None:
-        """Go on with it where another controller was killed."""
+    def recover(self, record: ReplicaRecord) -> None:
+        """Take over the replica of a previous controller."""
         self.started_at = record.started_at
         self._actor_id = record.actor_id
         self.phase = Phase(record.phase)
@@ -136,16 +136,16 @@ class ReplicaKeeper:
             self.info = {"address": record.address, **record.info}
             self.was_running = True
         if self.phase is Phase.STOPPING:
-            self._stopping = asyncio.ensure_future(self._stop())
+            self._stop_task = asyncio.ensure_future(self._stop())
         elif self.phase is Phase.RUNNING:
-            self._life = asyncio.ensure_future(self._live(self._find))
+            self._supervision = asyncio.ensure_future(self._supervise(self._require_actor))
         else:
-            self.start()  # which takes what there is of it
+            self.start()  # reuses the actor if it exists
 
-    async def _live(self, begin: Callable[[], Awaitable[None]]) -> None:
+    async def _supervise(self, begin: Callable[[], Awaitable[None]]) -> None:
         try:
             await begin()
-            end = asyncio.ensure_future(ended(self._actor))
+            end = asyncio.ensure_future(wait_until_stopped(self._actor))
             health = asyncio.ensure_future(self._watch_health())
             try:
                 await asyncio.wait([end, health], return_when=asyncio.FIRST_COMPLETED)
@@ -155,84 +155,88 @@ class ReplicaKeeper:
             finally:
                 health.cancel()
                 end.cancel()
-            self.stop()  # another controller told it to end, and could not take note of that
+            self.stop()  # a previous controller stopped it and could not record that
         except asyncio.CancelledError:
             raise
         except Exception as error:
             if self.phase is Phase.STOPPING:
-                return  # it was told to end
-            if isinstance(error, _Unwell):
-                self.stop()  # its process lives: what it has under way may still be answered
+                return  # the end was requested
+            if isinstance(error, _UnhealthyError):
+                self.stop()  # its process lives and may still answer open requests
             else:
                 self.phase = Phase.STOPPING
                 await self._clean_up()
-                self.is_over.set()
+                self.stopped.set()
             self._failed(self, error)
 
-    async def _begin(self) -> None:
-        late = asyncio.get_running_loop().call_later(_LATE_S, self._warn_of_delay)
+    async def _start_actor(self) -> None:
+        warning = asyncio.get_running_loop().call_later(_START_WARNING_DELAY_S, self._report_waiting)
         try:
             await self._create()
-            await ask(self._actor.begun)
+            await call_actor(self._actor.begun)
         finally:
-            late.cancel()
-        self.delay = ""
-        self.info = await ask(self._actor.start)
+            warning.cancel()
+        self.waiting_reason = ""
+        self.info = await call_actor(self._actor.start)
         self.phase = Phase.RUNNING
         self.was_running = True
         tell_replica_started(self.spec.id.deployment_id, time.time() - self.started_at)
         self._changed()
 
-    async def _find(self) -> None:
-        """Find the actor that another controller has made."""
-        await self._look()
+    async def _require_actor(self) -> None:
+        """Find the actor that a previous controller created, or raise."""
+        await self._find_actor()
         if self._actor is None:
-            raise _Vanished("its process was gone when the controller had been restarted")
+            raise _ActorMissingError("its process was gone after the restart of the controller")
 
-    async def _look(self) -> None:
-        """See what there is under the replica's name."""
+    async def _find_actor(self) -> None:
+        """Look the actor up by name."""
         if self._actor is None:
-            self._actor = await self._in_thread(lambda: _or_none(skate.get_actor, self._name, NAMESPACE))
+            self._actor = await self._call_engine(
+                lambda: _get_or_none(skate.get_actor, self._name, NAMESPACE)
+            )
 
     @property
     def _name(self) -> str:
         return self.spec.id.actor_name
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
-        """Call what asks the engine, and may have to wait; it goes on when whoever awaits it is cancelled."""
-        self._making = asyncio.get_running_loop().run_in_executor(None, function)
-        found: T = await asyncio.shield(self._making)
+    async def _call_engine(self, function: Callable[[], T]) -> T:
+        """Run a blocking call in a thread. The call continues if the awaiting task is cancelled."""
+        self._engine_call = asyncio.get_running_loop().run_in_executor(None, function)
+        found: T = await asyncio.shield(self._engine_call)
         return found
 
-    def _warn_of_delay(self) -> None:
-        needs = needs_of(self.spec.options)
+    def _report_waiting(self) -> None:
+        needed = required_resources(self.spec.options)
         available = skate.available_resources()
-        free = {name: available.get(name, 0.0) for name in needs}
-        self.delay = (
-            f"A replica waits for its resources: it needs {needs}, and {free} is free. Stop something, or give the "
-            "deployment less with ray_actor_options."
+        free = {name: available.get(name, 0.0) for name in needed}
+        self.waiting_reason = (
+            f"A replica waits for its resources: it needs {needed}, and {free} is free. Stop something, or give the "
+            "deployment fewer resources with ray_actor_options."
         )
-        logger.warning("%s: %s", self.spec.id, self.delay)
+        logger.warning("%s: %s", self.spec.id, self.waiting_reason)
         self._changed()
 
     async def _create(self) -> None:
         options = dict(self.spec.options.ray_actor_options)
-        options.setdefault("num_cpus", _DEFAULT_CPUS)
-        options["runtime_env"] = surroundings(options.get("runtime_env"))
-        if share := node_share(self.spec.id.deployment_id, self.spec.options):
+        options.setdefault("num_cpus", defaults.REPLICA_NUM_CPUS)
+        options["runtime_env"] = actor_runtime_env(options.get("runtime_env"))
+        if share := per_node_resource(self.spec.id.deployment_id, self.spec.options):
             options["resources"] = {**(options.get("resources") or {}), **share}
-        if self._seat is not None:
-            options["scheduling_strategy"] = await self._seat.strategy()
-        made = actor_class(Replica, self.spec.id.deployment_id.to_replica_actor_class_name()).options(
+        if self._lease is not None:
+            options["scheduling_strategy"] = await self._lease.scheduling_strategy()
+        replica_class = actor_class(
+            Replica, self.spec.id.deployment_id.to_replica_actor_class_name()
+        ).options(
             name=self._name,
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
-            max_concurrency=_THREADS,
+            max_concurrency=_ACTOR_THREADS,
             max_restarts=0,
             **options,
         )
-        self._actor = await self._in_thread(lambda: made.remote(self.spec))
+        self._actor = await self._call_engine(lambda: replica_class.remote(self.spec))
 
     async def _watch_health(self) -> None:
         options = self.spec.options
@@ -242,81 +246,81 @@ class ReplicaKeeper:
             options = self.spec.options
             try:
                 async with asyncio.timeout(options.health_check_timeout_s):
-                    await ask(self._actor.check_health)
+                    await call_actor(self._actor.check_health)
                 failed = 0
             except RayActorError:
                 raise
             except (Exception, TimeoutError, GetTimeoutError) as error:
                 failed += 1
                 logger.warning("Health check %d of %s failed: %s", failed, self.spec.id, error)
-                if failed >= _FAILED_CHECKS:
-                    raise _Unwell(
+                if failed >= _MAX_FAILED_HEALTH_CHECKS:
+                    raise _UnhealthyError(
                         f"{self.spec.id} failed {failed} health checks in a row; the last one: {error!r}"
                     ) from None
 
     async def reconfigure(self, deployment: DeploymentSpec) -> None:
-        """Give it options that need no new replica."""
+        """Apply options that do not require a new replica."""
         self.spec = spec = replace(self.spec, options=deployment.options)
-        await self._find()
-        await ask(self._actor.reconfigure, spec)
+        await self._require_actor()
+        await call_actor(self._actor.reconfigure, spec)
         self.deployment = deployment
 
     async def stats(self) -> dict[str, Any]:
-        """Ask how busy it is."""
-        await self._find()
-        answer: dict[str, Any] = await ask(self._actor.stats)
+        """Return the replica's current load and measurements."""
+        await self._require_actor()
+        answer: dict[str, Any] = await call_actor(self._actor.stats)
         return answer
 
     def stop(self, grace_s: float | None = None) -> None:
-        """Stop it when its requests have been answered.
+        """Stop the replica after it has answered its open requests.
 
         Args:
-            grace_s: How long they may take; as the options say if not given.
+            grace_s: The time limit for open requests; `graceful_shutdown_timeout_s` if not given.
         """
-        if self._stopping is None:
+        if self._stop_task is None:
             self.phase = Phase.STOPPING
             self._changed()
-            self._stopping = asyncio.ensure_future(self._stop(grace_s))
+            self._stop_task = asyncio.ensure_future(self._stop(grace_s))
 
     async def _stop(self, grace_s: float | None = None) -> None:
         grace = self.spec.options.graceful_shutdown_timeout_s if grace_s is None else grace_s
         began = time.perf_counter()
         if self.was_running:
-            await self._look()
+            await self._find_actor()
         if self._actor is not None and self.was_running:
             try:
                 async with asyncio.timeout(grace + 1):
-                    await ask(self._actor.stop, grace)
+                    await call_actor(self._actor.stop, grace)
             except (RayActorError, TimeoutError):
-                logger.debug("%s ended before it was stopped, or did not stop in time.", self.spec.id)
+                logger.debug("%s ended before the stop, or did not stop in time.", self.spec.id)
             except Exception:
-                logger.exception("%s did not stop as it should; its process is ended.", self.spec.id)
-        if self._life is not None:
-            self._life.cancel()
+                logger.exception("%s failed to stop. Killing its process.", self.spec.id)
+        if self._supervision is not None:
+            self._supervision.cancel()
         await self._clean_up()
         tell_replica_stopped(self.spec.id.deployment_id, time.perf_counter() - began)
-        self.is_over.set()
+        self.stopped.set()
         self._changed()
 
     def kill(self) -> None:
-        """End it at once."""
-        if self._life is not None:
-            self._life.cancel()
+        """Kill the replica without waiting."""
+        if self._supervision is not None:
+            self._supervision.cancel()
         if self._actor is not None:
             skate.kill(self._actor)
 
     async def _clean_up(self) -> None:
-        if self._making is not None:
-            await asyncio.wait([self._making])  # or it would make what nobody knows of
-        await self._look()
+        if self._engine_call is not None:
+            await asyncio.wait([self._engine_call])  # the call might otherwise create an actor later
+        await self._find_actor()
         loop = asyncio.get_running_loop()
         if self._actor is not None:
             await loop.run_in_executor(None, skate.kill, self._actor)
-        if self._seat is not None:
-            await self._seat.leave()
+        if self._lease is not None:
+            await self._lease.release()
 
 
-def _or_none(find: Callable[..., Any], *names: str) -> Any:
+def _get_or_none(find: Callable[..., Any], *names: str) -> Any:
     try:
         return find(*names)
     except ValueError:

@@ -7,7 +7,7 @@ from skate.serve.metrics import Counter, Gauge, Histogram
 _MILLISECONDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000, 300_000, 600_000]
 
 
-class ModelMeasures:
+class ModelMetrics:
     """The metrics of multiplexed models, under the names that Ray Serve gives them."""
 
     def __init__(self) -> None:

@@ -14,28 +14,31 @@ from skate.util._session import engine_name, on_shutdown
 
 __all__ = [
     "actor_class",
-    "adopt",
-    "ask",
-    "ended",
-    "is_shared",
-    "make_ready",
+    "actor_runtime_env",
+    "call_actor",
+    "prestart_workers",
+    "proxy_runtime_env",
     "reachable_host",
-    "surroundings",
-    "surroundings_of_proxy",
+    "shares_process",
+    "stop_with_session",
+    "wait_until_stopped",
 ]
 
 # What of applications is slow to import, and where: preloaded if the process that starts others has it, as those will.
-_LIBRARIES = {"pydantic.main": "skate.serve._preloaded.models", "fastapi": "skate.serve._preloaded.fastapi"}
+_PRELOADED_LIBRARIES = {
+    "pydantic.main": "skate.serve._preloaded.models",
+    "fastapi": "skate.serve._preloaded.fastapi",
+}
 
 
-def is_shared() -> bool:
+def shares_process() -> bool:
     """Tell whether actors live in the process of the program."""
     return engine_name() == "inline"
 
 
-def adopt(loop: ServeLoop) -> None:
+def stop_with_session(loop: ServeLoop) -> None:
     """See that an actor's loop ends with the session: there is no process that would end it."""
-    if is_shared():
+    if shares_process():
         on_shutdown(loop.stop)
 
 
@@ -53,48 +56,48 @@ def actor_class(kind: type, title: str) -> Any:
     return skate.remote(type(title, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__}))
 
 
-def surroundings(given: dict[str, Any] | None = None) -> dict[str, Any]:
+def actor_runtime_env(runtime_env: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the runtime environment of the controller and of replicas.
 
     They are forked from a process that has imported what they need; with it what applications need, if this process
     has imported that too.
     """
-    libraries = [ours for theirs, ours in _LIBRARIES.items() if theirs in sys.modules]
-    return _preloading(["skate.serve._preloaded.core", *libraries], given)
+    libraries = [ours for theirs, ours in _PRELOADED_LIBRARIES.items() if theirs in sys.modules]
+    return _with_preload(["skate.serve._preloaded.core", *libraries], runtime_env)
 
 
-def surroundings_of_proxy() -> dict[str, Any]:
+def proxy_runtime_env() -> dict[str, Any]:
     """Return the runtime environment of the proxy, which needs other things: both are imported at the same time."""
-    return _preloading(["skate.serve._preloaded.proxy"])
+    return _with_preload(["skate.serve._preloaded.proxy"])
 
 
-def _preloading(modules: list[str], given: dict[str, Any] | None = None) -> dict[str, Any]:
-    given = given or {}
-    return {**given, "preload": [*modules, *(given.get("preload") or ())]}
+def _with_preload(modules: list[str], runtime_env: dict[str, Any] | None = None) -> dict[str, Any]:
+    runtime_env = runtime_env or {}
+    return {**runtime_env, "preload": [*modules, *(runtime_env.get("preload") or ())]}
 
 
-def make_ready(*environments: dict[str, Any]) -> None:
+def prestart_workers(*environments: dict[str, Any]) -> None:
     """Have processes for Serve's actors made ready, and do not wait: there is enough to do here meanwhile."""
     if engine_name() == "local":
         for each in environments:
-            skate.remote(_nothing).options(num_cpus=0, runtime_env=each).remote()
+            skate.remote(_do_nothing).options(num_cpus=0, runtime_env=each).remote()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Be a reason to have a process."""
 
 
-async def ask(method: Any, *args: Any) -> Any:
+async def call_actor(method: Any, *args: Any) -> Any:
     """Call an actor's method and wait for the answer, without blocking the running loop."""
-    if is_shared():  # where the call itself does the work
+    if shares_process():  # where the call itself does the work
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: skate.get(method.remote(*args)))
     return await method.remote(*args)
 
 
-async def ended(actor: Any) -> None:
+async def wait_until_stopped(actor: Any) -> None:
     """Wait until an actor has stopped; raises if its process died."""
-    if is_shared():
+    if shares_process():
         await asyncio.Event().wait()  # it ends when it is told to, and cannot die alone
     if not await actor.until_stopped.remote():
         await asyncio.Event().wait()  # another controller has taken over

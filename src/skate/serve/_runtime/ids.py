@@ -8,6 +8,8 @@ import secrets
 import uuid
 from dataclasses import dataclass, field
 
+from skate.serve._config.defaults import APP_NAME
+
 __all__ = [
     "CONTROLLER_NAME",
     "DEPLOYMENT_ACTOR_PREFIX",
@@ -27,7 +29,6 @@ PROXY_PREFIX = "SERVE_PROXY_ACTOR-"
 REPLICA_PREFIX = "SERVE_REPLICA::"
 GANG_PREFIX = "SERVE_GANG::"
 DEPLOYMENT_ACTOR_PREFIX = "SERVE_DEPLOYMENT_ACTOR::"
-DEFAULT_APP_NAME = "default"
 
 
 def new_id(size: int = 8) -> str:
@@ -60,7 +61,7 @@ class DeploymentID:
     """A deployment within its application."""
 
     name: str
-    app_name: str = DEFAULT_APP_NAME
+    app_name: str = APP_NAME
 
     @property
     def key(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 
-class Owners:
+class MethodState:
     """Tells the objects that pass themselves to a function from its other arguments.
 
     Args:
@@ -20,7 +20,7 @@ class Owners:
         self._is_method_of: dict[type, bool] = {}
         self.key = f"_{decorator.rpartition('.')[2]} of {getattr(function, '__qualname__', function)}"
 
-    def has(self, value: Any) -> bool:
+    def is_owner(self, value: Any) -> bool:
         """Tell whether the function is a method of an object, which as its first argument is then `self`."""
         kind = type(value)
         found = self._is_method_of.get(kind)
@@ -28,31 +28,31 @@ class Owners:
             found = self._is_method_of[kind] = _is_method_of(kind, self._function)
         return found
 
-    def attributes(self, owner: Any) -> MutableMapping[str, Any]:
+    def attributes_of(self, owner: Any) -> MutableMapping[str, Any]:
         """Return where to keep something with an object, under `key`.
 
         Raises:
             TypeError: If there is no room in the object.
         """
         try:
-            attributes: MutableMapping[str, Any] = owner.__dict__
+            attributes_of: MutableMapping[str, Any] = owner.__dict__
         except AttributeError:
             raise TypeError(
                 f"{self._decorator} keeps what belongs to a {type(owner).__name__} in its __dict__, and it has none: "
                 "add '__dict__' to its __slots__."
             ) from None
-        return attributes
+        return attributes_of
 
 
 def _is_method_of(kind: type, function: Callable[..., Any]) -> bool:
     """Tell whether instances of a class pass themselves to a function, which may be below other decorators."""
     name = getattr(function, "__name__", "")
-    home = getattr(function, "__qualname__", "").rpartition(".")[0]
+    class_name = getattr(function, "__qualname__", "").rpartition(".")[0]
     for cls in kind.__mro__:
         attribute = vars(cls).get(name)
         if isinstance(attribute, staticmethod | classmethod):
             continue
-        if attribute is not None and cls.__qualname__ == home and cls.__module__ == function.__module__:
+        if attribute is not None and cls.__qualname__ == class_name and cls.__module__ == function.__module__:
             return True  # written in its body
         while attribute is not None:
             if attribute is function:

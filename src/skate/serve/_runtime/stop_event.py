@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["Ending"]
+__all__ = ["StopEvent"]
 
 
-class Ending:
+class StopEvent:
     """Lets one thread at a time wait until an actor has stopped.
 
     That is the newest: a controller that has died leaves a call behind that nobody hears, and another one comes. The

@@ -31,7 +31,7 @@ from skate.serve._config.option_models import (
     RequestRouterConfig,
 )
 from skate.serve._config.options import OPTION_NAMES, DeploymentOptions
-from skate.serve._config.placement import checked_actor_options
+from skate.serve._config.placement import validate_actor_options
 from skate.serve._config.validation import check_gang_multiple, check_route_prefix
 
 
@@ -62,7 +62,7 @@ class RayActorOptionsSchema(ServeModel):
 
     @model_validator(mode="after")
     def _the_engine_takes_them(self) -> RayActorOptionsSchema:
-        checked_actor_options(self)
+        validate_actor_options(self)
         return self
 
 
@@ -219,7 +219,7 @@ def _check_scaling(config: dict[str, Any], *, auto: bool) -> None:
     AutoscalingConfig.model_validate({**(auto_fields() if auto else {}), **numbers})
 
 
-def schema_of(options: DeploymentOptions, *, given_only: bool = False) -> DeploymentSchema:
+def to_schema(options: DeploymentOptions, *, given_only: bool = False) -> DeploymentSchema:
     """Return options as a section of a configuration file.
 
     Args:
