@@ -423,7 +423,7 @@ class TestApplications:
         ("returned", "message"),
         [
             (3, "two dictionaries"),
-            (({DeploymentID("C", "app"): 1}, {}), "which it was not asked for"),
+            (({DeploymentID("C", "app"): 1}, {}), "not autoscaled deployments of it"),
             (({DeploymentID("A", "app"): "many"}, {}), "must return the number"),
         ],
     )

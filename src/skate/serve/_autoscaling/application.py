@@ -1,4 +1,4 @@
-"""The decisions of a policy that sees all deployments of an application together."""
+"""Autoscaling decisions of a policy that covers all deployments of an application."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Replicas(NamedTuple):
-    """How many replicas run, how many there should be so far, and the ids of those that run."""
+    """The number of running replicas, their target number so far, and the ids of the running ones."""
 
     current: int
     target: int
@@ -23,23 +23,23 @@ class Replicas(NamedTuple):
 
 
 class ApplicationAutoscaler:
-    """Decides for the autoscaled deployments of an application with one policy.
+    """Decides for all autoscaled deployments of an application with one policy.
 
     Args:
-        policy: The application's.
-        deployments: Who measures, and knows the bounds and delays of each deployment, by name.
+        policy: The policy of the application.
+        deployments: The autoscalers that hold the measurements, bounds and delays of each deployment, by name.
     """
 
     def __init__(self, policy: AutoscalingPolicy, deployments: Mapping[str, DeploymentAutoscaler]) -> None:
         self.deployments = dict(deployments)
-        self.error: str | None = None  # of the policy, when it was last asked
+        self.error: str | None = None  # of the last policy call
         self._configured = policy
         self._policy: Callable[..., Any] | None = None
 
     def decide(self, replicas: Mapping[str, Replicas], now: float) -> dict[str, int]:
-        """Return how many replicas each deployment should have from now on.
+        """Return the new target of each deployment.
 
-        A deployment that the policy does not mention stays as it is; where the policy fails, all do.
+        A deployment that the policy omits keeps its target. If the policy fails, all deployments keep theirs.
         """
         targets: dict[str, int] = {}
         for name, (current, target, _) in replicas.items():
@@ -48,7 +48,7 @@ class ApplicationAutoscaler:
                 targets[name] = decide_without_policy
         try:
             desired, states = self._call_policy(replicas, now)
-        except Exception as error:  # the user's code: it must not take the other applications with it
+        except Exception as error:  # user code must not affect other applications
             self.error = f"{type(error).__name__}: {error}"
             return {name: targets.get(name, each.target) for name, each in replicas.items()}
         self.error = None
@@ -81,23 +81,23 @@ class ApplicationAutoscaler:
                 )
         if unknown := [str(id) for id in numbers if id not in contexts]:
             raise ValueError(
-                f"The autoscaling policy of an application decided for {', '.join(unknown)}, which it was not asked "
-                f"for. It was asked for {', '.join(map(str, contexts))}."
+                f"The autoscaling policy of an application returned decisions for {', '.join(unknown)}, which are "
+                f"not autoscaled deployments of it. Its deployments are {', '.join(map(str, contexts))}."
             )
         return numbers, states or {}
 
     def next_due(self, now: float) -> float:
-        """Return when to decide again though nobody reports anything."""
+        """Return when to decide again if no report arrives."""
         dues = [scaler.next_due(now) for scaler in self.deployments.values()]
         return min([now + POLICY_PERIOD_S, *(due for due in dues if due is not None)])
 
 
 def validate_external_target(enabled: bool, app: str, deployment: str, desired: int) -> int:
-    """Return the number of replicas that somebody outside asked for.
+    """Return the number of replicas that an external scaler requests.
 
     Raises:
-        ExternalScalerDisabledError: The application does not allow it.
-        ValueError: It is no number of replicas.
+        ExternalScalerDisabledError: If the application does not allow external scaling.
+        ValueError: If the number is not a non-negative integer.
     """
     if not enabled:
         raise ExternalScalerDisabledError(app, deployment)

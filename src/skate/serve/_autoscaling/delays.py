@@ -1,15 +1,15 @@
-"""A wish for more or fewer replicas comes true when it has lasted."""
+"""Delays of scaling decisions: a target changes after it has been desired for a while."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# Sums of floats: a delay that is over by less than this is over.
+# For rounding errors in sums of floats.
 _TOLERANCE = 1e-6
 
 
 class Delays(NamedTuple):
-    """How long a wish must last, in seconds."""
+    """How long a change must be desired before it takes effect, in seconds."""
 
     up: float
     down: float
@@ -17,7 +17,7 @@ class Delays(NamedTuple):
 
 
 class DelayTracker:
-    """Remembers since when there have been too few or too many replicas."""
+    """Tracks since when more or fewer replicas have been desired."""
 
     def __init__(self) -> None:
         self._direction = 0
@@ -25,17 +25,17 @@ class DelayTracker:
         self._delay = 0.0
 
     def update(self, desired: int, target: int, final_step: int, delays: Delays, now: float) -> int:
-        """Return the number of replicas that there should be from now on.
+        """Return the new target number of replicas.
 
         Args:
-            wanted: What the load asks for.
-            target: What there should be so far.
-            last: The number that goes at once and for good on the way to none: 1, or a gang.
-            delays: How long a wish must last.
+            desired: The number of replicas that the load requires.
+            target: The target so far.
+            final_step: The size of the last step to zero: 1, or a gang.
+            delays: How long a change must be desired.
             now: The time.
         """
         if desired == 0 and target > final_step:
-            desired = final_step  # the way to none leads over the last one, which has a delay of its own
+            desired = final_step  # the last step to zero has a delay of its own
         if desired == target:
             self.reset()
             return target
@@ -49,15 +49,15 @@ class DelayTracker:
         return desired
 
     def reset(self) -> None:
-        """Forget what was wished for."""
+        """Forget the pending change."""
         self._direction = 0
 
     @property
     def expires_at(self) -> float | None:
-        """When the wish comes true if it lasts, or None without one."""
+        """When the pending change takes effect, or None if there is none."""
         return self._since + self._delay if self._direction else None
 
     @property
     def direction(self) -> int:
-        """1 while more replicas are wanted, -1 while fewer are, 0 otherwise."""
+        """1 while more replicas are desired, -1 while fewer are, 0 otherwise."""
         return self._direction

@@ -1,4 +1,4 @@
-"""The decisions about one deployment's number of replicas."""
+"""Autoscaling decisions about one deployment."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from skate.serve._runtime.ids import DeploymentID
 if TYPE_CHECKING:
     from skate.serve._config.autoscaling import AutoscalingConfig
 
-MAX_KEPT_DECISIONS = 10  # that are kept to be told
-# A policy of the user's may change its mind by the clock, or by what it reads elsewhere: it is asked this often.
+MAX_KEPT_DECISIONS = 10  # for the details of the deployment
+# How often to call a user's policy, which may depend on the time or on external data.
 POLICY_PERIOD_S = 1.0
-# What old measurements amount to changes as they leave the period: it is looked at this often in a period.
+# Aggregates change as old measurements leave the look-back period: how often to evaluate them within one period.
 EVALUATIONS_PER_PERIOD = 10
 
 
 class Decision(NamedTuple):
-    """A change of the number of replicas."""
+    """A change of the target number of replicas."""
 
     time: float
     before: int
@@ -33,16 +33,16 @@ class Decision(NamedTuple):
 
 
 class DeploymentAutoscaler:
-    """Decides how many replicas a deployment should have, from what is reported to it.
+    """Decides how many replicas a deployment should have, from the reports of handles and replicas.
 
-    It has no clock and does no I/O: the time is an argument of all that depends on it.
+    It has no clock and does no I/O: methods that depend on the time take it as an argument.
 
     Args:
         config: The deployment's autoscaling configuration.
         deployment: Its name.
         app: Its application's name.
         now: The time.
-        gang_size: How many replicas start and stop together.
+        gang_size: The number of replicas that start and stop together.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class DeploymentAutoscaler:
     ) -> None:
         self.id = DeploymentID(deployment, app)
         self.decisions: deque[Decision] = deque(maxlen=MAX_KEPT_DECISIONS)
-        self.error: str | None = None  # of the policy, when it was last asked
-        self.desired: float | None = None  # what it said then
+        self.error: str | None = None  # of the last policy call
+        self.desired: float | None = None  # the last result of the policy
         self._target_capacity: float | None = None
         self._is_ramping_up = False
         self._last_up: float | None = None
@@ -67,7 +67,7 @@ class DeploymentAutoscaler:
         self._delay = DelayTracker()
 
     def reconfigure(self, config: AutoscalingConfig, gang_size: int = 1) -> None:
-        """Decide by another configuration from now on; measurements stay where they fit."""
+        """Replace the configuration; keep measurements and policy state where they still apply."""
         kept, policy, state = self._measurements, self._policy, self._policy_state
         is_same_period = config.look_back_period_s == self.config.look_back_period_s
         is_same_policy = config.policy == self.config.policy
@@ -78,18 +78,18 @@ class DeploymentAutoscaler:
             self._policy, self._policy_state = policy, state
 
     def set_target_capacity(self, percent: float | None, is_ramping_up: bool = False) -> None:
-        """Let the bounds be a part of what they are, in percent.
+        """Scale the bounds by a percentage.
 
         Args:
-            percent: The part; None for all of it.
-            is_growing: Whether it is a step on the way up. There is no load yet to go by then, so there are no fewer
-                replicas than the part of `initial_replicas`.
+            percent: The percentage; None for full capacity.
+            is_ramping_up: Whether the capacity is increasing step by step. Since there is little load to measure yet,
+                the number of replicas then does not fall below the percentage of `initial_replicas`.
         """
         self._target_capacity, self._is_ramping_up = percent, is_ramping_up
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The fewest and the most replicas that there may be."""
+        """The minimum and the maximum number of replicas."""
         config = self.config
         fewest = config.min_replicas
         if self._is_ramping_up and config.initial_replicas is not None:
@@ -99,27 +99,27 @@ class DeploymentAutoscaler:
         return low, max(high - high % self._gang_size, low)
 
     def record(self, handle_id: Hashable, queued: float, running: Mapping[Any, float], now: float) -> None:
-        """Take a handle's report: requests that wait in it, and that it has running at each replica."""
+        """Record a handle's report: its waiting requests, and its running requests by replica."""
         self._measurements.record(handle_id, queued, running, now)
 
     def record_replica(
         self, replica_id: Hashable, running: float, custom: Mapping[str, float], now: float
     ) -> None:
-        """Take a replica's report: requests that it works on, and what `record_autoscaling_stats` returned."""
+        """Record a replica's report: its running requests, and the result of `record_autoscaling_stats`."""
         self._measurements.record_replica(replica_id, running, custom, now)
 
     def forget(self, id: Hashable) -> None:
-        """Drop what a handle or a replica reported: it is gone."""
+        """Remove the reports of a handle or a replica that is gone."""
         self._measurements.forget(id)
 
     def decide(self, current: int, target: int, now: float, running: Sequence[Any] = ()) -> int:
-        """Return how many replicas there should be from now on.
+        """Return the new target number of replicas.
 
         Args:
-            current: Replicas that run.
-            target: Replicas that there should be so far.
+            current: The number of running replicas.
+            target: The target so far.
             now: The time.
-            running: The ids of those that run, for the policy to see.
+            running: The ids of the running replicas, for the policy.
         """
         if (decide_without_policy := self.decide_without_policy(current, target, now)) is not None:
             return decide_without_policy
@@ -128,7 +128,7 @@ class DeploymentAutoscaler:
                 desired = policies.desired_by_ongoing_requests(self.context(current, target, now, running))
             else:
                 desired, self._policy_state = self._call_policy(self.context(current, target, now, running))
-        except Exception as error:  # the user's code: it must not take the other deployments with it
+        except Exception as error:  # user code must not affect other deployments
             return self.keep_after_error(error, target)
         return self.apply_limits(desired, current, target, now)
 
@@ -138,7 +138,7 @@ class DeploymentAutoscaler:
         return policies.validate_decision(self._policy(context))
 
     def decide_without_policy(self, current: int, target: int, now: float) -> int | None:
-        """Return the number that no policy is asked for: bounds have moved, or the first request is there."""
+        """Return a target that overrides the policy: the bounds have changed, or first requests have arrived."""
         low, high = self.bounds
         if not low <= target <= high:
             self._delay.reset()
@@ -150,12 +150,12 @@ class DeploymentAutoscaler:
         return None
 
     def keep_after_error(self, error: Exception, target: int) -> int:
-        """Keep the number as it is, because the policy failed."""
+        """Record the error of the policy and return the unchanged target."""
         self.error = f"{type(error).__name__}: {error}"
         return target
 
     def apply_limits(self, desired: float, current: int, target: int, now: float) -> int:
-        """Return what becomes of a wish after factors, gangs, bounds and delays."""
+        """Return the target after applying scaling factors, gangs, bounds and delays to a policy's result."""
         self.error = None
         self.desired = desired
         low, high = self.bounds
@@ -185,9 +185,9 @@ class DeploymentAutoscaler:
         return after
 
     def next_due(self, now: float) -> float | None:
-        """Return when `decide` may say something else though nobody reports, and no replica comes or goes.
+        """Return when `decide` may return another result without new reports or replica changes, or None.
 
-        None: never. So a controller decides after reports and changes of replicas, and sleeps otherwise.
+        A controller decides after reports and replica changes, and otherwise sleeps until this time.
         """
         due = [] if (over := self._delay.expires_at) is None else [max(over, now)]
         if not self.config.policy.is_default_policy_function():
@@ -198,17 +198,17 @@ class DeploymentAutoscaler:
 
     @property
     def direction(self) -> int:
-        """1 while more replicas are wanted than there should be, -1 while fewer are, 0 otherwise."""
+        """1 while a scale-up is pending, -1 while a scale-down is, 0 otherwise."""
         return self._delay.direction
 
     def requests(self, now: float) -> float:
-        """Return how many requests there are, over the period that is looked at."""
+        """Return the number of requests, aggregated over the look-back period."""
         return self._measurements.requests(self.config.aggregation_function, now)
 
     def context(
         self, current: int, target: int, now: float, running: Sequence[Any] = ()
     ) -> AutoscalingContext:
-        """Return what a policy gets to see."""
+        """Return the input of the policy."""
         low, high = self.bounds
         how, measured = self.config.aggregation_function, self._measurements
         return AutoscalingContext(
@@ -232,5 +232,5 @@ class DeploymentAutoscaler:
         )
 
     def set_policy_state(self, state: Mapping[str, Any]) -> None:
-        """Keep what the policy of the application returned as its state for this deployment."""
+        """Store the state that the application's policy returned for this deployment."""
         self._policy_state = dict(state)

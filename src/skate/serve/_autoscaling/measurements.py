@@ -1,4 +1,4 @@
-"""What handles and replicas of one deployment report of its load."""
+"""Measurements of the load of one deployment, reported by its handles and replicas."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 from skate.serve._config.defaults import AggregationFunction
 
-# More points than this within a period say nothing new: a later one takes the place of one just before.
+# More points per period add no information: a value replaces one that is only slightly older.
 MAX_POINTS = 1000
 
 
 class TimeStampedValue(NamedTuple):
-    """A measured value and when it was measured, in seconds."""
+    """A measured value and the time of the measurement, in seconds."""
 
     timestamp: float
     value: float
 
 
 class Series:
-    """A step function: each value holds until the next one."""
+    """A step function of time: each value holds until the next one."""
 
     __slots__ = ("_period", "_points")
 
@@ -29,32 +29,32 @@ class Series:
         self._points: deque[TimeStampedValue] = deque()
 
     def add(self, value: float, now: float) -> None:
-        """Let the number be `value` from now on."""
+        """Set the value from now on."""
         points = self._points
         if points and now - points[-1].timestamp < self._period / MAX_POINTS:
             now = points.pop().timestamp
         points.append(TimeStampedValue(now, value))
-        # The value before the period's start holds into it, and stays.
+        # Keep the last value before the period, because it still holds at its start.
         while len(points) > 1 and points[1].timestamp <= now - self._period:
             points.popleft()
 
     @property
     def last(self) -> float:
-        """The number as it is now; 0 before anything is known."""
+        """The current value; 0 before the first one."""
         return self._points[-1].value if self._points else 0.0
 
     def since(self, start: float) -> list[TimeStampedValue]:
-        """Return the value that held at `start`, if one did, and all later ones."""
+        """Return the value that held at `start`, if any, and all later ones."""
         points = list(self._points)
         held = sum(point.timestamp <= start for point in points)
         return points[max(held - 1, 0) :]
 
     def is_constant(self, start: float) -> bool:
-        """Return whether the number has not changed since `start`."""
+        """Return whether the value has not changed since `start`."""
         return len({point.value for point in self.since(start)}) <= 1
 
     def aggregate(self, aggregation: AggregationFunction, start: float, now: float) -> float:
-        """Return what the number amounts to from `start`, or from when it was first known, until now."""
+        """Return the aggregate from `start`, or from the first value if that is later, until now."""
         points = self.since(start)
         if not points:
             return 0.0
@@ -81,9 +81,9 @@ Id = Hashable
 class Measurements:
     """The load of a deployment over a period.
 
-    What was reported holds until the next report, or until who reported it is forgotten. Handles say how many
-    requests run at each replica, and replicas may say so, too. The higher number counts: handles report at once,
-    but only a replica knows of requests that came without a handle.
+    A report holds until the next one from the same source, or until the source is forgotten. Handles report the running
+    requests of each replica, and replicas may report them too. The higher number counts: handles report sooner, but
+    only a replica knows of requests that arrived without a handle.
     """
 
     def __init__(self, period: float) -> None:
@@ -94,10 +94,10 @@ class Measurements:
         self._queued = Series(period)
         self._requests = Series(period)
         self._custom: dict[str, dict[Id, Series]] = {}
-        self._is_current = True  # not after somebody was forgotten, until the time is known again
+        self._is_current = True  # false after `forget`, until the next call with a time
 
     def record(self, handle: Id, queued: float, running: Mapping[Any, float], now: float) -> None:
-        """Take a handle's report: requests that wait in it, and that it has running at each replica."""
+        """Record a handle's report: its waiting requests, and its running requests by replica."""
         self._queued_by_handle[handle] = queued
         for handles in self._running_by_handles.values():
             handles.pop(handle, None)
@@ -106,14 +106,14 @@ class Measurements:
         self._update_totals(now)
 
     def record_replica(self, replica: Id, running: float, custom: Mapping[str, float], now: float) -> None:
-        """Take a replica's report: requests that it works on, and numbers of its own."""
+        """Record a replica's report: its running requests and custom measurements."""
         self._running_by_replica[replica] = running
         for name, value in custom.items():
             self._custom.setdefault(name, {}).setdefault(replica, Series(self._period)).add(value, now)
         self._update_totals(now)
 
     def forget(self, id: Id) -> None:
-        """Drop what a handle or a replica reported, and what was reported of it: from now on it counts no more."""
+        """Remove all reports by and about a handle or a replica."""
         self._queued_by_handle.pop(id, None)
         self._running_by_replica.pop(id, None)
         self._running_by_handles.pop(id, None)
@@ -131,26 +131,26 @@ class Measurements:
 
     @property
     def requests_now(self) -> float:
-        """Requests that run or wait at this moment."""
+        """The number of requests that run or wait now."""
         running = dict(self._running_by_replica)
         for replica, handles in self._running_by_handles.items():
             running[replica] = max(running.get(replica, 0.0), sum(handles.values()))
         return sum(self._queued_by_handle.values()) + sum(running.values())
 
     def requests(self, aggregation: AggregationFunction, now: float) -> float:
-        """Return requests that run or wait, over the period."""
+        """Return the running and waiting requests, aggregated over the period."""
         if not self._is_current:
             self._update_totals(now)
         return self._requests.aggregate(aggregation, now - self._period, now)
 
     def queued(self, aggregation: AggregationFunction, now: float) -> float:
-        """Return requests that wait, over the period."""
+        """Return the waiting requests, aggregated over the period."""
         if not self._is_current:
             self._update_totals(now)
         return self._queued.aggregate(aggregation, now - self._period, now)
 
     def custom(self, aggregation: AggregationFunction, now: float) -> dict[str, dict[Any, float]]:
-        """Return replicas' own numbers over the period, by name and replica."""
+        """Return the custom measurements by name and replica, aggregated over the period."""
         start = now - self._period
         return {
             name: {replica: series.aggregate(aggregation, start, now) for replica, series in replicas.items()}
@@ -158,7 +158,7 @@ class Measurements:
         }
 
     def raw(self, now: float) -> dict[str, dict[Any, list[TimeStampedValue]]]:
-        """Return replicas' own numbers one by one, oldest first."""
+        """Return the single custom measurements by name and replica, oldest first."""
         start = now - self._period
         return {
             name: {replica: series.since(start) for replica, series in replicas.items()}
@@ -166,7 +166,7 @@ class Measurements:
         }
 
     def is_constant(self, now: float) -> bool:
-        """Return whether what the load amounts to stays as it is while nobody reports."""
+        """Return whether the aggregated load stays constant without further reports."""
         if not self._is_current:
             self._update_totals(now)
         return self._requests.is_constant(now - self._period)

@@ -1,4 +1,4 @@
-"""How load becomes a number of replicas."""
+"""The default autoscaling policy, scaling factors, and calls of user-defined policies."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from skate.serve._autoscaling.context import AutoscalingContext
     from skate.serve._config.autoscaling import AutoscalingConfig, AutoscalingPolicy
 
-# A mean over time is a quotient of sums: 2.0000000001 requests are two.
+# For rounding errors of means: 2.0000000001 requests count as two.
 _ROUNDING = 1e-9
 
 
 def desired_by_ongoing_requests(context: AutoscalingContext) -> float:
-    """Return how many replicas would have `target_ongoing_requests` each.
+    """Return the number of replicas at which each has `target_ongoing_requests` requests.
 
-    While none runs, nothing is known of how fast they are: the number stays, or becomes the first ones.
+    Without running replicas the throughput is unknown: the result is the current target, or the initial step.
     """
     config = context.config
     assert config is not None, "an autoscaled deployment has a configuration"
@@ -30,20 +30,20 @@ def desired_by_ongoing_requests(context: AutoscalingContext) -> float:
     target = config.get_target_ongoing_requests()
     if target is None:
         raise ValueError(
-            "target_ongoing_requests is None, but this policy decides by it: give a number in autoscaling_config."
+            "target_ongoing_requests is None, but this policy requires it: set a number in autoscaling_config."
         )
     return context.total_num_requests / target
 
 
 def first_replicas(config: AutoscalingConfig) -> int:
-    """Return how many replicas the first request starts."""
+    """Return the number of replicas that the first request starts."""
     return math.ceil(config.get_upscaling_factor())
 
 
 def apply_scaling_factor(desired: float, current: int, config: AutoscalingConfig) -> int:
-    """Return the part of the way from `current` to `wanted` that the factors allow, rounded up.
+    """Return the step from `current` towards `desired` that the factors allow, rounded up.
 
-    Going down, rounding up must not stop it short of where it wants to go.
+    Rounding up does not stop a scale-down before it reaches `desired`.
     """
     if current == 0:
         return _ceil(desired)
@@ -59,7 +59,7 @@ def _ceil(number: float) -> int:
 
 
 def instantiate_policy(policy: AutoscalingPolicy) -> Callable[..., Any]:
-    """Return what is called for a decision: a class is made, once, and a function gets its arguments."""
+    """Return the callable of a policy: an instance of its class, or its function with its arguments bound."""
     policy_object = policy.get_policy()
     if inspect.isclass(policy_object):
         instance = policy_object(**policy.policy_kwargs)
@@ -75,7 +75,7 @@ def validate_decision(returned: Any) -> tuple[float, dict[str, Any]]:
     """Return the number of replicas and the state that a policy returned.
 
     Raises:
-        TypeError: It returned something else.
+        TypeError: If the policy returned anything else.
     """
     match returned:
         case (int() | float() as desired, dict() | None as state) if _is_number(desired):

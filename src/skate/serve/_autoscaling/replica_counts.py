@@ -1,4 +1,4 @@
-"""Numbers of replicas while only a part of all capacity is wanted."""
+"""Adjustments of replica counts to a target capacity and to gangs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 
 
 def apply_target_capacity(replicas: int, target_capacity: float | None) -> int:
-    """Return how many of `replicas` a capacity in percent leaves: at least one, unless it is zero.
+    """Return the number of replicas at a target capacity in percent: at least one, unless the capacity is zero.
 
-    >>> adjusted(10, 25.0), adjusted(3, 1.0), adjusted(3, 0.0), adjusted(3, None)
-    (3, 1, 0, 3)
+    >>> apply_target_capacity(10, 25.0), apply_target_capacity(3, 1.0), apply_target_capacity(3, 0.0)
+    (3, 1, 0)
+    >>> apply_target_capacity(3, None)
+    3
     """
     if target_capacity is None or target_capacity == 100:
         return replicas
@@ -19,12 +21,14 @@ def apply_target_capacity(replicas: int, target_capacity: float | None) -> int:
 
 
 def is_ramping_up(before: float | None, after: float | None, was_ramping_up: bool) -> bool:
-    """Return whether a capacity that changes step by step is on its way up to all of it.
+    """Return whether a target capacity that changes in steps is increasing.
 
-    No capacity stands for all of it: setting one is a step down, and taking it away ends the way.
+    None means full capacity: setting a target capacity is a step down, and removing it ends the ramp.
 
-    >>> is_growing(20, 50, False), is_growing(50, 20, True), is_growing(None, 50, True), is_growing(50, 50, True)
-    (True, False, False, True)
+    >>> is_ramping_up(20, 50, False), is_ramping_up(50, 20, True), is_ramping_up(None, 50, True)
+    (True, False, False)
+    >>> is_ramping_up(50, 50, True)
+    True
     """
     if before == after:
         return was_ramping_up
@@ -32,9 +36,9 @@ def is_ramping_up(before: float | None, after: float | None, was_ramping_up: boo
 
 
 def round_up_to_gangs(replicas: int, gang_size: int) -> int:
-    """Return as many replicas as fill whole gangs, rounded up.
+    """Return the number of replicas, rounded up to whole gangs.
 
-    >>> in_gangs(5, 4), in_gangs(0, 4)
+    >>> round_up_to_gangs(5, 4), round_up_to_gangs(0, 4)
     (8, 0)
     """
     return -(-replicas // gang_size) * gang_size

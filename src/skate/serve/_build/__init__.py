@@ -1,4 +1,4 @@
-"""From an application as users compose it to what can be deployed."""
+"""Building of applications: from bound deployments to specifications that the controller can deploy."""
 
 from skate.serve._build.builder import build, check_code
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec

@@ -1,7 +1,7 @@
-"""Take an application apart into its deployments.
+"""Splits an application into its deployments.
 
-Applications may lie anywhere in the arguments of others. They are found when those are pickled: that walks through
-everything, and puts a handle where an application stood.
+Applications may be nested anywhere in the arguments of others. Pickling visits all of them, and replaces each by a
+handle.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ class _Builder:
     def __init__(self, app_name: str) -> None:
         self.app_name = app_name
         self.specs: list[DeploymentSpec] = []
-        self._names: dict[
-            int, str
-        ] = {}  # of applications, by identity: one that is used twice is deployed once
-        self._open: list[str] = []  # those whose arguments are being pickled, from the outside in
+        # By id(), because an application that is used twice is deployed once.
+        self._names: dict[int, str] = {}
+        self._open: list[str] = []  # deployments whose arguments are being pickled, outermost first
         self._calls: dict[str, list[str]] = {}
 
     def add(self, app: Application, is_ingress: bool = False) -> str:
-        """Build an application and all below it; returns the name of its deployment."""
+        """Build an application and those in its arguments; return the name of its deployment."""
         known = self._names.get(id(app))
         if known is not None:
             if known in self._open:
@@ -75,7 +74,7 @@ class _Builder:
         return name
 
     def reduce(self, app: Application) -> Any:
-        """Return how to pickle an application inside of another's arguments: as a handle."""
+        """Return the reduction of an application inside another's arguments: a handle."""
         from skate.serve.handle import DeploymentHandle
 
         name = self.add(app)
@@ -96,7 +95,7 @@ _building: ContextVar[_Builder | None] = ContextVar("skate_serve_building", defa
 
 
 def reduce_application(app: Application) -> Any:
-    """Return how to pickle an application where one is being built; None elsewhere."""
+    """Return the reduction of an application during a build, or None outside of builds."""
     builder = _building.get()
     return None if builder is None else builder.reduce(app)
 
@@ -109,11 +108,11 @@ def build(
     logging_config: Any = None,
     external_scaler_enabled: bool = False,
 ) -> ApplicationSpec:
-    """Return an application as what can be deployed.
+    """Return the specification of an application.
 
     Raises:
-        TypeError: If code or arguments of a deployment cannot be pickled.
-        ValueError: If the application contains itself.
+        DeploymentSerializationError: If the code or an argument of a deployment cannot be pickled. It is a TypeError.
+        ApplicationError: If the application contains itself. It is a ValueError.
     """
     builder = _Builder(name)
     token = _building.set(builder)
@@ -132,7 +131,7 @@ def build(
 
 
 def check_code(target: Any, name: str) -> None:
-    """Raise TypeError if what is to be deployed cannot be pickled: where it is written, not where it is run."""
+    """Raise a TypeError if a deployment's code cannot be pickled, where it is defined instead of where it runs."""
     _pickled(target, f"the deployment {name!r}")
 
 
@@ -141,17 +140,17 @@ def _pickled(value: Any, what: str) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value)
     except (ApplicationError, DeploymentSerializationError):
-        raise  # of an application inside of this one
+        raise  # from a nested application
     except Exception as error:
         raise DeploymentSerializationError(
-            f"Could not serialize {what}: {_culprits(value)} was found to be non-serializable ({error}). Make such "
-            "objects inside of the deployment's constructor."
+            f"Could not serialize {what}: {_culprits(value)} was found to be non-serializable ({error}). Create such "
+            "objects in the deployment's constructor."
         ) from error
     return data
 
 
 def _culprits(value: Any) -> str:
-    """Return the parts of a value that cannot be pickled, as the paths that lead to them."""
+    """Return the paths of the parts of a value that cannot be pickled."""
     from skate.util import inspect_serializability
 
     _, failures = inspect_serializability(value, print_file=io.StringIO())

@@ -1,6 +1,6 @@
-"""A built application as a configuration file wants it.
+"""Applies the overrides of a configuration file to a built application.
 
-That is with other options, in its environment, and with versions that say when replicas have to be replaced.
+The result has the file's options and runtime environment, and versions that change when replicas must be replaced.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def apply_overrides(
     target_capacity: float | None = None,
     is_ramping_up: bool = False,
 ) -> ApplicationSpec:
-    """Return what to deploy of an application in a file.
+    """Return the specification of an application in a configuration file.
 
     Args:
-        built: The application as its program has it.
-        app: What the file says.
-        code: Stands for what the file says about the program: import path, arguments, environment.
+        built: The built application.
+        app: The application's section in the file.
+        code: A digest of the section's import path, arguments and runtime environment.
         environment: The application's runtime environment, packed.
-        import_folder: Where replicas find the program, if they would not otherwise.
-        logging_config: How the whole file wants it, where nobody says more.
-        capacity: Which part of the replicas is wanted, in percent.
-        capacity_is_growing: Whether that is a step on the way to all of them.
+        import_folder: A folder that replicas need on their import path, if any.
+        logging_config: The file's logging configuration, for applications and deployments without one.
+        target_capacity: The percentage of replicas to run.
+        is_ramping_up: Whether `target_capacity` is increasing step by step.
 
     Raises:
-        ValueError: If the file names a deployment that the application does not have, or options that cannot be.
+        ValueError: If the file names a deployment that does not exist, or invalid options.
     """
     spec = built.spec
     names = [each.id.name for each in spec.deployments]
@@ -88,7 +88,7 @@ def apply_overrides(
     )
 
 
-# What a version stands for besides the code.
+# The options that, besides the code, determine a version.
 _HEAVY = NEW_REPLICAS - {"version"}
 
 
@@ -105,9 +105,9 @@ def _in_environment(
 def merge_environments(
     outer: Mapping[str, Any], own: Mapping[str, Any], import_folder: str | None = None
 ) -> dict[str, Any]:
-    """Return an environment inside of another one: variables are added, everything else replaces.
+    """Return an inner environment merged into an outer one: variables are added, other keys replaced.
 
-    >>> merged_environment({"pip": ["a"], "env_vars": {"A": "1"}}, {"env_vars": {"B": "2"}})
+    >>> merge_environments({"pip": ["a"], "env_vars": {"A": "1"}}, {"env_vars": {"B": "2"}})
     {'pip': ['a'], 'env_vars': {'A': '1', 'B': '2'}}
     """
     variables = {**(outer.get("env_vars") or {}), **(own.get("env_vars") or {})}
@@ -118,6 +118,6 @@ def merge_environments(
 
 
 def compute_digest(*parts: Any) -> str:
-    """Return a short text that changes when one of the parts does."""
+    """Return a short digest of the parts."""
     text = json.dumps(parts, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

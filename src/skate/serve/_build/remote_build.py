@@ -1,7 +1,6 @@
-"""Building an application in a process of its own, which has the environment that the application asks for.
+"""Builds of applications in a separate process, which has the runtime environment of the application.
 
-What is built tells by its digest whether the code is the same as before, and knows its source files: as long as they
-are untouched, it need not be built again.
+A result contains a digest of the code, and the source files it depends on. It stays valid while these are unchanged.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ __all__ = ["BuildFailure", "BuildResult", "build_from_import_path"]
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An application as its program has it, before a configuration file changes options.
+    """A built application, before a configuration file overrides options.
 
     Args:
-        spec: What to deploy.
-        digest: Stands for the contents of the program's own source files.
-        sources: Those files, and when and how large each was.
+        spec: The specification.
+        digest: The digest of the program's own source files.
+        sources: The modification time and size of each source file.
     """
 
     spec: ApplicationSpec
@@ -35,13 +34,13 @@ class BuildResult:
     sources: dict[str, tuple[int, int]]
 
     def is_current(self) -> bool:
-        """Return whether the source files are as they were."""
+        """Return whether the source files are unchanged."""
         return all(_stat(path) == seen for path, seen in self.sources.items())
 
 
 @dataclass(frozen=True)
 class BuildFailure:
-    """What went wrong, as text: the error may be of a class that only the program's environment has."""
+    """The traceback of a failed build, as text: the exception's class may exist in the program's environment only."""
 
     traceback: str
 
@@ -49,7 +48,7 @@ class BuildFailure:
 def build_from_import_path(
     import_path: str, args: Mapping[str, Any], name: str, route_prefix: str | None
 ) -> BuildResult | BuildFailure:
-    """Import an application and take it apart. A task of the controller."""
+    """Import and build an application. Runs as a task of the controller."""
     from skate.serve._build.builder import build
     from skate.serve._build.importing import import_application
 
@@ -63,7 +62,7 @@ def build_from_import_path(
             with open(path, "rb") as file:
                 content = file.read()
         except OSError:
-            continue  # it was never a file, or it is gone
+            continue  # not a file, or deleted
         digest.update(f"{module}\0{len(content)}\0".encode())
         digest.update(content)
         sources[path] = _stat(path)
@@ -71,7 +70,7 @@ def build_from_import_path(
 
 
 def _own_modules() -> Iterator[tuple[str, str]]:
-    """Yield the modules that are neither installed nor Skate's, and their files."""
+    """Yield the names and files of imported modules that are neither installed nor part of Skate."""
     installed = {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     skate_itself = os.path.dirname(os.path.abspath(sys.modules["skate"].__file__ or ""))
     others = tuple(f"{folder}{os.sep}" for folder in (*installed, skate_itself))

@@ -1,4 +1,4 @@
-"""Objects of web frameworks that pickle cannot bring to a replica by itself."""
+"""Pickling support for objects of web frameworks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _LOCK = type(threading.Lock())
 
 
 def register_reducers() -> None:
-    """Let pickle handle what applications of Starlette and FastAPI hold, if they are in use in this process."""
+    """Register reducers for objects of Starlette and FastAPI that pickle cannot handle, if these are imported."""
     starlette = sys.modules.get("starlette.datastructures")
     if starlette is not None:
-        # Its attributes are looked up in a dict that does not exist yet while it is unpickled.
+        # Attribute access uses a dict that does not exist yet during unpickling.
         copyreg.pickle(starlette.State, _reduce_state)
     routing = sys.modules.get("fastapi.routing")
     included = getattr(routing, "_IncludedRouter", None)
@@ -25,17 +25,17 @@ def register_reducers() -> None:
 
 
 def resolve_routes(router: Any) -> None:
-    """Have a router of FastAPI work out the routes of those it includes, which it puts off to the first request.
+    """Resolve the routes of included FastAPI routers, which FastAPI defers to the first request.
 
-    Their annotations may be text, `from __future__ import annotations`, whose names a function that is pickled by its
-    value does not bring to the replica: there it would be too late.
+    With `from __future__ import annotations`, annotations are strings. A function that is pickled by value does not
+    bring the names in them to the replica, so the first request would fail there.
     """
     for route in getattr(router, "routes", ()):
         _settle(route)
 
 
 def _settle(route: Any) -> None:
-    resolve_routes(route)  # of an application that is mounted
+    resolve_routes(route)  # of a mounted application
     find = getattr(route, "effective_candidates", None)
     if find is not None:
         for candidate in find():
@@ -54,7 +54,7 @@ def _reduce_without_locks(value: Any) -> Any:
 
 
 def _with_new_locks(kind: type, locks: list[str]) -> Any:
-    """Return an object whose locks are free; the rest of its state follows."""
+    """Return an object with new locks; pickle restores the rest of its state."""
     made: Any = object.__new__(kind)
     for name in locks:
         object.__setattr__(made, name, threading.Lock())

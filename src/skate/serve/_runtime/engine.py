@@ -1,4 +1,4 @@
-"""What differs where actors have no processes of their own: on the inline engine, all of Serve is in this one."""
+"""Compatibility with the engines. On the inline engine, all actors of Serve share the program's process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "wait_until_stopped",
 ]
 
-# What of applications is slow to import, and where: preloaded if the process that starts others has it, as those will.
+# Slow libraries, and the modules that preload them if the process that starts actors has imported them.
 _PRELOADED_LIBRARIES = {
     "pydantic.main": "skate.serve._preloaded.models",
     "fastapi": "skate.serve._preloaded.fastapi",
@@ -32,26 +32,26 @@ _PRELOADED_LIBRARIES = {
 
 
 def shares_process() -> bool:
-    """Tell whether actors live in the process of the program."""
+    """Return whether actors run in the program's process."""
     return engine_name() == "inline"
 
 
 def stop_with_session(loop: ServeLoop) -> None:
-    """See that an actor's loop ends with the session: there is no process that would end it."""
+    """Stop an actor's loop at the end of the session if no process exit would stop it."""
     if shares_process():
         on_shutdown(loop.stop)
 
 
 def reachable_host() -> str | None:
-    """Return the address at which other machines reach this one, where there may be others."""
+    """Return the address at which other machines reach this one, or None on a single machine."""
     return skate.util.get_node_ip_address() if engine_name() == "ray" else None
 
 
 @functools.cache
 def actor_class(kind: type, title: str) -> Any:
-    """Return an actor class that listings of actors show under a title, as Ray's do.
+    """Return an actor class that listings show under a title, as Ray's do.
 
-    Kept, since each one that is made is a class of its own to the engine.
+    Cached, because the engine treats every result as a different class.
     """
     return skate.remote(type(title, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__}))
 
@@ -59,15 +59,15 @@ def actor_class(kind: type, title: str) -> Any:
 def actor_runtime_env(runtime_env: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the runtime environment of the controller and of replicas.
 
-    They are forked from a process that has imported what they need; with it what applications need, if this process
-    has imported that too.
+    Their processes are forked from one that has imported what they need, and also the slow libraries that this
+    process has imported.
     """
     libraries = [ours for theirs, ours in _PRELOADED_LIBRARIES.items() if theirs in sys.modules]
     return _with_preload(["skate.serve._preloaded.core", *libraries], runtime_env)
 
 
 def proxy_runtime_env() -> dict[str, Any]:
-    """Return the runtime environment of the proxy, which needs other things: both are imported at the same time."""
+    """Return the runtime environment of the proxy, which preloads other modules than replicas do."""
     return _with_preload(["skate.serve._preloaded.proxy"])
 
 
@@ -77,27 +77,27 @@ def _with_preload(modules: list[str], runtime_env: dict[str, Any] | None = None)
 
 
 def prestart_workers(*environments: dict[str, Any]) -> None:
-    """Have processes for Serve's actors made ready, and do not wait: there is enough to do here meanwhile."""
+    """Start processes for Serve's actors in the background."""
     if engine_name() == "local":
         for each in environments:
             skate.remote(_do_nothing).options(num_cpus=0, runtime_env=each).remote()
 
 
 def _do_nothing() -> None:
-    """Be a reason to have a process."""
+    """Run as a task that makes the engine start a process."""
 
 
 async def call_actor(method: Any, *args: Any) -> Any:
-    """Call an actor's method and wait for the answer, without blocking the running loop."""
-    if shares_process():  # where the call itself does the work
+    """Call an actor's method and return its result, without blocking the running loop."""
+    if shares_process():  # the call itself blocks
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, lambda: skate.get(method.remote(*args)))
     return await method.remote(*args)
 
 
 async def wait_until_stopped(actor: Any) -> None:
-    """Wait until an actor has stopped; raises if its process died."""
+    """Wait until an actor has stopped; raise if its process died."""
     if shares_process():
-        await asyncio.Event().wait()  # it ends when it is told to, and cannot die alone
+        await asyncio.Event().wait()  # it cannot die alone
     if not await actor.until_stopped.remote():
-        await asyncio.Event().wait()  # another controller has taken over
+        await asyncio.Event().wait()  # another controller waits instead

@@ -1,7 +1,7 @@
-"""What has to be installed, or imported, before Serve: an error names the missing extra.
+"""Checks that the packages of the extra `serve` are installed.
 
-Ray's Serve imports `starlette.requests`, and programs written for it say `import starlette` alone. It is imported here
-for those programs only, since it takes longer than a good part of Serve.
+Ray's Serve imports `starlette.requests`, and programs written for it rely on `import starlette` alone. This module
+imports it for such programs only, because the import is slow.
 """
 
 import sys
@@ -11,4 +11,4 @@ from skate.air._optional import require_extra
 require_extra("serve", "skate.serve", "pydantic", "starlette")
 
 if not sys.modules.keys().isdisjoint(("ray", "starlette")):
-    import starlette.requests  # noqa: F401  # it is imported for the attribute of its package
+    import starlette.requests  # noqa: F401  # sets the attribute of the package

@@ -1,4 +1,4 @@
-"""How deployments and replicas are called, and the names of Serve's actors."""
+"""Ids of deployments, replicas and requests, and the names of Serve's actors."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ DEPLOYMENT_ACTOR_PREFIX = "SERVE_DEPLOYMENT_ACTOR::"
 
 
 def new_id(size: int = 8) -> str:
-    """Return a short random name."""
+    """Return a short random id."""
     alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
     return "".join(secrets.choice(alphabet) for _ in range(size))
 
 
 class _RequestIds:
-    """Makes ids that look like random UUIDs: one random start for each process, and a count."""
+    """Generates ids that look like random UUIDs: a random prefix per process, and a counter."""
 
     def __init__(self) -> None:
         self._begin()
-        os.register_at_fork(after_in_child=self._begin)  # it must not go on with its parent's
+        os.register_at_fork(after_in_child=self._begin)  # a child must not repeat ids of its parent
 
     def _begin(self) -> None:
         self._start = str(uuid.uuid4())[:24]
@@ -53,23 +53,23 @@ class _RequestIds:
 
 
 new_request_id = _RequestIds()
-"""Return an id for a request that has none."""
+"""Return an id for a request without one."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class DeploymentID:
-    """A deployment within its application."""
+    """The id of a deployment: its name and its application."""
 
     name: str
     app_name: str = APP_NAME
 
     @property
     def key(self) -> str:
-        """The deployment as one word."""
+        """The id as one string."""
         return f"{self.app_name}#{self.name}" if self.app_name else self.name
 
     def to_replica_actor_class_name(self) -> str:
-        """Return the name that replicas' actors have in listings."""
+        """Return the class name of replica actors in listings."""
         return f"ServeReplica:{self.app_name}:{self.name}" if self.app_name else f"ServeReplica:{self.name}"
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class DeploymentID:
 
 @dataclass(frozen=True, order=True, slots=True)
 class ReplicaID:
-    """One replica of a deployment."""
+    """The id of a replica."""
 
     unique_id: str
     deployment_id: DeploymentID = field(default_factory=lambda: DeploymentID(""))

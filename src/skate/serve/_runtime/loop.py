@@ -1,4 +1,4 @@
-"""The event loop of Serve in this process: one thread, in which all its sockets and all requests live."""
+"""Event loops in threads: all sockets and requests of Serve in a process live on one loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return a loop of the quickest kind that is installed."""
+    """Return a uvloop event loop if uvloop is installed, otherwise asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -39,15 +39,15 @@ class ServeLoop:
         return threading.get_ident() == self._thread.ident
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop, soon."""
+        """Schedule a function call on the loop."""
         self.loop.call_soon_threadsafe(function, *args)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine in the loop."""
+        """Run a coroutine on the loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def wait(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Run a coroutine in the loop, and wait for it here, outside of it."""
+        """Run a coroutine on the loop and block until it returns. Must be called from another thread."""
         future = self.submit(coroutine)
         try:
             return future.result(timeout)
@@ -56,7 +56,7 @@ class ServeLoop:
             raise
 
     def stop(self) -> None:
-        """End every task of the loop, then the loop and its thread."""
+        """Cancel all tasks, then stop the loop and its thread."""
         if self.loop.is_closed():
             return
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -73,7 +73,7 @@ class ServeLoop:
                     loop.run_forever()
                     is_over = True
                 except (KeyboardInterrupt, SystemExit) as error:
-                    # Of a task of the user's: others have tasks here too.
+                    # From a task of user code. The tasks of other requests continue.
                     logger.error("%r ended a task in the thread %s.", error, self._thread.name)
         finally:
             tasks = asyncio.all_tasks(loop)
@@ -81,7 +81,7 @@ class ServeLoop:
                 task.cancel()
             if tasks:
                 loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(asyncio.sleep(0))  # connections that the tasks closed
+            loop.run_until_complete(asyncio.sleep(0))  # closes the connections of cancelled tasks
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()

@@ -1,4 +1,4 @@
-"""What a decorated function keeps for each object that it is a method of."""
+"""Per-object state of decorated methods."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class MethodState:
-    """Tells the objects that pass themselves to a function from its other arguments.
+    """Distinguishes calls of a function as a method, and stores state with the object that owns the method.
 
     Args:
-        function: The function, as it was written.
-        decorator: What decorates it, for errors.
+        function: The undecorated function.
+        decorator: The name of the decorator, for errors.
     """
 
     def __init__(self, function: Callable[..., Any], decorator: str) -> None:
@@ -21,7 +21,7 @@ class MethodState:
         self.key = f"_{decorator.rpartition('.')[2]} of {getattr(function, '__qualname__', function)}"
 
     def is_owner(self, value: Any) -> bool:
-        """Tell whether the function is a method of an object, which as its first argument is then `self`."""
+        """Return whether the function is a method of an object, so that the object is its `self` argument."""
         kind = type(value)
         found = self._is_method_of.get(kind)
         if found is None:
@@ -29,23 +29,23 @@ class MethodState:
         return found
 
     def attributes_of(self, owner: Any) -> MutableMapping[str, Any]:
-        """Return where to keep something with an object, under `key`.
+        """Return the mapping that stores state with an object, under `key`.
 
         Raises:
-            TypeError: If there is no room in the object.
+            TypeError: If the object cannot hold attributes.
         """
         try:
             attributes_of: MutableMapping[str, Any] = owner.__dict__
         except AttributeError:
             raise TypeError(
-                f"{self._decorator} keeps what belongs to a {type(owner).__name__} in its __dict__, and it has none: "
+                f"{self._decorator} stores its state in the __dict__ of a {type(owner).__name__}, which has none: "
                 "add '__dict__' to its __slots__."
             ) from None
         return attributes_of
 
 
 def _is_method_of(kind: type, function: Callable[..., Any]) -> bool:
-    """Tell whether instances of a class pass themselves to a function, which may be below other decorators."""
+    """Return whether a function, possibly below other decorators, is an instance method of a class."""
     name = getattr(function, "__name__", "")
     class_name = getattr(function, "__qualname__", "").rpartition(".")[0]
     for cls in kind.__mro__:
@@ -53,7 +53,7 @@ def _is_method_of(kind: type, function: Callable[..., Any]) -> bool:
         if isinstance(attribute, staticmethod | classmethod):
             continue
         if attribute is not None and cls.__qualname__ == class_name and cls.__module__ == function.__module__:
-            return True  # written in its body
+            return True  # defined in its body
         while attribute is not None:
             if attribute is function:
                 return True

@@ -1,4 +1,4 @@
-"""The end of an actor, for whoever keeps it."""
+"""An event that reports the stop of an actor to its supervisor."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["StopEvent"]
 class StopEvent:
     """Lets one thread at a time wait until an actor has stopped.
 
-    That is the newest: a controller that has died leaves a call behind that nobody hears, and another one comes. The
-    actor has only so many threads.
+    Only the newest waiter keeps waiting: a controller that died leaves a waiting call behind when its successor
+    calls, and an actor has a limited number of threads.
     """
 
     def __init__(self) -> None:
@@ -20,13 +20,13 @@ class StopEvent:
         self.is_over = False
 
     def set(self) -> None:
-        """Note that the actor has stopped."""
+        """Record that the actor has stopped."""
         with self._changed:
             self.is_over = True
             self._changed.notify_all()
 
     def wait(self) -> bool:
-        """Return when the actor has stopped, or False when somebody else waits for it."""
+        """Block until the actor has stopped; return False if another thread waits instead."""
         me = object()
         with self._changed:
             self._newest = me
