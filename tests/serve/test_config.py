@@ -287,7 +287,7 @@ class TestParts:
 class TestReferences:
     @pytest.mark.parametrize("path", ["", "module", ":", "module:", "a:b:c", ".name"])
     def test_what_is_no_import_path_is_refused(self, path: str) -> None:
-        with pytest.raises(ValueError, match="is no import path"):
+        with pytest.raises(ValueError, match="is not an import path"):
             import_paths.load(path)
 
     def test_a_name_may_be_nested(self) -> None:

@@ -158,6 +158,8 @@ async def test_pages_of_an_actor_outlive_the_controller_and_the_actor() -> None:
 
 def test_what_another_version_wrote_is_refused() -> None:
     other = msgspec.msgpack.encode({"format": FORMAT + 1, "applications": "otherwise"})
-    with pytest.raises(RuntimeError, match=f"format {FORMAT + 1}, and this version of Skate reads {FORMAT}"):
+    with pytest.raises(
+        RuntimeError, match=f"format {FORMAT + 1}, but this version of Skate reads format {FORMAT}"
+    ):
         decode(other)
     assert decode(encode(ControllerRecord(target_capacity=50.0))).target_capacity == 50.0

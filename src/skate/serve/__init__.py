@@ -1,4 +1,4 @@
-"""Serve: deployments behind handles and HTTP, composed, batched, scaled, and updated while they serve."""
+"""Serve: scalable deployments behind handles, HTTP and gRPC, with composition, batching and rolling updates."""
 
 from typing import TYPE_CHECKING
 
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Models that need pydantic, which takes longer to import than all the rest.
+    # Lazily, because these models import pydantic, which takes longer than everything else.
     if name in ("ControllerOptions", "HTTPOptions"):
         from skate.serve import config
 

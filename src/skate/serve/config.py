@@ -1,4 +1,4 @@
-"""How deployments scale, and how requests are taken: the models behind `@serve.deployment` and `serve.start`."""
+"""Models of the options of `@serve.deployment` and `serve.start`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration file holds, and what is told of applications that run."""
+"""Schemas of configuration files, statuses and details of running applications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One caller's part of a batch: what it handed in, and how it gets its answer."""
+"""Calls of batched functions: their arguments, and the delivery of results to their callers."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ ByName = dict[str, Any]
 
 
 class Holder(Protocol):
-    """Where a call is, from the moment it is handed in: a batch that forms, or one that runs."""
+    """The batch that contains a call, forming or running."""
 
     def leave(self, call: Call) -> None:
-        """Let go of a call whose caller no longer waits."""
+        """Remove a call whose caller no longer waits."""
 
 
 class Call:
-    """A call with arguments, which one batch will answer. What is here is the same for both kinds of answers."""
+    """A call that one batch will answer: the common part of single and streamed calls."""
 
     __slots__ = ("args", "holder", "kwargs", "request")
 
@@ -34,37 +34,37 @@ class Call:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody still wants what the batch has to say."""
+        """Whether the caller still waits for results."""
         raise NotImplementedError
 
     def answer(self, value: Any) -> None:
-        """Hand over a result: the only one, or the next."""
+        """Deliver the only result, or the next one."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Say that no result follows."""
+        """Signal that there are no more results."""
         raise NotImplementedError
 
     def fail(self, error: BaseException) -> None:
-        """Raise an error where the caller waits."""
+        """Raise an error in the caller."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Go without an answer, or with all of them."""
+        """Leave the batch, without an answer or with all of them."""
         holder, self.holder = self.holder, None
         if holder is not None:
             holder.leave(self)
 
 
 class SingleCall(Call):
-    """A call that gets one answer: its caller waits for `future`."""
+    """A call with one result: its caller awaits `future`."""
 
     __slots__ = ("future",)
 
     def __init__(
         self, args: Positional, kwargs: ByName, request: Any, loop: asyncio.AbstractEventLoop
     ) -> None:
-        # Without a call of the base: this is where most of the time goes that a call costs.
+        # Does not call the base class, because this dominates the overhead of a call.
         self.args = args
         self.kwargs = kwargs
         self.request = request
@@ -76,14 +76,14 @@ class SingleCall(Call):
         return not self.future.done()
 
     def answer(self, value: Any) -> None:
-        self.holder = None  # and with it a cycle
+        self.holder = None  # breaks a reference cycle
         if isinstance(value, Exception):
             self.fail(value)
         elif not self.future.done():
             self.future.set_result(value)
 
     def end(self) -> None:
-        """Do nothing: the one answer was the end."""
+        """Do nothing: the only result was the end."""
 
     def fail(self, error: BaseException) -> None:
         self.holder = None
@@ -92,8 +92,8 @@ class SingleCall(Call):
         if isinstance(error, asyncio.CancelledError):
             self.future.cancel()
         elif isinstance(error, StopIteration):
-            # A future cannot carry it: at the caller's `await` it would look like a result.
-            wrapped = RuntimeError(f"a batched function gave {error!r} for this call")
+            # A future cannot raise StopIteration: `await` would treat it as a result.
+            wrapped = RuntimeError(f"a batched function returned {error!r} for this call")
             wrapped.__cause__ = error
             self.future.set_exception(wrapped)
         else:
@@ -101,7 +101,7 @@ class SingleCall(Call):
 
 
 class StreamedCall(Call):
-    """A call that gets one answer after another: its caller iterates over `answers`."""
+    """A call with several results: its caller iterates over `answers`."""
 
     __slots__ = ("_answers", "_error", "_has_ended", "_loop", "_traceback", "_waiter", "_watch")
 
@@ -133,7 +133,7 @@ class StreamedCall(Call):
             self._wake()
 
     def end(self) -> None:
-        # It has all it gets, so its going means nothing to the batch any more.
+        # The call is complete, so the batch need not know when its caller leaves.
         self.holder = None
         self._has_ended = True
         self._wake()
@@ -149,9 +149,9 @@ class StreamedCall(Call):
         super().leave()
 
     def answers(self) -> AsyncGenerator[Any, None]:
-        """Return the answers as they come; whoever drops the generator leaves the batch."""
+        """Return an asynchronous iterator over the results. Dropping it leaves the batch."""
         generator = self._iterate()
-        # One that was never started does not run its `finally`, so its end has to be seen from outside.
+        # A generator that was never started does not run its `finally` block, so a weak reference reports its end.
         self._watch = weakref.ref(generator, self._was_dropped)
         return generator
 
@@ -165,7 +165,7 @@ class StreamedCall(Call):
                 self._waiter = self._loop.create_future()
                 await self._waiter
             if self._error is not None:
-                # The callers of a batch share the error, and each raise would add its frames to all of them.
+                # All callers of a batch share the error, and each raise would add its frames to the shared traceback.
                 raise self._error.with_traceback(self._traceback)
         finally:
             self.leave()
@@ -176,7 +176,7 @@ class StreamedCall(Call):
             waiter.set_result(None)
 
     def _was_dropped(self, _: object) -> None:
-        # The garbage collector calls this from any thread, possibly after the loop.
+        # The garbage collector calls this from any thread, possibly after the loop was closed.
         if self.holder is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.leave)
 
@@ -190,7 +190,7 @@ def _says_stop(value: Any) -> bool:
 
 
 class Parameters:
-    """The parameters of a batched function, as a caller of one item sees them.
+    """The parameters of a batched function for a call with one item.
 
     Args:
         function: The batched function.
@@ -205,7 +205,7 @@ class Parameters:
         self._fewest, self._most = _positional_range(self._signature)
 
     def normalise(self, args: Positional, kwargs: ByName) -> tuple[Positional, ByName]:
-        """Return the arguments with everything by position that can be, so that equal calls look equal.
+        """Return the arguments with as many by position as possible, so that equal calls look equal.
 
         Raises:
             TypeError: If the function cannot be called with them.
@@ -220,7 +220,7 @@ class Parameters:
 
 
 def stacked(calls: Sequence[Call]) -> tuple[list[list[Any]], dict[str, list[Any]]]:
-    """Return one list for each parameter that the calls give; they have to give the same ones."""
+    """Return a list per parameter. All calls must pass the same parameters."""
     first = calls[0]
     if len(first.args) == 1 and not first.kwargs:
         return [[call.args[0] for call in calls]], {}
@@ -229,12 +229,12 @@ def stacked(calls: Sequence[Call]) -> tuple[list[list[Any]], dict[str, list[Any]
 
 
 def item(call: Call) -> Any:
-    """Return what stands for a call where its size is measured: its first argument."""
+    """Return the item of a call whose size counts: its first argument."""
     return call.args[0] if call.args else next(iter(call.kwargs.values()), None)
 
 
 def _positional_range(signature: inspect.Signature) -> tuple[int, float]:
-    """Return how few and how many arguments by position make a complete call."""
+    """Return the minimum and maximum number of positional arguments of a complete call."""
     fewest, most = 0, 0.0
     for parameter in signature.parameters.values():
         match parameter.kind:
@@ -244,5 +244,5 @@ def _positional_range(signature: inspect.Signature) -> tuple[int, float]:
                 most += 1
                 fewest += parameter.default is inspect.Parameter.empty
             case inspect.Parameter.KEYWORD_ONLY if parameter.default is inspect.Parameter.empty:
-                return 0, -1  # a call needs this one by name: none is complete without
+                return 0, -1  # a required keyword-only parameter: positional arguments never suffice
     return fewest, most

@@ -1,4 +1,4 @@
-"""What a replica tells of its batches: how many, how large, how long they waited and ran."""
+"""Metrics of batched functions."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ _SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 
 class BatchMetrics:
-    """The metrics of one batched function, under the names that Ray Serve gives them.
+    """The metrics of one batched function, under the names that Ray Serve uses.
 
     Args:
-        function_name: The tag that tells it from others of the replica.
+        function_name: The value of the tag `function_name`.
     """
 
     def __init__(self, function_name: str) -> None:
         keys = ("function_name",)
         tags = {"function_name": function_name}
-        self._processed = Counter("serve_batches_processed", "Batches that ran.", keys).set_default_tags(tags)
-        self._queued = Gauge("serve_batch_queue_length", "Items that wait for their batch.", keys)
+        self._processed = Counter("serve_batches_processed", "Processed batches.", keys).set_default_tags(
+            tags
+        )
+        self._queued = Gauge("serve_batch_queue_length", "Items that wait for a batch.", keys)
         self._queued.set_default_tags(tags)
         self._waited, self._ran, self._filled, self._held = (
             Histogram(f"serve_{name}", description, boundaries, keys).set_default_tags(tags)
             for name, description, boundaries in (
-                ("batch_wait_time_ms", "From the first item of a batch to its start.", _MILLISECONDS),
-                ("batch_execution_time_ms", "From the start of a batch to its end.", _MILLISECONDS),
-                ("batch_utilization_percent", "The size of a batch, of what it may be.", _PERCENT),
+                ("batch_wait_time_ms", "Time from the first item of a batch to its start.", _MILLISECONDS),
+                ("batch_execution_time_ms", "Time from the start of a batch to its end.", _MILLISECONDS),
+                ("batch_utilization_percent", "The size of a batch in percent of the maximum.", _PERCENT),
                 ("actual_batch_size", "The size of a batch.", _SIZES),
             )
         )
 
     def started(self, waited: float, size: float, max_size: int, queued: int) -> None:
-        """Note that a batch starts, that waited for so many seconds and leaves so many items waiting."""
+        """Record the start of a batch: its waiting time in seconds, its size, and the items still queued."""
         self._waited.observe(waited * 1000)
         self._filled.observe(100 * size / max_size)
         self._held.observe(size)
         self._queued.set(queued)
 
     def ended(self, ran: float) -> None:
-        """Note that a batch is over that ran for so many seconds."""
+        """Record the end of a batch and its running time in seconds."""
         self._processed.inc()
         self._ran.observe(ran * 1000)

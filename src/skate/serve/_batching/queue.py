@@ -1,4 +1,4 @@
-"""The calls of one batched function that wait, and the batches that run: nothing here polls or sleeps."""
+"""The queue of one batched function: waiting calls and running batches, without polling."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _logger = logging.getLogger("skate.serve")
 
 
 class BatchQueue:
-    """Puts calls into batches, and runs these by a function on the loop that it was made on.
+    """Groups calls into batches and runs them on the event loop that created the queue.
 
-    A batch starts when it is full or its first call has waited long enough, and fewer than
-    `max_concurrent_batches` run. Between batches there is no task and no timer.
+    A batch starts when it is full or its first call has waited long enough, and fewer than `max_concurrent_batches`
+    run. Between batches there is no task and no timer.
 
     Args:
-        function: The batched function: a coroutine function, or one that makes async generators.
-        settings: Returns the settings of the moment. A batch goes by those of when it became the next one.
-        streams: Whether the function makes async generators.
-        owner: The object whose method the function is, if it is one.
-        measures: Told of each batch that starts and ends.
+        function: The batched function: a coroutine function or an async generator function.
+        settings: Returns the current settings. A batch uses those at the time it became the next one.
+        streams: Whether the function is an async generator function.
+        owner: The object whose method the function is, if any.
+        measures: Records the start and end of each batch.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class BatchQueue:
         self._streams = streams
         self._measures = measures
         self._forming: deque[FormingBatch] = deque()
-        self._alarm: asyncio.TimerHandle | None = None  # for the first of them
-        self._running: dict[RunningBatch, float] = {}  # and when it started, by the clock on the wall
-        self._turns = 0  # batches that run; one that was split still is one turn
+        self._alarm: asyncio.TimerHandle | None = None  # for the first forming batch
+        self._running: dict[RunningBatch, float] = {}  # with the Unix time of the start
+        self._turns = 0  # running batches; one that was split into several runs counts once
 
     def submit(self, call: Call) -> None:
-        """Take a call in; its caller waits for its answer.
+        """Add a call, whose caller waits for its result.
 
         Raises:
             RuntimeError: If the call is too large for any batch.
@@ -68,15 +68,15 @@ class BatchQueue:
         self._advance()
 
     def start_times(self) -> list[float]:
-        """Return when the runs that are under way started."""
+        """Return the start times of the current runs."""
         return list(self._running.values())
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the tasks of the runs that are under way."""
+        """Return the tasks of the current runs."""
         return [part.task for part in self._running if part.task is not None]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An object with batches may be copied or pickled; what waits in them stays with the original.
+        # An object with a queue may be copied or pickled; waiting calls stay with the original.
         return type(None), ()
 
     def _joins_last(self, call: Call) -> bool:
@@ -84,16 +84,16 @@ class BatchQueue:
         return last is not None and not last.is_closed and last.add(call)
 
     def _open(self, call: Call, since: float, context: contextvars.Context) -> None:
-        """Begin a new batch with a call that the last one has no room for."""
+        """Start a new batch with a call that the last batch has no room for."""
         settings = self._settings()
         batch = FormingBatch(settings, since + settings.batch_wait_timeout_s, context, self._forget)
         if not batch.add(call):
             raise RuntimeError(
-                f"an item is larger by batch_size_fn than a whole batch may be, max_batch_size="
+                f"the batch_size_fn of an item exceeds the limit of a whole batch, max_batch_size="
                 f"{settings.max_batch_size}: raise max_batch_size, make the item smaller, or check batch_size_fn"
             )
         if self._forming:
-            self._forming[-1].is_closed = True  # those that come later come after this call
+            self._forming[-1].is_closed = True  # later calls must not overtake this one
         self._forming.append(batch)
 
     def _forget(self, batch: FormingBatch) -> None:
@@ -118,7 +118,7 @@ class BatchQueue:
             self._start(first)
 
     def _look_at_next(self) -> None:
-        """See whether the batch that is the first now has been waiting for too long, and by which settings."""
+        """Check the settings and the waiting time of the batch that is now the first one."""
         if self._forming:
             self._form_anew()
             self._check_clock()
@@ -137,13 +137,13 @@ class BatchQueue:
             self._alarm = None
 
     def _ring(self) -> None:
-        # The clock may be a little behind the alarm, so what has rung is remembered.
+        # The clock may lag slightly behind the alarm, so record that the batch is due.
         self._alarm = None
         self._forming[0].is_due = True
         self._advance()
 
     def _form_anew(self) -> None:
-        """Let the batches that wait go by new settings, if there are any, now that the first has changed."""
+        """Form the waiting batches again if the settings have changed."""
         if self._forming[0].settings is self._settings():
             return
         waiting = list(self._forming)
@@ -154,7 +154,7 @@ class BatchQueue:
                 try:
                     if not self._joins_last(call):
                         self._open(call, since, batch.context.copy())
-                except Exception as error:  # it was small enough before, and no longer is
+                except Exception as error:  # the call no longer fits the new limit
                     call.holder = None
                     call.fail(error)
 
@@ -188,7 +188,7 @@ class BatchQueue:
                 part.answer(await self._function(*args, **kwargs))
         except BaseException as error:
             if isinstance(error, Exception) and not part.is_awaited:
-                _logger.warning("a batch failed that nobody waited for any more", exc_info=error)
+                _logger.warning("a batch failed after all of its callers had left", exc_info=error)
             part.fail(error)
             if not isinstance(error, Exception):
                 raise

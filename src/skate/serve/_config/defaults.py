@@ -1,4 +1,4 @@
-"""The defaults of Serve, each written once; and the word for an option that nobody gave."""
+"""Defaults of Serve's options, enumerated options, and the marker of an option that was not given."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from skate._api import variables
 
 
 class DEFAULT(Enum):
-    """Stands for an option that was not given, where None is a value of its own."""
+    """Marks an option that was not given, where None is a valid value."""
 
     VALUE = 1
 
 
 APP_NAME = "default"
 
-# Loopback: a program that takes requests from other machines names another host.
+# Loopback: a program must set another host to accept requests from other machines.
 HTTP_HOST = variables.text("SERVE_DEFAULT_HTTP_HOST") or "127.0.0.1"
 HTTP_PORT = 8000
 GRPC_PORT = 9000
@@ -62,7 +62,7 @@ TRACING_SAMPLING_RATIO = 0.01
 
 
 class AggregationFunction(StrEnum):
-    """How measurements within the look-back period become one number."""
+    """How to aggregate the measurements of the look-back period."""
 
     MEAN = "mean"
     MAX = "max"
@@ -70,7 +70,7 @@ class AggregationFunction(StrEnum):
 
 
 class ProxyLocation(StrEnum):
-    """Where requests over HTTP and gRPC are taken."""
+    """Where proxies run, which accept HTTP and gRPC requests."""
 
     Disabled = "Disabled"
     HeadOnly = "HeadOnly"
@@ -78,7 +78,7 @@ class ProxyLocation(StrEnum):
 
     @classmethod
     def _normalize(cls, location: ProxyLocation | str | None) -> ProxyLocation | None:
-        """Return the place that a user named; `NoServer` is an older word for `Disabled`."""
+        """Return the location for a user's value; `NoServer` is a deprecated name of `Disabled`."""
         if location is None or isinstance(location, ProxyLocation):
             return location
         if not isinstance(location, str):
@@ -93,14 +93,14 @@ class ProxyLocation(StrEnum):
 
 
 class GangPlacementStrategy(StrEnum):
-    """How the replicas of one gang are spread over nodes."""
+    """How to place the replicas of a gang on nodes."""
 
     PACK = "PACK"
     SPREAD = "SPREAD"
 
 
 class GangRuntimeFailurePolicy(StrEnum):
-    """What happens to a gang when one of its replicas fails while it serves."""
+    """What to restart when a running replica of a gang fails."""
 
     RESTART_GANG = "RESTART_GANG"
     RESTART_REPLICA = "RESTART_REPLICA"

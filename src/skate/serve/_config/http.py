@@ -1,4 +1,4 @@
-"""Options of what takes requests, and of what steers the rest: HTTP, gRPC, the controller."""
+"""Options of the HTTP and gRPC listeners, and of the controller."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class TLS(ServeModel):
-    """Files for HTTPS: a key and a certificate belong together."""
+    """Key and certificate files for TLS, which must be given together."""
 
     ssl_keyfile: str | None = Field(default=None, description="The server's private key, as a PEM file.")
     ssl_certfile: str | None = Field(default=None, description="The server's certificate, as a PEM file.")
     ssl_keyfile_password: str | None = Field(default=None, description="The password of the key.", repr=False)
-    ssl_ca_certs: str | None = Field(default=None, description="Certificates that clients are checked with.")
+    ssl_ca_certs: str | None = Field(default=None, description="CA certificates to verify clients with.")
 
     @model_validator(mode="after")
     def _key_and_certificate(self) -> Self:
@@ -47,33 +47,33 @@ class TLS(ServeModel):
 
 
 class EdgeLimits(TLS):
-    """What is taken from one client over HTTP. These are Skate's own; left out, the environment or a default says."""
+    """Limits on HTTP clients, which Ray does not have. If not given, environment variables or defaults apply."""
 
     max_header_bytes: PositiveInt | None = Field(
-        default=None, description="The longest head of a request; longer ones are answered 431."
+        default=None, description="The maximum size of a request's head; larger ones get status 431."
     )
     max_body_bytes: PositiveInt | None = Field(
-        default=None, description="The longest body of a request; longer ones are answered 413."
+        default=None, description="The maximum size of a request's body; larger ones get status 413."
     )
     max_connections: PositiveInt | None = Field(
-        default=None, description="How many connections may be open; further ones are answered 503."
+        default=None, description="The maximum number of open connections; further ones get status 503."
     )
     header_timeout_s: PositiveFloat | None = Field(
-        default=None, description="How long the head of a request may take to arrive, in seconds."
+        default=None, description="The time limit for receiving the head of a request, in seconds."
     )
     body_timeout_s: PositiveFloat | None = Field(
-        default=None, description="How long a body may pause while it arrives, in seconds."
+        default=None, description="The time limit between two parts of a body, in seconds."
     )
     allowed_hosts: list[str] | None = Field(
         default=None,
-        description="Names that clients may address Serve by: a name, '*.example.com', or '*'; any other is answered "
-        "421. Left out, a server on the loopback interface answers to localhost, to this machine's name and to IP "
-        "addresses, any other server to every name.",
+        description="Host names that clients may use: a name, '*.example.com', or '*'; any other gets status 421. By "
+        "default, a server on the loopback interface accepts localhost, this machine's name and IP addresses, and any "
+        "other server accepts every name.",
     )
 
 
 class HTTPOptions(EdgeLimits):
-    """How requests over HTTP are taken.
+    """Options of the HTTP listener.
 
     >>> from skate.serve.config import HTTPOptions
     >>> HTTPOptions(port=8080).host
@@ -84,13 +84,13 @@ class HTTPOptions(EdgeLimits):
 
     host: str | None = Field(
         default=defaults.HTTP_HOST,
-        description="Address to listen on; '0.0.0.0' is open to the network, None is off.",
+        description="Address to listen on; '0.0.0.0' accepts other machines, None disables HTTP.",
     )
-    port: Port = Field(default=defaults.HTTP_PORT, description="Port to listen on; 0 is any free one.")
+    port: Port = Field(default=defaults.HTTP_PORT, description="Port to listen on; 0 chooses a free one.")
     middlewares: list[Any] = Field(default=[], description="Removed: must be empty.")
-    location: ProxyLocation | None = Field(default=None, description="Deprecated: `proxy_location` says it.")
+    location: ProxyLocation | None = Field(default=None, description="Deprecated: use `proxy_location`.")
     num_cpus: int = Field(default=0, description="Removed: must be 0.")
-    root_url: str = Field(default="", description="What the outside calls the root of all applications.")
+    root_url: str = Field(default="", description="The external URL of the root of all applications.")
     root_path: str = Field(default="", description="The path under which a proxy in front mounts Serve.")
     request_timeout_s: NonNegativeFloat | None = Field(
         default=None, description="When a request is given up, in seconds."
@@ -136,32 +136,32 @@ class HTTPOptions(EdgeLimits):
     @model_validator(mode="after")
     def _no_host_is_no_proxy(self) -> HTTPOptions:
         if self.host is None:
-            # Not by assignment: that would validate again, and warn of a word that the user did not write.
+            # Not by assignment, which would validate again and warn of an option that the user did not set.
             self.__dict__["location"] = ProxyLocation.Disabled
         return self
 
 
 class GrpcFields(TLS):
-    """How requests over gRPC are taken, in a program and in a file."""
+    """Options of the gRPC listener, common to programs and configuration files."""
 
     port: Port = Field(default=defaults.GRPC_PORT, description="Port to listen on.")
     grpc_servicer_functions: list[str] = Field(
-        default=[], description="Import paths of the generated functions `add_…Servicer_to_server`."
+        default=[], description="Import paths of generated functions `add_…Servicer_to_server`."
     )
     request_timeout_s: PositiveFloat | None = Field(
         default=None, description="When a call is given up, in seconds."
     )
     enable_reflection: bool = Field(
-        default=True, description="Whether clients may ask which services there are."
+        default=True, description="Whether clients may list the services (server reflection)."
     )
 
 
 class gRPCOptions(GrpcFields):  # noqa: N801 - the name is Ray's
-    """How requests over gRPC are taken; they are when a servicer function is given. Files for TLS are Skate's own."""
+    """Options of the gRPC listener, which is enabled by servicer functions. Ray does not have the TLS options."""
 
     @property
     def grpc_servicer_func_callable(self) -> list[Callable[..., Any]]:
-        """Return the functions that add the services, imported."""
+        """The imported functions that add the services."""
         return [_servicer_function(path) for path in self.grpc_servicer_functions]
 
 
@@ -179,10 +179,10 @@ def _servicer_function(path: str) -> Callable[..., Any]:
 
 
 class HTTPOptionsSchema(EdgeLimits):
-    """How requests over HTTP are taken. Unlike in Ray, the network stays outside unless `host` lets it in."""
+    """Options of the HTTP listener in a file. Unlike in Ray, the default `host` accepts local clients only."""
 
     host: str = Field(
-        default=defaults.HTTP_HOST, description="Address to listen on; '0.0.0.0' is open to the network."
+        default=defaults.HTTP_HOST, description="Address to listen on; '0.0.0.0' accepts other machines."
     )
     port: Port = Field(default=defaults.HTTP_PORT, description="Port to listen on.")
     root_path: str = Field(default="", description="The path under which a proxy in front mounts Serve.")
@@ -196,11 +196,11 @@ class HTTPOptionsSchema(EdgeLimits):
 
 
 class gRPCOptionsSchema(GrpcFields):  # noqa: N801 - the name is Ray's
-    """How requests over gRPC are taken."""
+    """Options of the gRPC listener in a file."""
 
 
 class ControllerOptions(ServeModel):
-    """Options of the controller: environment variables, nothing else."""
+    """Options of the controller: environment variables only."""
 
     model_config = ConfigDict(extra="forbid")
 

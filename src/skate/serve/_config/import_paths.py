@@ -1,7 +1,6 @@
-"""Functions and classes that a user names by an import path or hands over as they are.
+"""Functions and classes that a configuration names by import path or contains as objects.
 
-A configuration is text in a file and an object in a program. Both end in the same form: the path as text, and,
-where it was an object, its pickle, so that it also arrives where the module cannot be imported.
+An object is stored as its import path and its pickle, so that it can be loaded where its module cannot be imported.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ def path_of(target: Any) -> str:
 
 
 def load(path: str) -> Any:
-    """Import what a path names: `module:name` or `module.name`.
+    """Return the object at an import path: `module:name` or `module.name`.
 
-    A path into `ray.serve` means the same place in Skate where there is one, so that files written for Ray work.
+    A path below `ray.serve` is resolved in Skate if it exists there, so that files written for Ray work.
 
     Raises:
-        ModuleNotFoundError: There is no such module.
-        AttributeError: The module has no such name.
-        ValueError: It is no import path.
+        ModuleNotFoundError: If the module does not exist.
+        AttributeError: If the module has no such name.
+        ValueError: If the import path is malformed.
     """
     module_name, name = split(path)
     module: Any = importlib.import_module(_in_skate(module_name))
@@ -37,16 +36,16 @@ def load(path: str) -> Any:
             module = getattr(module, part)
         except AttributeError:
             raise AttributeError(
-                f"Module {module_name!r} has no attribute {name!r}, asked for by {path!r}."
+                f"Module {module_name!r} has no attribute {name!r}, required by {path!r}."
             ) from None
     return module
 
 
 def split(path: str) -> tuple[str, str]:
-    """Return the module and the name that an import path consists of."""
+    """Return the module and the name of an import path."""
     module, separator, name = path.partition(":") if ":" in path else path.rpartition(".")
     if not (module and separator and name) or ":" in name:
-        raise ValueError(f"{path!r} is no import path: write 'module:name' or 'module.name'.")
+        raise ValueError(f"{path!r} is not an import path: write 'module:name' or 'module.name'.")
     return module, name
 
 
@@ -62,11 +61,11 @@ def _in_skate(module: str) -> str:
 
 
 def pack(target: Any) -> bytes:
-    """Return the pickle of a function or class, with its code where it cannot be imported elsewhere."""
+    """Return the pickle of a function or class, with its code if other processes cannot import it."""
     packed: bytes = cloudpickle.dumps(target)
     return packed
 
 
 def unpack(packed: bytes) -> Any:
-    """Return what `pack` was given."""
+    """Return the object that `pack` pickled."""
     return cloudpickle.loads(packed)

@@ -1,4 +1,4 @@
-"""What all models of Serve's configuration share."""
+"""The base class of configuration models, and plain error messages for validation errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 from skate.air import _arguments as arguments
 from skate.air._arguments import closest
 
-# Two words this alike are one word and a slip of the finger.
+# The similarity above which an unknown name counts as a typing error.
 _ALIKE = 0.75
 
 
 class ServeModel(BaseModel):
-    """A model that refuses misspelt names, and names that mean nothing any more.
+    """A model that rejects misspelt and removed field names.
 
-    Other unknown names are ignored, as in Ray: a file may be written for a newer version. `removed` says, for each
-    name that had a meaning once, what to write instead.
+    Other unknown names are ignored, as in Ray, since a file may be written for a newer version. `removed` maps the
+    names of former fields to advice on replacing them.
     """
 
-    model_config = ConfigDict(defer_build=True)  # most programs need few of them
+    model_config = ConfigDict(defer_build=True)  # most programs use few of the models
 
     removed: ClassVar[dict[str, str]] = {}
 
@@ -33,21 +33,21 @@ class ServeModel(BaseModel):
         except ValidationError as error:
             raise simplify_error(error, fields) from None
 
-    # Pydantic would call it for models inside of others, too, whose errors the outermost one puts into words.
+    # Otherwise pydantic would call it for nested models too, whose errors the outermost model simplifies.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
-        """Return a model made of a dictionary.
+        """Return a model from a dictionary.
 
         Raises:
-            ValidationError: A field is wrong; says what it must be. It is a ValueError.
+            ValidationError: If a field is invalid. It is a ValueError.
         """
         return cls._validated(obj, None, **options)
 
     @classmethod
     def _validated(cls, given: Any, title: str | None, **options: Any) -> Self:
-        """Return a model made of a dictionary; `title` is what the error calls it."""
+        """Return a model from a dictionary; `title` names it in errors."""
         try:
             return super().model_validate(given, **options)
         except ValidationError as error:
@@ -88,12 +88,12 @@ _Path = tuple[str | int, ...]
 
 
 def simplify_error(error: ValidationError, given: Any, title: str | None = None) -> ValidationError:
-    """Return an error whose lines each name a field, say what it must be, and show the value.
+    """Return an error that names each field, what it must be, and its value.
 
     Args:
-        error: What pydantic raised.
-        given: What was validated.
-        title: What the error calls it; as pydantic does if not given.
+        error: The error of pydantic.
+        given: The validated input.
+        title: The title of the error; pydantic's if not given.
     """
     expected: dict[_Path, list[str]] = {}
     lines: list[InitErrorDetails] = []
@@ -120,7 +120,7 @@ def _line(kind: str, path: _Path, value: Any, message: str) -> InitErrorDetails:
 
 
 def _path(error: ErrorDetails, given: Any) -> _Path:
-    """Return where a value is, without the names that pydantic has for the types of a union."""
+    """Return the path of a value, without pydantic's names for the members of a union."""
     path: list[str | int] = []
     for part in error["loc"]:
         if _has(given, part):
@@ -138,7 +138,7 @@ def _has(given: Any, part: str | int) -> bool:
 
 
 def _shown(path: _Path) -> str:
-    """Return a path as programs write it.
+    """Return a path as Python code would write it.
 
     >>> _shown(("applications", 0, "name"))
     'applications[0].name'
@@ -147,10 +147,10 @@ def _shown(path: _Path) -> str:
 
 
 def _expected(error: ErrorDetails) -> str | None:
-    """Return what a value must be, where a type or a range says so; else None."""
+    """Return what a value must be, if its type or range determines it, else None."""
     kind, context = error["type"], error.get("ctx", {})
     if error["msg"].startswith("`"):
-        return None  # a model that a validator made has put it into words already
+        return None  # a nested model has already simplified it
     if kind in ("is_type", "is_subclass_of"):
         return "a class"
     if kind in ("literal_error", "enum"):

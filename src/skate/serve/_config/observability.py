@@ -1,4 +1,4 @@
-"""Sections of a configuration file that are not about one application: HTTP, gRPC, logs, traces."""
+"""Options of logging and tracing."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from skate.serve._config import defaults
 from skate.serve._config.model import ServeModel
 
 _LEVELS = ("CRITICAL", "FATAL", "ERROR", "WARN", "WARNING", "INFO", "DEBUG", "NOTSET")
-# `asctime` and `message` appear when a record is formatted.
+# Formatting a record adds `asctime` and `message`.
 _RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"asctime", "message", "taskName"}
 
 
 class EncodingType(StrEnum):
-    """How a line of a log is written."""
+    """The format of log lines."""
 
     TEXT = "TEXT"
     JSON = "JSON"
 
 
 class LoggingConfig(ServeModel):
-    """How Serve logs.
+    """Options of logging.
 
     >>> from skate.serve.schema import LoggingConfig
     >>> LoggingConfig(log_level=10, encoding="JSON").log_level
@@ -35,14 +35,14 @@ class LoggingConfig(ServeModel):
     model_config = ConfigDict(extra="forbid")
 
     encoding: str | EncodingType = Field(default="TEXT", description="TEXT or JSON.")
-    log_level: int | str = Field(default="INFO", description="The lowest level that is written.")
+    log_level: int | str = Field(default="INFO", description="The lowest level to write.")
     logs_dir: str | None = Field(
-        default=None, description="Where logs go; the session's folder if not given."
+        default=None, description="The folder of the logs; a folder of the session if not given."
     )
-    enable_access_log: bool = Field(default=True, description="Whether each request is a line in the log.")
+    enable_access_log: bool = Field(default=True, description="Whether to log each request.")
     additional_log_standard_attrs: list[str] = Field(
         default_factory=list,
-        description="Attributes of Python's log records that JSON lines should have too.",
+        description="Further attributes of Python's log records to include in JSON lines.",
     )
 
     @field_validator("encoding")
@@ -78,23 +78,23 @@ class LoggingConfig(ServeModel):
         return list(dict.fromkeys(value))
 
     def _compute_hash(self) -> int:
-        """Return a number that changes when the configuration does, and is the same in every process."""
+        """Return a checksum of the configuration, which is the same in every process."""
         return crc32(self.model_dump_json().encode())
 
 
 class TracingConfig(ServeModel):
-    """Spans of OpenTelemetry for requests."""
+    """Options of OpenTelemetry tracing."""
 
     model_config = ConfigDict(extra="forbid")
 
-    enabled: bool = Field(default=False, description="Whether spans are made.")
+    enabled: bool = Field(default=False, description="Whether to create spans.")
     exporter_import_path: str = Field(
         default="",
-        description="Import path of a function that returns span processors; empty for OpenTelemetry's own.",
+        description="Import path of a function that returns span processors; empty for OpenTelemetry's default.",
     )
     sampling_ratio: float = Field(
         default=defaults.TRACING_SAMPLING_RATIO,
-        description="Which part of requests is traced, from 0.0 to 1.0.",
+        description="The fraction of requests to trace, from 0.0 to 1.0.",
     )
 
     @field_validator("sampling_ratio")

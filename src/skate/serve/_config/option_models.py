@@ -1,4 +1,4 @@
-"""Parts of a deployment's configuration that are models of their own."""
+"""Options of a deployment that are pydantic models."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEFAULT_ROUTERS = (
 
 
 class BackpressureConfig(ServeModel):
-    """What a client hears when a deployment's queue is full.
+    """The response to requests that are rejected because a deployment's queue is full.
 
     >>> from skate.serve.config import BackpressureConfig
     >>> BackpressureConfig(retry_after_s=2).status_code
@@ -44,12 +44,12 @@ class BackpressureConfig(ServeModel):
         default=defaults.BACKPRESSURE_STATUS_CODE, description="503 or 429."
     )
     retry_after_s: Annotated[NonNegativeFloat, Field(allow_inf_nan=False)] | None = Field(
-        default=None, description="What the header `Retry-After` says, in seconds; no header if not given."
+        default=None, description="The value of the header `Retry-After`, in seconds; no header if not given."
     )
 
 
 class RequestRouterConfig(ServeModel):
-    """Who chooses the replica for a request, and how it waits where none has room."""
+    """The request router, which chooses the replica for a request, and its backoff if no replica has capacity."""
 
     request_router_class: str | Callable[..., Any] = Field(
         default=defaults.REQUEST_ROUTER,
@@ -63,13 +63,14 @@ class RequestRouterConfig(ServeModel):
         default=defaults.ROUTING_STATS_PERIOD_S, description="How often `record_routing_stats` is called."
     )
     request_routing_stats_timeout_s: PositiveFloat = Field(
-        default=defaults.ROUTING_STATS_TIMEOUT_S, description="How long it may take."
+        default=defaults.ROUTING_STATS_TIMEOUT_S, description="The time limit of one call."
     )
     initial_backoff_s: PositiveFloat = Field(
-        default=defaults.ROUTER_INITIAL_BACKOFF_S, description="First wait when no replica has room."
+        default=defaults.ROUTER_INITIAL_BACKOFF_S, description="The first wait if no replica has capacity."
     )
     backoff_multiplier: PositiveFloat = Field(
-        default=defaults.ROUTER_BACKOFF_MULTIPLIER, description="How much longer each next wait is."
+        default=defaults.ROUTER_BACKOFF_MULTIPLIER,
+        description="The factor by which each wait is longer than the previous one.",
     )
     max_backoff_s: PositiveFloat = Field(
         default=defaults.ROUTER_MAX_BACKOFF_S, description="The longest wait."
@@ -83,7 +84,7 @@ class RequestRouterConfig(ServeModel):
         return value
 
     def model_post_init(self, context: Any, /) -> None:
-        """Keep a class by its code, and see that a path leads somewhere."""
+        """Pickle a class, and check that an import path can be imported."""
         super().model_post_init(context)
         given = self.request_router_class
         if isinstance(given, str):
@@ -95,11 +96,11 @@ class RequestRouterConfig(ServeModel):
 
     @property
     def packed_class(self) -> bytes | None:
-        """The code of the class, where it was given as such and not by a path."""
+        """The pickle of the class if it was given as an object, else None."""
         return self._packed
 
     def is_default_request_router(self) -> bool:
-        """Return whether nothing else was asked for than the better of two random replicas."""
+        """Return whether the router is the default: the better of two random replicas."""
         return self._packed is None and self.request_router_class in _DEFAULT_ROUTERS
 
     def get_request_router_class(self) -> Callable[..., Any]:
@@ -110,18 +111,19 @@ class RequestRouterConfig(ServeModel):
             router = import_paths.load(defaults.REQUEST_ROUTER)
         else:
             router = import_paths.load(str(self.request_router_class))
-        return router  # type: ignore[no-any-return]  # what a path leads to has no type
+        return router  # type: ignore[no-any-return]  # the imported object is untyped
 
 
 class GangSchedulingConfig(ServeModel):
-    """Replicas that start, are placed and are replaced together."""
+    """Gangs: replicas that are placed, started and replaced together."""
 
-    gang_size: PositiveInt = Field(description="How many replicas make a gang.")
+    gang_size: PositiveInt = Field(description="The number of replicas in a gang.")
     gang_placement_strategy: GangPlacementStrategy = Field(
-        default=GangPlacementStrategy.PACK, description="How a gang is spread over nodes."
+        default=GangPlacementStrategy.PACK, description="How to place a gang on nodes."
     )
     runtime_failure_policy: GangRuntimeFailurePolicy = Field(
-        default=GangRuntimeFailurePolicy.RESTART_GANG, description="What happens when one of a gang fails."
+        default=GangRuntimeFailurePolicy.RESTART_GANG,
+        description="What to restart when a replica of a gang fails.",
     )
 
     @field_validator("runtime_failure_policy")
@@ -129,17 +131,17 @@ class GangSchedulingConfig(ServeModel):
     def _whole_gangs_only(cls, value: GangRuntimeFailurePolicy) -> GangRuntimeFailurePolicy:
         if value is GangRuntimeFailurePolicy.RESTART_REPLICA:
             raise NotImplementedError(
-                "RESTART_REPLICA does not exist yet, nor does it in Ray: use RESTART_GANG, the default."
+                "RESTART_REPLICA is not implemented, as in Ray: use RESTART_GANG, the default."
             )
         return value
 
 
 class DeploymentActorConfig(ServeModel):
-    """An actor that all replicas of a deployment share, and that lives as long as the deployment."""
+    """An actor that all replicas of a deployment share and that lives as long as the deployment."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    name: str = Field(min_length=1, description="What `serve.get_deployment_actor` asks for.")
+    name: str = Field(min_length=1, description="The name to pass to `serve.get_deployment_actor`.")
     actor_class: type | str | ActorClass[Any] = Field(
         description="A class, an actor class, or its import path."
     )
@@ -153,7 +155,7 @@ class DeploymentActorConfig(ServeModel):
     _packed: bytes | None = PrivateAttr(default=None)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Keep a class by its code; a path is imported where the actor starts."""
+        """Pickle a class. An import path is imported in the process of the actor."""
         super().model_post_init(context)
         given = self.actor_class
         with arguments.naming("actor_options"):

@@ -1,8 +1,8 @@
-"""The configuration of one deployment: one value, whether it came from a decorator, `.options` or a file.
+"""The options of a deployment, whether from a decorator, `.options` or a configuration file.
 
-A plain dataclass, not a model of pydantic: it is made in every program that says `@serve.deployment` and read in
-every replica, and importing pydantic takes several times as long as importing Skate. The models it may hold are
-loaded where a user gives one.
+`DeploymentOptions` is a plain dataclass instead of a pydantic model, because every program with `@serve.deployment` and
+every replica uses it, and importing pydantic takes several times as long as importing Skate. Options that are models
+are imported when a user sets one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         RequestRouterConfig,
     )
 
-# What a change of an option asks for, besides what the controller does with its own.
+# Options whose change replaces replicas, reconfigures them, or updates routers.
 NEW_REPLICAS = frozenset(
     {
         "version",
@@ -53,22 +53,22 @@ _TELLS_ROUTERS = frozenset(
     {"max_ongoing_requests", "max_queued_requests", "backpressure_config", "request_router_config"}
 )
 _REPLICA_BOUNDS = {"min_replicas", "max_replicas", "initial_replicas"}
-_MODELS = {  # the classes of options that are models
+_MODELS = {  # classes of the options that are models
     "backpressure_config": "BackpressureConfig",
     "autoscaling_config": "AutoscalingConfig",
     "request_router_config": "RequestRouterConfig",
     "gang_scheduling_config": "GangSchedulingConfig",
 }
-_HERE = "DeploymentOptions"  # where only Serve itself writes options
-_REPORTING = ("metrics_interval_s", "look_back_period_s")  # of autoscaling: what replicas must know
+_HERE = "DeploymentOptions"  # options from Serve's own code
+_REPORTING = ("metrics_interval_s", "look_back_period_s")  # options of autoscaling that replicas use
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentOptions:
-    """All options of a deployment, checked. Make one with its name, and further ones with `merged`.
+    """All options of a deployment, validated. Create them with a name, and change them with `merged`.
 
-    None stands for the default where a part is a model of its own. `num_replicas` is None for a deployment that
-    scales by itself. `given` holds the names that a user wrote, and does not count in comparisons.
+    None is the default of options that are models. `num_replicas` is None for an autoscaled deployment. `given`
+    contains the names of the options that a user set, and is not compared.
 
     >>> options = DeploymentOptions(name="Model").merged({"num_replicas": 2, "max_ongoing_requests": 10})
     >>> options.num_replicas, options.health_check_period_s
@@ -124,7 +124,7 @@ class DeploymentOptions:
 
     @property
     def first_replicas(self) -> int:
-        """How many replicas the deployment starts with."""
+        """The number of replicas that the deployment starts with."""
         if (config := self.autoscaling_config) is None:
             assert self.num_replicas is not None
             return self.num_replicas
@@ -133,30 +133,30 @@ class DeploymentOptions:
 
     @property
     def gang_size(self) -> int:
-        """How many replicas start and stop together."""
+        """The number of replicas that start and stop together."""
         return 1 if self.gang_scheduling_config is None else self.gang_scheduling_config.gang_size
 
     @property
     def backpressure_status_code(self) -> int:
-        """What an HTTP client hears when the queue is full."""
+        """The HTTP status of requests that are rejected because the queue is full."""
         config = self.backpressure_config
         return defaults.BACKPRESSURE_STATUS_CODE if config is None else config.status_code
 
     @property
     def backpressure_retry_after_s(self) -> float | None:
-        """When it is told to come back, if at all."""
+        """The `Retry-After` time of rejected requests, if any."""
         return None if self.backpressure_config is None else self.backpressure_config.retry_after_s
 
     def merged(self, overrides: Mapping[str, Any], where: str = _HERE) -> DeploymentOptions:
-        """Return these options with some replaced; `DEFAULT.VALUE` stands for not given.
+        """Return a copy with some options replaced; `DEFAULT.VALUE` marks an option that is not given.
 
         Args:
-            overrides: New values by name. `num_replicas` and `autoscaling_config` end each other.
-            where: Where a user wrote them, for errors: `Deployment.options()`.
+            overrides: New values by name. `num_replicas` and `autoscaling_config` replace each other.
+            where: The function that the user called, for errors: `Deployment.options()`.
 
         Raises:
-            TypeError: There is no such option; names the closest one.
-            ValueError: A value is wrong, or options contradict each other.
+            TypeError: If an option does not exist; names the closest one.
+            ValueError: If a value is invalid, or options contradict each other.
         """
         overrides = {name: value for name, value in overrides.items() if value is not defaults.DEFAULT.VALUE}
         validation.reject_unknown_options(overrides, OPTION_NAMES, where)
@@ -174,12 +174,12 @@ OPTION_NAMES = tuple(each.name for each in fields(DeploymentOptions) if each.nam
 
 
 def needs_new_replicas(old: DeploymentOptions, new: DeploymentOptions) -> bool:
-    """Return whether replicas must be replaced: their code, their resources or their place changed."""
+    """Return whether a change requires new replicas: their code, resources or placement changed."""
     return bool(old.differences(new) & NEW_REPLICAS)
 
 
 def needs_reconfigure(old: DeploymentOptions, new: DeploymentOptions) -> bool:
-    """Return whether running replicas must hear of a change; `user_config` reaches their `reconfigure`."""
+    """Return whether running replicas must apply a change, such as one of `user_config`."""
     changed = old.differences(new)
     return bool(changed & _TELLS_REPLICAS) or (
         "autoscaling_config" in changed and _reporting(old) != _reporting(new)
@@ -187,7 +187,7 @@ def needs_reconfigure(old: DeploymentOptions, new: DeploymentOptions) -> bool:
 
 
 def needs_routing_update(old: DeploymentOptions, new: DeploymentOptions) -> bool:
-    """Return whether those who choose replicas must hear of a change."""
+    """Return whether routers must apply a change."""
     return bool(old.differences(new) & _TELLS_ROUTERS)
 
 
@@ -197,7 +197,7 @@ def _reporting(options: DeploymentOptions) -> list[float] | None:
 
 
 def _scaling(base: DeploymentOptions, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `num_replicas` and `autoscaling_config` after overrides: the one given last ends the other."""
+    """Return `num_replicas` and `autoscaling_config` after overrides: a new value of one replaces the other."""
     replicas, scaling = overrides.get("num_replicas"), overrides.get("autoscaling_config")
     if replicas == "auto":
         from skate.serve._config.autoscaling import auto_fields
@@ -311,7 +311,7 @@ def _logging(value: Any) -> dict[str, Any] | None:
 
 
 def _check_together(options: DeploymentOptions) -> None:
-    """Raise where options that are fine by themselves exclude each other."""
+    """Raise if options contradict each other."""
     if options.num_replicas is None and options.autoscaling_config is None:
         raise DeploymentConfigError(
             "num_replicas is None and there is no autoscaling_config: give one of them.",
@@ -320,7 +320,7 @@ def _check_together(options: DeploymentOptions) -> None:
     if options.max_replicas_per_node is not None and options.placement_group_bundles is not None:
         raise DeploymentConfigError(
             "Setting max_replicas_per_node is not allowed when placement_group_bundles is provided. Leave out one of "
-            "them: the strategy of a placement group says where replicas go.",
+            "them: the strategy of a placement group determines the placement of replicas.",
             ("max_replicas_per_node", "placement_group_bundles"),
         )
     names = [actor.name for actor in options.deployment_actors or ()]
@@ -342,6 +342,6 @@ def _check_gangs(options: DeploymentOptions, size: int) -> None:
             )
     validation.check_gang_multiple("num_replicas", options.num_replicas, size)
     if (scaling := options.autoscaling_config) is not None:
-        # A lowest number that nobody gave is rounded up to a gang; the highest has to be given.
+        # A default `min_replicas` is rounded up to a gang; `max_replicas` must be a multiple.
         for bound in sorted({"max_replicas", *scaling.model_fields_set} & _REPLICA_BOUNDS):
             validation.check_gang_multiple(f"autoscaling_config.{bound}", getattr(scaling, bound), size)

@@ -1,4 +1,4 @@
-"""Where replicas may run: the checks of their actors' options, placement groups and limits for each node."""
+"""Validation of replicas' actor options, placement groups and limits per node."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACTOR_OPTIONS = frozenset(
         "runtime_env",
     }
 )
-# Options of actors that exist, and who decides about them in Serve.
+# Actor options that Serve sets itself, and what to use instead.
 _SERVES_OWN = {
     "concurrency_groups": "max_ongoing_requests bounds what a replica does at a time",
     "get_if_exists": "Serve names its replicas",
@@ -45,7 +45,7 @@ _SERVES_OWN = {
 
 @functools.cache
 def placeholder_actor_class() -> ActorClass[Any]:
-    """Return an actor class that stands for any, where options of actors are checked."""
+    """Return an actor class for the validation of actor options."""
 
     class Replica:
         pass
@@ -54,11 +54,11 @@ def placeholder_actor_class() -> ActorClass[Any]:
 
 
 def validate_actor_options(options: Any) -> dict[str, Any]:
-    """Return the options of a replica's actor; a replica has one CPU unless it says otherwise.
+    """Return the options of a replica's actor; `num_cpus` defaults to 1.
 
     Raises:
-        TypeError: They are no dictionary, or a value has the wrong type.
-        ValueError: An option does not exist, is Serve's own business, or its value is wrong.
+        TypeError: If the options are not a dictionary, or a value has the wrong type.
+        ValueError: If an option does not exist, is set by Serve, or has an invalid value.
     """
     if options is None:
         options = {}
@@ -76,7 +76,7 @@ def validate_actor_options(options: Any) -> dict[str, Any]:
     checked = {name: value for name, value in options.items() if value is not None}
     checked.setdefault("num_cpus", defaults.REPLICA_NUM_CPUS)
     with arguments.naming("ray_actor_options"):
-        placeholder_actor_class().options(**checked)  # the API knows what each of them may be
+        placeholder_actor_class().options(**checked)  # validates the values
     return checked
 
 
@@ -86,7 +86,7 @@ def check_placement(
     strategy: str | None,
     selectors: list[dict[str, str]] | None,
 ) -> list[dict[str, str]] | None:
-    """See that a placement group can be made and holds the replica; return a label selector for each bundle."""
+    """Validate the placement group of a replica; return a label selector for each bundle."""
     if bundles is None:
         if strategy is not None:
             raise ValueError(
@@ -136,7 +136,7 @@ def _check_first_bundle(actor_options: Mapping[str, Any], bundle: Mapping[str, f
 
 
 def check_max_replicas_per_node(limit: Any) -> None:
-    """Raise unless `limit` may be `max_replicas_per_node`."""
+    """Raise unless `limit` is a valid `max_replicas_per_node`."""
     if limit is None:
         return
     if not isinstance(limit, int) or isinstance(limit, bool):

@@ -1,4 +1,4 @@
-"""Checks of a deployment's options, which raise the ValueError that options of Ray Serve raise."""
+"""Validation of options. Errors have the types and texts of Ray Serve's errors."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def real(name: str, value: Any, must: str = "a finite number") -> float:
 
 
 def model(name: str, kind: Any, value: Any) -> Any:
-    """Return an option that is a model, made of a dictionary if it is one; None stays None.
+    """Return an option that is a model, created from a dictionary if necessary; None stays None.
 
     Args:
-        name: The option.
+        name: The name of the option.
         kind: The class of the model.
-        value: What was given.
+        value: The user's value.
     """
     if value is None or isinstance(value, kind):
         return value
@@ -53,12 +53,12 @@ def model(name: str, kind: Any, value: Any) -> Any:
 
 
 def refuse(name: str, must: str, value: Any) -> NoReturn:
-    """Raise pydantic's ValidationError for an option that must be something else."""
+    """Raise pydantic's ValidationError for an invalid option."""
     _refuse(name, value, f"`{name}` must be {must}, got {arguments.shown(value)}.")
 
 
 def _refuse(name: str, value: Any, message: str) -> NoReturn:
-    # Imported here: most programs never get to see it, and pydantic takes longer to import than all of Serve.
+    # Imported here, because most programs never need it, and importing pydantic takes longer than importing Serve.
     from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 
     problem = PydanticCustomError("deployment_option", message)
@@ -68,14 +68,14 @@ def _refuse(name: str, value: Any, message: str) -> NoReturn:
 
 
 def check_json(name: str, value: Any) -> None:
-    """Raise ValueError unless `value` can be written as JSON; bytes pass as they are."""
+    """Raise ValueError unless `value` can be serialized as JSON; bytes are accepted unchanged."""
     if isinstance(value, bytes):
         return
     arguments.as_json(name, value)
 
 
 def check_gang_multiple(name: str, replicas: int | None, gang_size: int) -> None:
-    """Raise ValueError where replicas would not fill whole gangs."""
+    """Raise ValueError if a number of replicas does not consist of whole gangs."""
     if replicas is not None and replicas % gang_size:
         raise ValueError(
             f"{name} ({replicas}) must be a multiple of gang_size ({gang_size}): replicas start and stop in "
@@ -85,7 +85,7 @@ def check_gang_multiple(name: str, replicas: int | None, gang_size: int) -> None
 
 
 def check_route_prefix(value: Any) -> None:
-    """Raise unless requests for an application may start with `value`; None stands for no HTTP."""
+    """Raise unless `value` is a valid route prefix; None disables HTTP for the application."""
     arguments.instance("route_prefix", value, str, "a string that starts with '/'", optional=True)
     if value is None:
         return
@@ -125,19 +125,19 @@ _REMOVED = {
 
 
 def reject_version(where: str) -> None:
-    """Raise for `version`, which a user could give once."""
+    """Raise for the removed option `version`."""
     raise ValueError(
         f"`version` in `{where}` has been removed. Serve manages the versions of deployments itself."
     )
 
 
 def reject_unknown_options(given: Iterable[str], known: Collection[str], where: str) -> None:
-    """Raise TypeError for a name that is no option.
+    """Raise TypeError for the name of an option that does not exist.
 
     Args:
-        given: The names that were written.
-        known: Those that exist.
-        where: Where they were written, as the user knows it: `@serve.deployment`.
+        given: The given names.
+        known: The existing names.
+        where: The function that the user called, for errors: `@serve.deployment`.
     """
     for name in given:
         if name not in known:

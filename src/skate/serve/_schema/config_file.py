@@ -1,4 +1,4 @@
-"""A configuration file: applications, and what they share."""
+"""The schema of configuration files: applications, their deployments, and common options."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def _unset(value: Any) -> bool:
 
 
 def _option(description: str, **limits: Any) -> Any:
-    """Declare an option that counts only where it is given, and is written only then."""
+    """Declare an option that has an effect, and is serialized, only if it is given."""
     return Field(default=defaults.DEFAULT.VALUE, description=description, exclude_if=_unset, **limits)
 
 
 class RayActorOptionsSchema(ServeModel):
-    """What a replica's actor needs."""
+    """Options of a replica's actor."""
 
-    runtime_env: dict[str, Any] = Field(default={}, description="The environment it runs in.")
-    num_cpus: NonNegativeFloat | None = Field(
-        default=None, description="CPUs that it reserves; 1 if not given."
-    )
-    num_gpus: NonNegativeFloat | None = Field(default=None, description="GPUs, or a part of one.")
-    memory: NonNegativeFloat | None = Field(default=None, description="Memory that it reserves, in bytes.")
+    runtime_env: dict[str, Any] = Field(default={}, description="The runtime environment of the actor.")
+    num_cpus: NonNegativeFloat | None = Field(default=None, description="CPUs to reserve; 1 if not given.")
+    num_gpus: NonNegativeFloat | None = Field(default=None, description="GPUs to reserve; may be a fraction.")
+    memory: NonNegativeFloat | None = Field(default=None, description="Memory to reserve, in bytes.")
     resources: dict[str, float] = Field(default={}, description="Other resources by name.")
-    accelerator_type: str | None = Field(default=None, description="Which accelerator the node must have.")
+    accelerator_type: str | None = Field(
+        default=None, description="The type of accelerator that the node must have."
+    )
     label_selector: dict[str, str] | None = Field(default=None, description="Labels that the node must have.")
     fallback_strategy: list[dict[str, Any]] | None = Field(
-        default=None, description="Other label selectors, in the order in which they are tried."
+        default=None, description="Alternative label selectors, in the order to try them."
     )
 
     @model_validator(mode="after")
@@ -67,7 +67,7 @@ class RayActorOptionsSchema(ServeModel):
 
 
 class DeploymentSchema(ServeModel):
-    """Options of a deployment by its name; what is not given stays as the program says.
+    """Options that override those of a deployment in the program, by its name.
 
     >>> from skate.serve.schema import DeploymentSchema
     >>> DeploymentSchema(name="Model", num_replicas="auto").model_dump()
@@ -77,42 +77,44 @@ class DeploymentSchema(ServeModel):
     model_config = ConfigDict(populate_by_name=True)
 
     name: str = Field(description="The deployment's name in the program.")
-    num_replicas: PositiveInt | str | None = _option('How many replicas; "auto" lets it follow the load.')
-    max_ongoing_requests: PositiveInt = _option("Requests that one replica works on at a time.")
+    num_replicas: PositiveInt | str | None = _option('The number of replicas; "auto" enables autoscaling.')
+    max_ongoing_requests: PositiveInt = _option("The maximum number of concurrent requests per replica.")
     max_queued_requests: StrictInt = _option(
-        "Requests that wait at each caller before more are refused; -1: all."
+        "The maximum number of waiting requests per caller; -1 for no limit."
     )
-    backpressure_config: BackpressureConfig = _option("What refused requests are answered.")
+    backpressure_config: BackpressureConfig = _option("The response to rejected requests.")
     user_config: dict[str, Any] | None = _option("Argument of the deployment's method `reconfigure`.")
     autoscaling_config: dict[str, Any] | AutoscalingConfig | None = _option(
-        "How it follows the load.", union_mode="left_to_right"
+        "How the number of replicas follows the load.", union_mode="left_to_right"
     )
     graceful_shutdown_wait_loop_s: NonNegativeFloat = _option(
-        "How often a stopping replica looks for open requests."
+        "Has no effect: a replica stops as soon as its requests are answered."
     )
-    graceful_shutdown_timeout_s: NonNegativeFloat = _option("When a stopping replica is killed.")
-    health_check_period_s: PositiveFloat = _option("How often replicas are asked for their health.")
-    health_check_timeout_s: PositiveFloat = _option("When no answer is a bad answer.")
-    ray_actor_options: RayActorOptionsSchema = _option("What a replica's actor needs.")
-    placement_group_bundles: list[dict[str, float]] = _option("Resources that a replica reserves together.")
-    placement_group_strategy: str = _option("How the bundles are spread over nodes.")
+    graceful_shutdown_timeout_s: NonNegativeFloat = _option(
+        "The time limit for open requests of a stopping replica."
+    )
+    health_check_period_s: PositiveFloat = _option("The interval of health checks.")
+    health_check_timeout_s: PositiveFloat = _option("The time limit of a health check.")
+    ray_actor_options: RayActorOptionsSchema = _option("Options of the replicas' actors.")
+    placement_group_bundles: list[dict[str, float]] = _option("The bundles of a placement group per replica.")
+    placement_group_strategy: str = _option("How to place the bundles on nodes.")
     placement_group_bundle_label_selector: list[dict[str, str]] = _option(
-        "Labels that each bundle's node must have."
+        "Labels that the node of each bundle must have."
     )
-    max_replicas_per_node: int = _option("Most replicas on one node.")
-    logging_config: LoggingConfig = _option("How its replicas log.")
+    max_replicas_per_node: int = _option("The maximum number of replicas per node.")
+    logging_config: LoggingConfig = _option("Options of its replicas' logging.")
     request_router_config: dict[str, Any] | RequestRouterConfig = _option(
-        "Who chooses the replica for a request.", union_mode="left_to_right"
+        "The request router, which chooses the replica for a request.", union_mode="left_to_right"
     )
     gang_scheduling_config: GangSchedulingConfig | None = _option("Replicas that start and stop together.")
     deployment_actors: list[dict[str, Any] | DeploymentActorConfig] | None = _option(
         "Actors that replicas share."
     )
     rolling_update_percentage: Annotated[float, Field(gt=0.0, le=1.0)] = _option(
-        "Which part of replicas an update replaces at a time."
+        "The fraction of replicas that an update replaces at a time."
     )
     max_surge_percent: Annotated[int, Field(ge=0, le=100)] = _option(
-        "Replicas that an update adds, in percent."
+        "Has no effect: an update adds replicas as far as resources allow."
     )
 
     @field_validator("num_replicas", mode="before")
@@ -196,11 +198,11 @@ class DeploymentSchema(ServeModel):
         return getattr(self, name) not in (defaults.DEFAULT.VALUE, None)
 
     def is_autoscaling_configured(self) -> bool:
-        """Return whether the number of replicas is left to Serve here."""
+        """Return whether the options enable autoscaling."""
         return self.num_replicas == "auto" or self._given("autoscaling_config")
 
     def overrides(self) -> dict[str, Any]:
-        """Return the options that are given, for `DeploymentOptions.merged`."""
+        """Return the given options for `DeploymentOptions.merged`."""
         return {name: getattr(self, name) for name in self._get_user_configured_option_names() - {"name"}}
 
     def _get_user_configured_option_names(self) -> set[str]:
@@ -212,7 +214,7 @@ class DeploymentSchema(ServeModel):
 
 
 def _check_scaling(config: dict[str, Any], *, auto: bool) -> None:
-    """See that an autoscaling configuration agrees with itself; where its policy is, can be seen only at work."""
+    """Validate an autoscaling configuration, except its policy, which may not be importable here."""
     numbers = {name: value for name, value in config.items() if name != "policy"}
     if config.get("policy") is not None and numbers.get("target_ongoing_requests", 0) is None:
         del numbers["target_ongoing_requests"]
@@ -223,8 +225,8 @@ def to_schema(options: DeploymentOptions, *, given_only: bool = False) -> Deploy
     """Return options as a section of a configuration file.
 
     Args:
-        options: The deployment's.
-        given_only: Leave out what its author did not write.
+        options: The options of a deployment.
+        given_only: Whether to include only options that the author of the program set.
     """
     written: dict[str, Any] = {"name": options.name}
     for name in OPTION_NAMES:
@@ -236,7 +238,7 @@ def to_schema(options: DeploymentOptions, *, given_only: bool = False) -> Deploy
         written.pop("num_replicas", None)
         written["autoscaling_config"] = options.autoscaling_config
     if not isinstance(written.get("user_config", {}), dict):
-        del written["user_config"]  # a file can hold dictionaries only
+        del written["user_config"]  # files support dictionaries only
     return DeploymentSchema.model_validate(
         {name: value for name, value in written.items() if value is not None}
     )
@@ -246,29 +248,31 @@ TargetCapacity = Annotated[float | None, Field(ge=0, le=100)]
 
 
 class ServeApplicationSchema(ServeModel):
-    """One application: where its code is, and how it is deployed."""
+    """The section of one application."""
 
     name: str = Field(default=defaults.APP_NAME, description="Its name, unique among applications.")
-    route_prefix: str | None = Field(default="/", description="Where requests for it start; None: no HTTP.")
-    import_path: str = Field(
-        description="`module:name` of a bound application or of a function that returns one."
+    route_prefix: str | None = Field(
+        default="/", description="The prefix of its HTTP routes; None disables HTTP."
     )
-    runtime_env: dict[str, Any] = Field(default={}, description="The environment that its replicas run in.")
+    import_path: str = Field(description="`module:name` of an application or of a function that returns one.")
+    runtime_env: dict[str, Any] = Field(default={}, description="The runtime environment of its replicas.")
     host: str = Field(default=defaults.HTTP_HOST, description="Of a file with one application only.")
     port: Port = Field(default=defaults.HTTP_PORT, description="Of a file with one application only.")
-    deployments: list[DeploymentSchema] = Field(default=[], description="What differs from the program.")
+    deployments: list[DeploymentSchema] = Field(default=[], description="Overrides of the program's options.")
     autoscaling_policy: dict[str, Any] | None = Field(
-        default=None, description="A policy that decides for all of its deployments together."
+        default=None, description="An autoscaling policy for all of its deployments."
     )
-    args: dict[str, Any] = Field(default={}, description="Arguments, where the import path is a function.")
-    logging_config: LoggingConfig | None = Field(default=None, description="How its replicas log.")
+    args: dict[str, Any] = Field(default={}, description="Arguments of the function at the import path.")
+    logging_config: LoggingConfig | None = Field(
+        default=None, description="Options of its replicas' logging."
+    )
     external_scaler_enabled: bool = Field(
-        default=False, description="Whether somebody outside sets the numbers of replicas."
+        default=False, description="Whether an external scaler sets the numbers of replicas."
     )
 
     @property
     def deployment_names(self) -> list[str]:
-        """Return the names of the deployments that the file mentions."""
+        """The names of the deployments in this section."""
         return [deployment.name for deployment in self.deployments]
 
     @field_validator("autoscaling_policy", mode="before")
@@ -315,7 +319,7 @@ class ServeApplicationSchema(ServeModel):
 
     @staticmethod
     def get_empty_schema_dict() -> dict[str, Any]:
-        """Return what the file of no application says."""
+        """Return the section of an empty application."""
         return {"import_path": "", "runtime_env": {}, "deployments": []}
 
 
@@ -329,18 +333,24 @@ class ServeDeploySchema(ServeModel):
     """
 
     proxy_location: ProxyLocation = Field(default=ProxyLocation.EveryNode, description="Where proxies run.")
-    http_options: HTTPOptionsSchema = Field(default=HTTPOptionsSchema(), description="How HTTP is taken.")
-    grpc_options: gRPCOptionsSchema = Field(default=gRPCOptionsSchema(), description="How gRPC is taken.")
+    http_options: HTTPOptionsSchema = Field(
+        default=HTTPOptionsSchema(), description="Options of the HTTP listener."
+    )
+    grpc_options: gRPCOptionsSchema = Field(
+        default=gRPCOptionsSchema(), description="Options of the gRPC listener."
+    )
     controller_options: ControllerOptions | None = Field(
         default=None, description="Options of the controller."
     )
-    logging_config: LoggingConfig | None = Field(default=None, description="How Serve logs.")
-    tracing_config: TracingConfig | None = Field(default=None, description="Spans of OpenTelemetry.")
+    logging_config: LoggingConfig | None = Field(default=None, description="Options of logging.")
+    tracing_config: TracingConfig | None = Field(
+        default=None, description="Options of OpenTelemetry tracing."
+    )
     applications: list[ServeApplicationSchema] = Field(
-        description="All applications: one that is missing goes."
+        description="All applications; those of an earlier file that are missing here are deleted."
     )
     target_capacity: TargetCapacity = Field(
-        default=None, description="Which part of all numbers of replicas there should be, in percent."
+        default=None, description="The percentage of all numbers of replicas to run."
     )
 
     @field_validator("applications")
@@ -370,7 +380,7 @@ class ServeDeploySchema(ServeModel):
 
     @staticmethod
     def get_empty_schema_dict() -> dict[str, Any]:
-        """Return what a file without applications says."""
+        """Return the content of a file without applications."""
         return {"applications": []}
 
 
