@@ -1,4 +1,4 @@
-"""Where commands of `skate serve` work: attached to a node, importing from a folder, running code of users."""
+"""Context managers of `skate serve`: connections to nodes, import paths, and error reports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def attached(address: str | None) -> Iterator[None]:
-    """Be a program of a node for a while; where a session runs in this process already, of that one."""
+def attach_to_node(address: str | None) -> Iterator[None]:
+    """Connect to a node; in a process with a session, use that session."""
     if skate.is_initialized():
         yield
         return
@@ -34,8 +34,8 @@ def attached(address: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def asked(address: str) -> Iterator[Client | None]:
-    """Yield the client of Serve on a node, or None if it does not run there."""
+def open_client(address: str) -> Iterator[Client | None]:
+    """Yield the client of Serve on a node, or None if Serve does not run there."""
     from skate.serve._controller.client import connect
 
     with nodes.join(nodes.plain_address(address)):
@@ -44,7 +44,7 @@ def asked(address: str) -> Iterator[Client | None]:
 
 @contextmanager
 def import_from_folder(app_dir: str) -> Iterator[str]:
-    """Import from a folder, in this process and in those that a session of it starts."""
+    """Add a folder to the import path of this process and of those that its session starts."""
     folder = os.path.abspath(app_dir)
     sys.path.insert(0, folder)
     try:
@@ -54,7 +54,7 @@ def import_from_folder(app_dir: str) -> Iterator[str]:
 
 
 def alias_ray() -> None:
-    """Let programs be written for Ray Serve: what they import is Skate, as in `skate run`."""
+    """Make `import ray` import Skate, as in `skate run`, so that programs written for Ray Serve work."""
     if sys.modules.get("ray") is not skate:
         from skate import as_ray
 
@@ -63,32 +63,32 @@ def alias_ray() -> None:
 
 @contextmanager
 def report_user_errors() -> Iterator[None]:
-    """Show an error of the user's code as Python would, and end."""
+    """Print the traceback of an error in user code, without Skate's frames, and exit."""
     try:
         yield
     except click.ClickException:
         raise
     except Exception as error:
         trace = error.__traceback__
-        while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        while trace is not None and _is_internal(trace.tb_frame.f_code.co_filename):
             trace = trace.tb_next
         say("".join(traceback.format_exception(type(error), error, trace)).rstrip())
         raise SystemExit(1) from None
 
 
-def _is_ours(path: str) -> bool:
+def _is_internal(path: str) -> bool:
     return path.startswith((os.path.dirname(skate.__file__), "<frozen importlib")) or path.endswith(
         f"importlib{os.sep}__init__.py"
     )
 
 
 @contextmanager
-def refused() -> Iterator[None]:
-    """Show why Serve does not start, without a traceback."""
+def report_serve_errors() -> Iterator[None]:
+    """Turn an error of Serve into an error message of the command, without a traceback."""
     try:
         yield
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         cause: BaseException = error
         while isinstance(cause, RayTaskError) and cause.cause is not None:
-            cause = cause.cause  # what happened, without the processes that it happened in
+            cause = cause.cause  # without the frames of remote processes
         raise click.ClickException(str(cause)) from error
