@@ -368,7 +368,9 @@ def test_mistakes_are_told_without_a_traceback(
 
 
 def test_unknown_applications_are_named(cli: Cli, url: str) -> None:  # noqa: F811
-    assert "'x' does not exist. Existing applications: none." in cli("serve", "status", "-n", "x", status=1).err
+    assert (
+        "'x' does not exist. Existing applications: none." in cli("serve", "status", "-n", "x", status=1).err
+    )
     assert cli("serve", "config", "-n", "x").out == 'No config has been deployed for application "x".\n'
 
 

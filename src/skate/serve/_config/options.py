@@ -18,8 +18,8 @@ from skate.serve._config.placement import check_max_replicas_per_node, check_pla
 from skate.serve.exceptions import DeploymentConfigError
 
 if TYPE_CHECKING:
-    from skate.serve.config import (
-        AutoscalingConfig,
+    from skate.serve._config.autoscaling import AutoscalingConfig
+    from skate.serve._config.option_models import (
         BackpressureConfig,
         DeploymentActorConfig,
         GangSchedulingConfig,
@@ -296,15 +296,16 @@ def _checked_parts(options: DeploymentOptions) -> dict[str, Any]:
 def _model(kind: str, value: Any, name: str) -> Any:
     if value is None:
         return None
-    from skate.serve import config
+    from skate.serve._config import autoscaling, option_models
 
-    return validation.model(name, getattr(config, kind), value)
+    module = autoscaling if kind == "AutoscalingConfig" else option_models
+    return validation.model(name, getattr(module, kind), value)
 
 
 def _logging(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
-    from skate.serve.schema import LoggingConfig
+    from skate.serve._config.observability import LoggingConfig
 
     fields: dict[str, Any] = validation.model("logging_config", LoggingConfig, value).model_dump()
     return fields
