@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 import skate
 from skate.serve._config import import_paths
-from skate.serve._config.autoscaling import fields_of, policy_of
+from skate.serve._config.autoscaling import policy_from_fields, policy_to_fields
 from skate.serve.autoscaling_policy import default_autoscaling_policy
 from skate.serve.config import (
     AggregationFunction,
@@ -140,7 +140,7 @@ class TestAutoscalingPolicy:
     def test_a_function_that_nobody_can_import_travels_with_its_code(self) -> None:
         policy = AutoscalingPolicy(policy_function=lambda ctx: (ctx, {}))
         assert pickle.loads(pickle.dumps(policy)).get_policy()(7) == (7, {})
-        assert policy_of(fields_of(policy)).get_policy()(7) == (7, {})
+        assert policy_from_fields(policy_to_fields(policy)).get_policy()(7) == (7, {})
 
     def test_rays_path_of_the_default_means_ours(self) -> None:
         policy = AutoscalingPolicy(policy_function="ray.serve.autoscaling_policy:default_autoscaling_policy")

@@ -17,7 +17,7 @@ from skate.serve._config import validation
 from skate.serve._config.defaults import APP_NAME, DEFAULT
 from skate.serve._config.options import DeploymentOptions
 from skate.serve._config.validation import check_route_prefix
-from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, forget
+from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, disconnect
 from skate.serve._router.runtime import prepare
 from skate.serve._runtime.ids import DeploymentID
 from skate.serve._schema.statuses import ServeStatus
@@ -353,7 +353,7 @@ def _deploy(
         if each.logging_config is not None:
             from skate.serve.schema import LoggingConfig
 
-            validation.model("logging_config", LoggingConfig, each.logging_config)
+            validation.validate_model("logging_config", LoggingConfig, each.logging_config)
     specs = [
         build(
             each.target,
@@ -399,7 +399,7 @@ def delete(name: str, _blocking: bool = True) -> None:
     Args:
         name: The name of the application; ignored if it does not exist.
     """
-    client = _need()
+    client = _require_client()
     _check_application_name(name)
     client.delete([name], wait=_blocking)
 
@@ -415,7 +415,7 @@ def shutdown() -> None:
     client = connect()
     if client is not None:
         client.shutdown()
-    forget()
+    disconnect()
 
 
 async def shutdown_async() -> None:
@@ -429,7 +429,7 @@ def address() -> tuple[str, int]:
     Raises:
         RayServeException: If Serve does not run, or HTTP is disabled.
     """
-    found = _need().http_address()
+    found = _require_client().http_address()
     if found is None:
         raise RayServeException(
             "Serve was started with ProxyLocation.Disabled and does not accept HTTP requests."
@@ -443,7 +443,7 @@ def get_app_handle(name: str) -> DeploymentHandle[Any]:
     Raises:
         RayServeException: If the application does not exist.
     """
-    client = _need()
+    client = _require_client()
     _check_application_name(name)
     found = client.ingress_of(name)
     if found is None:
@@ -469,7 +469,7 @@ def get_deployment_handle(
     Raises:
         RayServeException: If the deployment does not exist, or `app_name` is not given outside of an application.
     """
-    client = _need()
+    client = _require_client()
     arguments.text("deployment_name", deployment_name, "the name of a deployment")
     arguments.text("app_name", app_name, "the name of an application", optional=True)
     if app_name is None:
@@ -493,7 +493,7 @@ def _hint(name: str, known: Collection[str]) -> str:
     return f" {arguments.closest(name, known)}" if known else ""
 
 
-def _need() -> Client:
+def _require_client() -> Client:
     client = connect()
     if client is None:
         raise RayServeException("There is no Serve instance running: call serve.run or serve.start first.")

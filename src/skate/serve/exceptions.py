@@ -184,8 +184,7 @@ class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
         """The error and its consequences."""
         return (
             f"Replica {self.replica_id} died while it worked on the request, which may have been carried out in part. "
-            "Requests that may run twice are sent to another replica by themselves: idempotent HTTP methods, and those "
-            "with an Idempotency-Key."
+            "Serve repeats only repeatable requests: idempotent HTTP methods, and any with an Idempotency-Key."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -173,20 +173,20 @@ class _Watcher:
 
     def __init__(self) -> None:
         self._registry = registry()
-        self._measures = None if _get_replica() is None else ModelMetrics()
+        self._metrics = None if _get_replica() is None else ModelMetrics()
 
     def ids_changed(self) -> None:
-        self._registry.tell()
-        if self._measures is not None:
-            self._measures.count(len(self._registry.ids()))
+        self._registry.notify()
+        if self._metrics is not None:
+            self._metrics.count(len(self._registry.ids()))
 
     def was_loaded(self, seconds: float) -> None:
-        if self._measures is not None:
-            self._measures.was_loaded(seconds)
+        if self._metrics is not None:
+            self._metrics.was_loaded(seconds)
 
     def was_unloaded(self, seconds: float) -> None:
-        if self._measures is not None:
-            self._measures.was_unloaded(seconds)
+        if self._metrics is not None:
+            self._metrics.was_unloaded(seconds)
 
 
 def _check_loader(function: Any) -> None:

@@ -258,7 +258,7 @@ def controller_health(address: str, as_json: bool) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def shutdown(address: str, yes: bool) -> None:
     """Stop all applications and Serve itself, and wait until they have ended."""
-    from skate.serve._controller.client import forget
+    from skate.serve._controller.client import disconnect
 
     with open_client(address) as client:
         if client is None:
@@ -269,7 +269,7 @@ def shutdown(address: str, yes: bool) -> None:
                 "This deletes all applications of Serve on the node. Continue?", abort=True, err=True
             )
         client.shutdown()
-        forget()
+        disconnect()
     say("Serve has been shut down.")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from skate.serve import context as contexts
-from skate.serve._batching.calls import Call, item, stacked
+from skate.serve._batching.calls import Call, first_item, stack_arguments
 from skate.serve._batching.settings import BatchSettings
 
 
@@ -106,7 +106,7 @@ class RunningBatch:
 
     def arguments(self) -> tuple[list[list[Any]], dict[str, list[Any]]]:
         """Return the arguments for the batched function."""
-        return stacked(self.calls)
+        return stack_arguments(self.calls)
 
     def requests(self) -> list[Any]:
         """Return the requests that the calls belong to."""
@@ -129,7 +129,7 @@ class RunningBatch:
         """
         calls = self.calls
         if type(results) is not list or len(results) != len(calls):
-            _check(results, len(calls))
+            _check_results(results, len(calls))
         for call, result in zip(calls, results, strict=True):
             call.answer(result)
 
@@ -144,7 +144,7 @@ class RunningBatch:
             call.fail(error)
 
 
-def runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> list[RunningBatch]:
+def split_into_runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> list[RunningBatch]:
     """Split a batch by the calls' models and parameters, in order."""
     kinds: dict[Any, list[Call]] = {}
     for call in formed.calls:
@@ -160,7 +160,7 @@ def runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> lis
 
 def _size(calls: Sequence[Call], settings: BatchSettings) -> float:
     assert settings.batch_size_fn is not None
-    size = settings.batch_size_fn([item(call) for call in calls])
+    size = settings.batch_size_fn([first_item(call) for call in calls])
     try:
         size > settings.max_batch_size  # noqa: B015 # any comparable value is valid
     except TypeError:
@@ -168,17 +168,17 @@ def _size(calls: Sequence[Call], settings: BatchSettings) -> float:
     return size
 
 
-def _check(results: Any, expected: int) -> None:
+def _check_results(results: Any, expected: int) -> None:
     if isinstance(results, str | bytes | Mapping | Set) or not hasattr(results, "__len__"):
         raise TypeError(
-            f"a batched function must give a list with a result for each of its {expected} items, "
+            f"a batched function must return a list with a result for each of its {expected} items, "
             f"got {type(results).__name__}"
         )
     if len(results) != expected:
         from skate.serve.exceptions import RayServeException
 
         raise RayServeException(
-            f"a batched function was called with {expected} items and gave {len(results)} results: it must give "
+            f"a batched function was called with {expected} items and returned {len(results)} results: it must return "
             "one for each item, in the same order"
         )
 

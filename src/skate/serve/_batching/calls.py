@@ -103,7 +103,7 @@ class SingleCall(Call):
 class StreamedCall(Call):
     """A call with several results: its caller iterates over `answers`."""
 
-    __slots__ = ("_answers", "_error", "_has_ended", "_loop", "_traceback", "_waiter", "_watch")
+    __slots__ = ("_answers", "_error", "_generator_ref", "_has_ended", "_loop", "_traceback", "_waiter")
 
     def __init__(
         self, args: Positional, kwargs: ByName, request: Any, loop: asyncio.AbstractEventLoop
@@ -115,7 +115,7 @@ class StreamedCall(Call):
         self._traceback: TracebackType | None = None
         self._has_ended = False
         self._waiter: asyncio.Future[None] | None = None
-        self._watch: weakref.ref[Any] | None = None
+        self._generator_ref: weakref.ref[Any] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -124,7 +124,7 @@ class StreamedCall(Call):
     def answer(self, value: Any) -> None:
         if self._has_ended:
             return
-        if _says_stop(value):
+        if _is_stop(value):
             self.end()
         elif isinstance(value, Exception):
             self.fail(value)
@@ -152,7 +152,7 @@ class StreamedCall(Call):
         """Return an asynchronous iterator over the results. Dropping it leaves the batch."""
         generator = self._iterate()
         # A generator that was never started does not run its `finally` block, so a weak reference reports its end.
-        self._watch = weakref.ref(generator, self._was_dropped)
+        self._generator_ref = weakref.ref(generator, self._handle_dropped)
         return generator
 
     async def _iterate(self) -> AsyncGenerator[Any, None]:
@@ -175,13 +175,13 @@ class StreamedCall(Call):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _was_dropped(self, _: object) -> None:
+    def _handle_dropped(self, _: object) -> None:
         # The garbage collector calls this from any thread, possibly after the loop was closed.
         if self.holder is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.leave)
 
 
-def _says_stop(value: Any) -> bool:
+def _is_stop(value: Any) -> bool:
     return (
         value is StopIteration
         or value is StopAsyncIteration
@@ -219,7 +219,7 @@ class Parameters:
         return bound.args, bound.kwargs
 
 
-def stacked(calls: Sequence[Call]) -> tuple[list[list[Any]], dict[str, list[Any]]]:
+def stack_arguments(calls: Sequence[Call]) -> tuple[list[list[Any]], dict[str, list[Any]]]:
     """Return a list per parameter. All calls must pass the same parameters."""
     first = calls[0]
     if len(first.args) == 1 and not first.kwargs:
@@ -228,7 +228,7 @@ def stacked(calls: Sequence[Call]) -> tuple[list[list[Any]], dict[str, list[Any]
     return columns, {name: [call.kwargs[name] for call in calls] for name in first.kwargs}
 
 
-def item(call: Call) -> Any:
+def first_item(call: Call) -> Any:
     """Return the item of a call whose size counts: its first argument."""
     return call.args[0] if call.args else next(iter(call.kwargs.values()), None)
 

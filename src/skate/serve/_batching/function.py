@@ -93,13 +93,13 @@ class BatchedFunction:
 
     def _new_queue(self, function: Callable[..., Any], owner: Any) -> BatchQueue:
         self._warn_if_never_full()
-        measures = None
+        metrics = None
         if _get_replica() is not None:
             from skate.serve._batching.metrics import BatchMetrics
 
-            measures = BatchMetrics(self.name)
+            metrics = BatchMetrics(self.name)
         queue = BatchQueue(
-            function, lambda: self.settings, streams=self.streams, owner=owner, measures=measures
+            function, lambda: self.settings, streams=self.streams, owner=owner, metrics=metrics
         )
         self.queues.add(queue)
         return queue

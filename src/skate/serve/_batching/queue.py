@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._batching.batches import FormingBatch, RunningBatch, enter_batch, runs
+from skate.serve._batching.batches import FormingBatch, RunningBatch, enter_batch, split_into_runs
 from skate.serve._batching.calls import Call
 from skate.serve._batching.settings import BatchSettings
 
@@ -32,7 +32,7 @@ class BatchQueue:
         settings: Returns the current settings. A batch uses those at the time it became the next one.
         streams: Whether the function is an async generator function.
         owner: The object whose method the function is, if any.
-        measures: Records the start and end of each batch.
+        metrics: Records the start and end of each batch.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class BatchQueue:
         *,
         streams: bool,
         owner: Any = None,
-        measures: BatchMetrics | None = None,
+        metrics: BatchMetrics | None = None,
     ) -> None:
         self.owner = owner
         self.loop = asyncio.get_running_loop()
         self._function = function
         self._settings = settings
         self._streams = streams
-        self._measures = measures
+        self._metrics = metrics
         self._forming: deque[FormingBatch] = deque()
-        self._alarm: asyncio.TimerHandle | None = None  # for the first forming batch
+        self._timer: asyncio.TimerHandle | None = None  # for the first forming batch
         self._running: dict[RunningBatch, float] = {}  # with the Unix time of the start
-        self._turns = 0  # running batches; one that was split into several runs counts once
+        self._running_batches = 0  # running batches; one that was split into several runs counts once
 
     def submit(self, call: Call) -> None:
         """Add a call, whose caller waits for its result.
@@ -61,7 +61,7 @@ class BatchQueue:
         Raises:
             RuntimeError: If the call is too large for any batch.
         """
-        if not self._joins_last(call):
+        if not self._join_last(call):
             self._open(call, self.loop.time(), contextvars.copy_context())
         elif not self._forming[-1].is_closed:
             return
@@ -79,7 +79,7 @@ class BatchQueue:
         # An object with a queue may be copied or pickled; waiting calls stay with the original.
         return type(None), ()
 
-    def _joins_last(self, call: Call) -> bool:
+    def _join_last(self, call: Call) -> bool:
         last = self._forming[-1] if self._forming else None
         return last is not None and not last.is_closed and last.add(call)
 
@@ -101,48 +101,48 @@ class BatchQueue:
         is_first = batch is self._forming[0]
         self._forming.remove(batch)
         if is_first:
-            self._disarm()
-            self._look_at_next()
+            self._cancel_timer()
+            self._check_next()
             self._advance()
 
     def _advance(self) -> None:
         """Start every batch that may start, and set the alarm for the next one."""
-        while self._forming and self._turns < self._settings().max_concurrent_batches:
+        while self._forming and self._running_batches < self._settings().max_concurrent_batches:
             first = self._forming[0]
             if not (first.is_closed or first.is_due):
-                self._arm(first)
+                self._start_timer(first)
                 return
-            self._disarm()
+            self._cancel_timer()
             self._forming.popleft()
-            self._look_at_next()
+            self._check_next()
             self._start(first)
 
-    def _look_at_next(self) -> None:
+    def _check_next(self) -> None:
         """Check the settings and the waiting time of the batch that is now the first one."""
         if self._forming:
-            self._form_anew()
+            self._regroup()
             self._check_clock()
 
     def _check_clock(self) -> None:
         if self._forming and self.loop.time() >= self._forming[0].due:
             self._forming[0].is_due = True
 
-    def _arm(self, batch: FormingBatch) -> None:
-        if self._alarm is None:
-            self._alarm = self.loop.call_at(batch.due, self._ring)
+    def _start_timer(self, batch: FormingBatch) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_at(batch.due, self._handle_timer)
 
-    def _disarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _ring(self) -> None:
+    def _handle_timer(self) -> None:
         # The clock may lag slightly behind the alarm, so record that the batch is due.
-        self._alarm = None
+        self._timer = None
         self._forming[0].is_due = True
         self._advance()
 
-    def _form_anew(self) -> None:
+    def _regroup(self) -> None:
         """Form the waiting batches again if the settings have changed."""
         if self._forming[0].settings is self._settings():
             return
@@ -152,22 +152,22 @@ class BatchQueue:
             since = batch.due - batch.settings.batch_wait_timeout_s
             for call in batch.calls:
                 try:
-                    if not self._joins_last(call):
+                    if not self._join_last(call):
                         self._open(call, since, batch.context.copy())
                 except Exception as error:  # the call no longer fits the new limit
                     call.holder = None
                     call.fail(error)
 
     def _start(self, batch: FormingBatch) -> None:
-        self._turns += 1
+        self._running_batches += 1
         now = time.time()
-        if self._measures is not None:
+        if self._metrics is not None:
             settings = batch.settings
             batch.started = self.loop.time()
             waited = batch.started - batch.due + settings.batch_wait_timeout_s
             queued = sum(len(other.calls) for other in self._forming)
-            self._measures.started(waited, batch.size, settings.max_batch_size, queued)
-        parts = runs(batch, self._is_over)
+            self._metrics.started(waited, batch.size, settings.max_batch_size, queued)
+        parts = split_into_runs(batch, self._handle_run_end)
         batch.parts_left = len(parts)
         for part in parts:
             context = batch.context if len(parts) == 1 else batch.context.copy()
@@ -193,14 +193,14 @@ class BatchQueue:
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._is_over(part)
+            self._handle_run_end(part)
 
-    def _is_over(self, part: RunningBatch) -> None:
+    def _handle_run_end(self, part: RunningBatch) -> None:
         del self._running[part]
         part.formed.parts_left -= 1
         if not part.formed.parts_left:
-            self._turns -= 1
-            if self._measures is not None:
-                self._measures.ended(self.loop.time() - part.formed.started)
+            self._running_batches -= 1
+            if self._metrics is not None:
+                self._metrics.ended(self.loop.time() - part.formed.started)
             self._check_clock()
             self._advance()

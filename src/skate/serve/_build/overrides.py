@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from skate.air._arguments import closest
 from skate.serve._build.remote_build import BuildResult
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._config.options import NEW_REPLICAS, DeploymentOptions
+from skate.serve._config.options import REPLACES_REPLICAS, DeploymentOptions
 
 if TYPE_CHECKING:
     from skate.serve._schema.config_file import ServeApplicationSchema
@@ -89,7 +89,7 @@ def apply_overrides(
 
 
 # The options that, besides the code, determine a version.
-_HEAVY = NEW_REPLICAS - {"version"}
+_HEAVY = REPLACES_REPLICAS - {"version"}
 
 
 def _in_environment(

@@ -213,15 +213,15 @@ def auto_fields(gang_size: int = 1) -> dict[str, Any]:
     }
 
 
-def policy_of(fields: Mapping[str, Any]) -> AutoscalingPolicy:
-    """Return the policy that `fields_of` returned the fields of."""
+def policy_from_fields(fields: Mapping[str, Any]) -> AutoscalingPolicy:
+    """Return the policy that `policy_to_fields` returned the fields of."""
     policy = fields.get("policy_function", defaults.AUTOSCALING_POLICY)
     if (packed := fields.get("_packed")) is not None:
         policy = import_paths.unpack(packed)
     return AutoscalingPolicy(policy_function=policy, policy_kwargs=dict(fields.get("policy_kwargs") or {}))
 
 
-def fields_of(policy: AutoscalingPolicy) -> dict[str, Any]:
+def policy_to_fields(policy: AutoscalingPolicy) -> dict[str, Any]:
     """Return the fields of a policy, including the pickle of its code if there is one."""
     fields = policy.model_dump()
     return fields if policy._packed is None else {**fields, "_packed": policy._packed}

@@ -46,7 +46,7 @@ class TLS(ServeModel):
         return self
 
 
-class EdgeLimits(TLS):
+class HTTPLimits(TLS):
     """Limits on HTTP clients, which Ray does not have. If not given, environment variables or defaults apply."""
 
     max_header_bytes: PositiveInt | None = Field(
@@ -72,7 +72,7 @@ class EdgeLimits(TLS):
     )
 
 
-class HTTPOptions(EdgeLimits):
+class HTTPOptions(HTTPLimits):
     """Options of the HTTP listener.
 
     >>> from skate.serve.config import HTTPOptions
@@ -178,7 +178,7 @@ def _servicer_function(path: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]  # callable() does not narrow Any
 
 
-class HTTPOptionsSchema(EdgeLimits):
+class HTTPOptionsSchema(HTTPLimits):
     """Options of the HTTP listener in a file. Unlike in Ray, the default `host` accepts local clients only."""
 
     host: str = Field(

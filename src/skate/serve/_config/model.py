@@ -13,7 +13,7 @@ from skate.air import _arguments as arguments
 from skate.air._arguments import closest
 
 # The similarity above which an unknown name counts as a typing error.
-_ALIKE = 0.75
+_SIMILARITY_CUTOFF = 0.75
 
 
 class ServeModel(BaseModel):
@@ -55,7 +55,7 @@ class ServeModel(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_slips(cls, given: Any) -> Any:
+    def _reject_misspelt_fields(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
         known = cls.model_fields
@@ -66,7 +66,7 @@ class ServeModel(BaseModel):
                 raise ValueError(f"`{name}` in {cls.__name__} has been removed. {cls.removed[name]}")
             if cls.model_config.get("extra") == "forbid":
                 raise ValueError(f"{cls.__name__} has no field {name!r}. {closest(name, known)}")
-            if close := difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE):
+            if close := difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY_CUTOFF):
                 raise ValueError(f"{cls.__name__} has no field {name!r}. Did you mean {close[0]!r}?")
         return given
 

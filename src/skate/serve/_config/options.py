@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
 
 # Options whose change replaces replicas, reconfigures them, or updates routers.
-NEW_REPLICAS = frozenset(
+REPLACES_REPLICAS = frozenset(
     {
         "version",
         "ray_actor_options",
@@ -39,7 +39,7 @@ NEW_REPLICAS = frozenset(
         "deployment_actors",
     }
 )
-_TELLS_REPLICAS = frozenset(
+_RECONFIGURES_REPLICAS = frozenset(
     {
         "user_config",
         "max_ongoing_requests",
@@ -49,18 +49,18 @@ _TELLS_REPLICAS = frozenset(
         "request_router_config",
     }
 )
-_TELLS_ROUTERS = frozenset(
+_UPDATES_ROUTERS = frozenset(
     {"max_ongoing_requests", "max_queued_requests", "backpressure_config", "request_router_config"}
 )
 _REPLICA_BOUNDS = {"min_replicas", "max_replicas", "initial_replicas"}
-_MODELS = {  # classes of the options that are models
+_MODEL_CLASSES = {  # classes of the options that are models
     "backpressure_config": "BackpressureConfig",
     "autoscaling_config": "AutoscalingConfig",
     "request_router_config": "RequestRouterConfig",
     "gang_scheduling_config": "GangSchedulingConfig",
 }
-_HERE = "DeploymentOptions"  # options from Serve's own code
-_REPORTING = ("metrics_interval_s", "look_back_period_s")  # options of autoscaling that replicas use
+_INTERNAL = "DeploymentOptions"  # options from Serve's own code
+_REPORTING_OPTIONS = ("metrics_interval_s", "look_back_period_s")  # options of autoscaling that replicas use
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class DeploymentOptions:
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
-        checked = {**_checked_scalars(self), **_checked_parts(self)}
+        checked = {**_validate_scalars(self), **_validate_models(self)}
         checked["placement_group_bundle_label_selector"] = check_placement(
             checked["ray_actor_options"],
             self.placement_group_bundles,
@@ -147,7 +147,7 @@ class DeploymentOptions:
         """The `Retry-After` time of rejected requests, if any."""
         return None if self.backpressure_config is None else self.backpressure_config.retry_after_s
 
-    def merged(self, overrides: Mapping[str, Any], where: str = _HERE) -> DeploymentOptions:
+    def merged(self, overrides: Mapping[str, Any], where: str = _INTERNAL) -> DeploymentOptions:
         """Return a copy with some options replaced; `DEFAULT.VALUE` marks an option that is not given.
 
         Args:
@@ -160,10 +160,10 @@ class DeploymentOptions:
         """
         overrides = {name: value for name, value in overrides.items() if value is not defaults.DEFAULT.VALUE}
         validation.reject_unknown_options(overrides, OPTION_NAMES, where)
-        if "version" in overrides and where != _HERE:
+        if "version" in overrides and where != _INTERNAL:
             validation.reject_version(where)
         given = self.given | overrides.keys()
-        return replace(self, **{**overrides, **_scaling(self, overrides)}, given=given)
+        return replace(self, **{**overrides, **_merge_scaling(self, overrides)}, given=given)
 
     def differences(self, other: DeploymentOptions) -> set[str]:
         """Return the names of the options that differ."""
@@ -175,28 +175,28 @@ OPTION_NAMES = tuple(each.name for each in fields(DeploymentOptions) if each.nam
 
 def needs_new_replicas(old: DeploymentOptions, new: DeploymentOptions) -> bool:
     """Return whether a change requires new replicas: their code, resources or placement changed."""
-    return bool(old.differences(new) & NEW_REPLICAS)
+    return bool(old.differences(new) & REPLACES_REPLICAS)
 
 
 def needs_reconfigure(old: DeploymentOptions, new: DeploymentOptions) -> bool:
     """Return whether running replicas must apply a change, such as one of `user_config`."""
     changed = old.differences(new)
-    return bool(changed & _TELLS_REPLICAS) or (
-        "autoscaling_config" in changed and _reporting(old) != _reporting(new)
+    return bool(changed & _RECONFIGURES_REPLICAS) or (
+        "autoscaling_config" in changed and _reporting_options(old) != _reporting_options(new)
     )
 
 
 def needs_routing_update(old: DeploymentOptions, new: DeploymentOptions) -> bool:
     """Return whether routers must apply a change."""
-    return bool(old.differences(new) & _TELLS_ROUTERS)
+    return bool(old.differences(new) & _UPDATES_ROUTERS)
 
 
-def _reporting(options: DeploymentOptions) -> list[float] | None:
+def _reporting_options(options: DeploymentOptions) -> list[float] | None:
     config = options.autoscaling_config
-    return None if config is None else [getattr(config, name) for name in _REPORTING]
+    return None if config is None else [getattr(config, name) for name in _REPORTING_OPTIONS]
 
 
-def _scaling(base: DeploymentOptions, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_scaling(base: DeploymentOptions, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return `num_replicas` and `autoscaling_config` after overrides: a new value of one replaces the other."""
     replicas, scaling = overrides.get("num_replicas"), overrides.get("autoscaling_config")
     if replicas == "auto":
@@ -236,7 +236,7 @@ def _is_model(value: Any) -> bool:
     return hasattr(value, "model_fields_set")
 
 
-def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
+def _validate_scalars(options: DeploymentOptions) -> dict[str, Any]:
     arguments.instance("name", options.name, str, "a string, the name of the deployment")
     if not options.name or "#" in options.name:
         raise ValueError(
@@ -247,25 +247,31 @@ def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
     replicas = options.num_replicas
     waiting = options.max_queued_requests
     if waiting != -1 and (isinstance(waiting, bool) or not isinstance(waiting, int) or waiting < 1):
-        validation.refuse("max_queued_requests", "a positive integer or -1, for no limit", waiting)
-    part = validation.real("rolling_update_percentage", options.rolling_update_percentage)
+        validation.reject("max_queued_requests", "a positive integer or -1, for no limit", waiting)
+    part = validation.validate_number("rolling_update_percentage", options.rolling_update_percentage)
     if not 0 < part <= 1:
-        validation.refuse("rolling_update_percentage", "a number above 0 and at most 1 (all at once)", part)
+        validation.reject("rolling_update_percentage", "a number above 0 and at most 1 (all at once)", part)
     return {
         "num_replicas": None
         if replicas is None
-        else validation.whole("num_replicas", replicas, low=1, must="a positive integer or 'auto'"),
+        else validation.validate_integer(
+            "num_replicas", replicas, low=1, must="a positive integer or 'auto'"
+        ),
         "user_config": copy.deepcopy(options.user_config),
-        "max_ongoing_requests": validation.whole("max_ongoing_requests", options.max_ongoing_requests, low=1),
+        "max_ongoing_requests": validation.validate_integer(
+            "max_ongoing_requests", options.max_ongoing_requests, low=1
+        ),
         "rolling_update_percentage": part,
-        "max_surge_percent": validation.whole(
+        "max_surge_percent": validation.validate_integer(
             "max_surge_percent", options.max_surge_percent, low=0, high=100
         ),
-        "max_constructor_retry_count": validation.whole(
+        "max_constructor_retry_count": validation.validate_integer(
             "max_constructor_retry_count", options.max_constructor_retry_count, low=1
         ),
         **{
-            name: validation.seconds(name, getattr(options, name), above_zero=name.startswith("health"))
+            name: validation.validate_seconds(
+                name, getattr(options, name), above_zero=name.startswith("health")
+            )
             for name in (
                 "graceful_shutdown_wait_loop_s",
                 "graceful_shutdown_timeout_s",
@@ -276,38 +282,41 @@ def _checked_scalars(options: DeploymentOptions) -> dict[str, Any]:
     }
 
 
-def _checked_parts(options: DeploymentOptions) -> dict[str, Any]:
+def _validate_models(options: DeploymentOptions) -> dict[str, Any]:
     actors: Any = options.deployment_actors
     if actors is not None and not isinstance(actors, list | tuple):
-        validation.refuse("deployment_actors", "a list of DeploymentActorConfig", actors)
+        validation.reject("deployment_actors", "a list of DeploymentActorConfig", actors)
     return {
         "ray_actor_options": validate_actor_options(options.ray_actor_options),
-        **{option: _model(kind, getattr(options, option), option) for option, kind in _MODELS.items()},
-        "logging_config": _logging(options.logging_config),
+        **{
+            option: _validate_model(kind, getattr(options, option), option)
+            for option, kind in _MODEL_CLASSES.items()
+        },
+        "logging_config": _validate_logging(options.logging_config),
         "deployment_actors": None
         if actors is None
         else tuple(
-            _model("DeploymentActorConfig", each, f"deployment_actors[{at}]")
+            _validate_model("DeploymentActorConfig", each, f"deployment_actors[{at}]")
             for at, each in enumerate(actors)
         ),
     }
 
 
-def _model(kind: str, value: Any, name: str) -> Any:
+def _validate_model(kind: str, value: Any, name: str) -> Any:
     if value is None:
         return None
     from skate.serve._config import autoscaling, option_models
 
     module = autoscaling if kind == "AutoscalingConfig" else option_models
-    return validation.model(name, getattr(module, kind), value)
+    return validation.validate_model(name, getattr(module, kind), value)
 
 
-def _logging(value: Any) -> dict[str, Any] | None:
+def _validate_logging(value: Any) -> dict[str, Any] | None:
     if value is None:
         return None
     from skate.serve._config.observability import LoggingConfig
 
-    fields: dict[str, Any] = validation.model("logging_config", LoggingConfig, value).model_dump()
+    fields: dict[str, Any] = validation.validate_model("logging_config", LoggingConfig, value).model_dump()
     return fields
 
 

@@ -26,7 +26,7 @@ ACTOR_OPTIONS = frozenset(
     }
 )
 # Actor options that Serve sets itself, and what to use instead.
-_SERVES_OWN = {
+_MANAGED_BY_SERVE = {
     "concurrency_groups": "max_ongoing_requests bounds what a replica does at a time",
     "get_if_exists": "Serve names its replicas",
     "lifetime": "replicas live as long as their deployment",
@@ -68,7 +68,11 @@ def validate_actor_options(options: Any) -> dict[str, Any]:
         arguments.refuse("ray_actor_options", "a dictionary", options)
     for name in options:
         if name not in ACTOR_OPTIONS:
-            reason = f"{_SERVES_OWN[name]}." if name in _SERVES_OWN else closest(str(name), ACTOR_OPTIONS)
+            reason = (
+                f"{_MANAGED_BY_SERVE[name]}."
+                if name in _MANAGED_BY_SERVE
+                else closest(str(name), ACTOR_OPTIONS)
+            )
             raise ValueError(
                 f"Specifying {name!r} in ray_actor_options is not allowed: {reason} Allowed options: "
                 f"{', '.join(sorted(ACTOR_OPTIONS))}."

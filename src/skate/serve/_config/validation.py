@@ -10,33 +10,35 @@ from skate.air import _arguments as arguments
 from skate.air._arguments import closest
 
 
-def whole(name: str, value: Any, *, low: int, high: int | None = None, must: str = "") -> int:
+def validate_integer(name: str, value: Any, *, low: int, high: int | None = None, must: str = "") -> int:
     """Return `value` as an integer within bounds, or raise pydantic's ValidationError."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
         return arguments.whole(name, value, low=low, high=high, must=must)
     except (TypeError, ValueError) as error:
-        _refuse(name, value, str(error))
+        _raise_error(name, value, str(error))
 
 
-def seconds(name: str, value: Any, *, above_zero: bool = False) -> float:
+def validate_seconds(name: str, value: Any, *, above_zero: bool = False) -> float:
     """Return `value` as a finite number of seconds, or raise pydantic's ValidationError."""
-    number = real(name, value, f"a {'positive' if above_zero else 'non-negative'} number of seconds")
+    number = validate_number(
+        name, value, f"a {'positive' if above_zero else 'non-negative'} number of seconds"
+    )
     if number < 0 or (above_zero and number == 0):
         least = "a positive" if above_zero else "a non-negative"
-        refuse(name, f"{least} number of seconds", value)
+        reject(name, f"{least} number of seconds", value)
     return number
 
 
-def real(name: str, value: Any, must: str = "a finite number") -> float:
+def validate_number(name: str, value: Any, must: str = "a finite number") -> float:
     """Return `value` as a finite number, or raise pydantic's ValidationError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        refuse(name, must, value)
+        reject(name, must, value)
     return float(value)
 
 
-def model(name: str, kind: Any, value: Any) -> Any:
+def validate_model(name: str, kind: Any, value: Any) -> Any:
     """Return an option that is a model, created from a dictionary if necessary; None stays None.
 
     Args:
@@ -48,16 +50,16 @@ def model(name: str, kind: Any, value: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         article = "an" if kind.__name__[0] in "AEIOUH" else "a"
-        refuse(name, f"{article} {kind.__name__}, a dictionary of its fields or None", value)
+        reject(name, f"{article} {kind.__name__}, a dictionary of its fields or None", value)
     return kind._validated(value, f"{name} ({kind.__name__})")
 
 
-def refuse(name: str, must: str, value: Any) -> NoReturn:
+def reject(name: str, must: str, value: Any) -> NoReturn:
     """Raise pydantic's ValidationError for an invalid option."""
-    _refuse(name, value, f"`{name}` must be {must}, got {arguments.shown(value)}.")
+    _raise_error(name, value, f"`{name}` must be {must}, got {arguments.shown(value)}.")
 
 
-def _refuse(name: str, value: Any, message: str) -> NoReturn:
+def _raise_error(name: str, value: Any, message: str) -> NoReturn:
     # Imported here, because most programs never need it, and importing pydantic takes longer than importing Serve.
     from pydantic_core import InitErrorDetails, PydanticCustomError, ValidationError
 

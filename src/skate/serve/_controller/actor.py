@@ -104,7 +104,7 @@ class Controller:
         """Return the process id of the controller."""
         return os.getpid()
 
-    def until_shutdown(self) -> None:
+    def wait_for_shutdown(self) -> None:
         """Block until Serve has shut down."""
         self._has_shut_down.wait()
 

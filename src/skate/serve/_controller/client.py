@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from skate.serve._schema.config_file import ServeDeploySchema
     from skate.serve._schema.details import ControllerHealthMetrics, ServeInstanceDetails
 
-__all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "forget"]
+__all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "disconnect"]
 
-_STARTING = ("proxy_location", "http_options", "grpc_options", "logging_config", "tracing_config")
-_THREADS = 256  # bounds the controller's concurrent blocking calls
+_START_OPTIONS = ("proxy_location", "http_options", "grpc_options", "logging_config", "tracing_config")
+_MAX_CONCURRENT_CALLS = 256  # bounds the controller's concurrent blocking calls
 
 
 class Client:
@@ -151,7 +151,7 @@ class Client:
     def wait_for_shutdown(self) -> None:
         """Block until Serve has shut down."""
         try:
-            skate.get(self.actor.until_shutdown.remote())
+            skate.get(self.actor.wait_for_shutdown.remote())
         except RayActorError:
             return
 
@@ -220,7 +220,7 @@ def connect_or_begin(
         get_if_exists=True,
         num_cpus=0,
         runtime_env=runtime_env,
-        max_concurrency=_THREADS,
+        max_concurrency=_MAX_CONCURRENT_CALLS,
         max_restarts=-1,
         max_task_retries=-1,  # calls during a restart wait for the new process
     )
@@ -228,7 +228,7 @@ def connect_or_begin(
     return Client(controller, controller.start_proxy.remote())
 
 
-def forget() -> None:
+def disconnect() -> None:
     """Close this process's connections to Serve."""
     router.routing = None
     close_runtime()
@@ -244,8 +244,8 @@ def _http_options(location: Any, options: Any, kwargs: dict[str, Any]) -> dict[s
         }
     from skate.serve.config import HTTPOptions, ProxyLocation
 
-    given = validation.model("http_options", HTTPOptions, options)
-    validation.reject_unknown_options(kwargs, {*HTTPOptions.model_fields, *_STARTING}, "serve.start()")
+    given = validation.validate_model("http_options", HTTPOptions, options)
+    validation.reject_unknown_options(kwargs, {*HTTPOptions.model_fields, *_START_OPTIONS}, "serve.start()")
     if given is None or kwargs:
         given = HTTPOptions.model_validate({**({} if given is None else given.model_dump()), **kwargs})
     checked: HTTPOptions = given
@@ -263,7 +263,7 @@ def _controller_environment(options: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.config import ControllerOptions
 
-    environment: dict[str, Any] | None = validation.model(
+    environment: dict[str, Any] | None = validation.validate_model(
         "controller_options", ControllerOptions, options
     ).runtime_env
     return environment
@@ -275,5 +275,5 @@ def _grpc_options(options: Any) -> dict[str, Any] | None:
         return None
     from skate.serve.config import gRPCOptions
 
-    checked = validation.model("grpc_options", gRPCOptions, options)
+    checked = validation.validate_model("grpc_options", gRPCOptions, options)
     return checked.model_dump() if checked.grpc_servicer_functions else None

@@ -87,7 +87,7 @@ def _application(app: ApplicationReconciler) -> ApplicationDetails:
         status=app.status,
         message=app.message,
         last_deployed_time_s=app.deployed_at,
-        deployed_app_config=spec.config,  # type: ignore[arg-type]  # a model is made of it
+        deployed_app_config=spec.config,  # type: ignore[arg-type]  # pydantic converts it
         source=APIType.DECLARATIVE if spec.is_declarative else APIType.IMPERATIVE,
         deployments={name: _deployment(each) for name, each in app.deployments.items()},
         external_scaler_enabled=spec.external_scaler_enabled,

@@ -214,10 +214,10 @@ class _ScalingGroup:
         self._health = health
         self._application_scaler: ApplicationAutoscaler | None = None
         if policy is not None:
-            from skate.serve._config.autoscaling import policy_of
+            from skate.serve._config.autoscaling import policy_from_fields
 
             scalers = {key: member.scaler for key, member in members.items()}
-            self._application_scaler = ApplicationAutoscaler(policy_of(policy), scalers)
+            self._application_scaler = ApplicationAutoscaler(policy_from_fields(policy), scalers)
         self._is_closed = False
         self._first_decision_at = 0.0
         self._decision: asyncio.Handle | None = None
@@ -328,8 +328,8 @@ class _ScalingGroup:
 
         if self._runs_user_code:
             # On another loop, because a policy may query a database or hang.
-            asked = asyncio.wrap_future(self._policy_loop().submit(make_decision_on_loop()))
-            self._deciding = asyncio.ensure_future(self._apply_later(asked))
+            decision_future = asyncio.wrap_future(self._policy_loop().submit(make_decision_on_loop()))
+            self._deciding = asyncio.ensure_future(self._apply_later(decision_future))
         else:
             self._apply(make_decision())
 

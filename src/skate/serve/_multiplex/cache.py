@@ -107,9 +107,9 @@ class ModelCache:
 
     def _start_loading(self, model_id: str) -> asyncio.Task[Any]:
         own = contextvars.copy_context()
-        own.run(_become_independent)
+        own.run(_detach_from_request)
         task = asyncio.get_running_loop().create_task(self._load(model_id), context=own)
-        task.add_done_callback(_observe)
+        task.add_done_callback(_retrieve_exception)
         return task
 
     async def _load(self, model_id: str) -> Any:
@@ -122,7 +122,7 @@ class ModelCache:
                 model = await self._load_model(model_id)
                 self._watcher.was_loaded(loop.time() - start)
             except BaseException:
-                self._give_place()
+                self._release_place()
                 raise
             self._models[model_id] = model
             self._wake()  # a load that waits for a place may evict it
@@ -148,7 +148,7 @@ class ModelCache:
                 await asyncio.shield(self._place_is_free)
         self._places_taken += 1
 
-    def _give_place(self) -> None:
+    def _release_place(self) -> None:
         self._places_taken -= 1
         self._wake()
 
@@ -163,13 +163,13 @@ class ModelCache:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
-            await finalise(model)
+            await finalize(model)
         finally:
-            self._give_place()
+            self._release_place()
             self._watcher.was_unloaded(loop.time() - start)
 
 
-async def finalise(model: Any) -> None:
+async def finalize(model: Any) -> None:
     """Run a model's `__del__` method now and only once, even if requests still refer to the model."""
     ending = getattr(model, "__del__", None)
     if ending is None:
@@ -181,10 +181,10 @@ async def finalise(model: Any) -> None:
             await asyncio.to_thread(ending)  # it may block
     finally:
         del ending
-        _quieten(model)
+        _disable_finalizer(model)
 
 
-def _quieten(model: Any) -> None:
+def _disable_finalizer(model: Any) -> None:
     """Prevent Python from calling a `__del__` method again."""
     kind = type(model)
     try:
@@ -195,14 +195,14 @@ def _quieten(model: Any) -> None:
         _logger.debug("the __del__ of a %s will run again when its memory is freed: %s", kind.__name__, error)
 
 
-def _become_independent() -> None:
+def _detach_from_request() -> None:
     """Detach the current context from its request, so that the load is not cancelled with it: others may wait."""
     request = context._get_request()
     if request is not None:
         context._request.set(replace(request, children=set()))
 
 
-def _observe(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     # Waiters raise the error; without waiters it can be ignored.
     if not task.cancelled():
         task.exception()

@@ -18,7 +18,7 @@ class Registry:
     def __init__(self) -> None:
         self._caches: weakref.WeakSet[ModelCache] = weakref.WeakSet()
         self._callbacks: list[Callback] = []
-        self._told: frozenset[str] = frozenset()
+        self._last_reported: frozenset[str] = frozenset()
 
     def ids(self) -> frozenset[str]:
         """Return the ids of loaded and loading models."""
@@ -33,12 +33,12 @@ class Registry:
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Call the listeners if the ids have changed."""
         ids = self.ids()
-        if ids == self._told:
+        if ids == self._last_reported:
             return
-        self._told = ids
+        self._last_reported = ids
         for callback in list(self._callbacks):
             callback(ids)
 

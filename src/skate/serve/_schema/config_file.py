@@ -19,7 +19,12 @@ from pydantic import (
 
 from skate.air import _arguments as arguments
 from skate.serve._config import defaults
-from skate.serve._config.autoscaling import AutoscalingConfig, AutoscalingPolicy, auto_fields, fields_of
+from skate.serve._config.autoscaling import (
+    AutoscalingConfig,
+    AutoscalingPolicy,
+    auto_fields,
+    policy_to_fields,
+)
 from skate.serve._config.defaults import ProxyLocation
 from skate.serve._config.http import ControllerOptions, HTTPOptionsSchema, Port, gRPCOptionsSchema
 from skate.serve._config.model import ServeModel
@@ -278,7 +283,7 @@ class ServeApplicationSchema(ServeModel):
     @field_validator("autoscaling_policy", mode="before")
     @classmethod
     def _as_dictionary(cls, value: Any) -> Any:
-        return fields_of(value) if isinstance(value, AutoscalingPolicy) else value
+        return policy_to_fields(value) if isinstance(value, AutoscalingPolicy) else value
 
     @field_validator("route_prefix")
     @classmethod

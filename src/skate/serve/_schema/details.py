@@ -262,8 +262,8 @@ class ServeInstanceDetails(BaseModel):
 
     def _get_user_facing_json_serializable_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the details as JSON types, without binary values."""
-        told = _without_bytes(self.model_dump(*args, **kwargs))
-        plain: dict[str, Any] = json.loads(json.dumps(told, default=str))
+        content = _without_bytes(self.model_dump(*args, **kwargs))
+        plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
         return plain
 
 

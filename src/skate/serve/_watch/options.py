@@ -39,8 +39,8 @@ class WatchOptions:
             return cls()
         from skate.serve.schema import LoggingConfig, TracingConfig
 
-        logs = validation.model("logging_config", LoggingConfig, _fields(logging_config))
-        traces = validation.model("tracing_config", TracingConfig, _fields(tracing_config))
+        logs = validation.validate_model("logging_config", LoggingConfig, _fields(logging_config))
+        traces = validation.validate_model("tracing_config", TracingConfig, _fields(tracing_config))
         if traces is not None and traces.enabled:
             from skate.serve._watch.tracing import need_opentelemetry
 
