@@ -184,7 +184,7 @@ class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
         """The error and its consequences."""
         return (
             f"Replica {self.replica_id} died while it worked on the request, which may have been carried out in part. "
-            "Serve repeats only repeatable requests: idempotent HTTP methods, and any with an Idempotency-Key."
+            "Serve retries only idempotent HTTP methods and requests with an Idempotency-Key."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

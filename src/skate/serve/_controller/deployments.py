@@ -246,10 +246,10 @@ class DeploymentReconciler:
         return self._unplaceable_cache[1]
 
     def _warn_of_placement_problem(self) -> None:
-        obstacle = self._placement_problem
-        if obstacle and obstacle != self._warned_problem:
-            logger.warning("%s: %s", self.spec.id, obstacle)
-        self._warned_problem = obstacle
+        problem = self._placement_problem
+        if problem and problem != self._warned_problem:
+            logger.warning("%s: %s", self.spec.id, problem)
+        self._warned_problem = problem
 
     def _roll_out(self) -> None:
         if self._retry_timer is not None or self.status is DeploymentStatus.DEPLOY_FAILED:

@@ -1,4 +1,4 @@
-"""Applications that a configuration file declares."""
+"""Applications from a configuration file."""
 
 from __future__ import annotations
 

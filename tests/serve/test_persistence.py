@@ -1,4 +1,4 @@
-"""What the controller writes down, when, and how it is read again."""
+"""What the controller stores, when, and how a restarted controller reads it."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ async def test_another_controller_reads_what_one_has_written(tmp_path: Path) -> 
     target = Target()
     target.specs = [{"code": b"1"}, {"code": b"2"}]
     target.build_error = "none"
-    memory = StateStore(FolderStorage(tmp_path), target.record)
-    record, _ = await memory.open()
+    store = StateStore(FolderStorage(tmp_path), target.record)
+    record, _ = await store.open()
     assert record == ControllerRecord()
-    await memory.flush()
+    await store.flush()
     record, load_object = await StateStore(FolderStorage(tmp_path), target.record).open()
     (app,) = record.applications
     assert app.build_error == "none"
@@ -57,59 +57,61 @@ async def test_another_controller_reads_what_one_has_written(tmp_path: Path) -> 
 
 
 async def test_what_is_large_is_written_once_and_removed_when_nothing_names_it(tmp_path: Path) -> None:
-    target, ledger = Target(), Counting(tmp_path)
+    target, storage = Target(), Counting(tmp_path)
     target.specs = [{"code": b"1"}]
-    memory = StateStore(ledger, target.record)
-    await memory.open()
-    await memory.flush()
-    (key,) = ledger.writes[0].keys() - {"record"}
+    store = StateStore(storage, target.record)
+    await store.open()
+    await store.flush()
+    (key,) = storage.writes[0].keys() - {"record"}
     target.build_error = "another"
-    await memory.flush()
-    assert list(ledger.writes[1]) == ["record"]
+    await store.flush()
+    assert list(storage.writes[1]) == ["record"]
     target.specs = [{"code": b"2"}]
-    await memory.flush()
-    assert ledger.writes[2][key] is None
-    assert await ledger.open() == {name: data for name, data in ledger.writes[2].items() if data is not None}
+    await store.flush()
+    assert storage.writes[2][key] is None
+    assert await storage.open() == {
+        name: data for name, data in storage.writes[2].items() if data is not None
+    }
 
 
 async def test_a_reader_goes_on_with_the_keys_that_it_has_read(tmp_path: Path) -> None:
     target = Target()
     target.specs = [{"code": b"1"}]
-    memory = StateStore(FolderStorage(tmp_path), target.record)
-    await memory.open()
-    await memory.flush()
-    ledger, adopted = Counting(tmp_path), Target()
-    memory = StateStore(ledger, adopted.record)
-    record, load_object = await memory.open()
-    adopted.specs = [load_object(key) for key in record.applications[0].parts]
-    await memory.flush()
-    assert ledger.writes == []
-    adopted.build_error = "new"
-    await memory.flush()
-    assert [list(pages) for pages in ledger.writes] == [["record"]]
+    store = StateStore(FolderStorage(tmp_path), target.record)
+    await store.open()
+    await store.flush()
+    storage, recovered = Counting(tmp_path), Target()
+    store = StateStore(storage, recovered.record)
+    record, load_object = await store.open()
+    recovered.specs = [load_object(key) for key in record.applications[0].parts]
+    await store.flush()
+    assert storage.writes == []
+    recovered.build_error = "new"
+    await store.flush()
+    assert [list(pages) for pages in storage.writes] == [["record"]]
 
 
 async def test_changes_of_one_turn_are_written_together(tmp_path: Path) -> None:
-    target, ledger = Target(), Counting(tmp_path)
-    memory = StateStore(ledger, target.record)
-    await memory.open()
+    target, storage = Target(), Counting(tmp_path)
+    store = StateStore(storage, target.record)
+    await store.open()
     for number in range(10):
         target.build_error = str(number)
-        memory.mark_changed()
-    await memory.flush()
-    assert len(ledger.writes) == 1
-    assert decode(ledger.writes[0]["record"] or b"").applications[0].build_error == "9"
+        store.mark_changed()
+    await store.flush()
+    assert len(storage.writes) == 1
+    assert decode(storage.writes[0]["record"] or b"").applications[0].build_error == "9"
 
 
 async def test_whoever_waits_learns_that_writing_failed(tmp_path: Path) -> None:
     target = Target()
-    memory = StateStore(FolderStorage(tmp_path / "made"), target.record)
-    await memory.open()
+    store = StateStore(FolderStorage(tmp_path / "made"), target.record)
+    await store.open()
     (tmp_path / "made").rmdir()
     with pytest.raises(FileNotFoundError):
-        await memory.flush()
+        await store.flush()
     (tmp_path / "made").mkdir()
-    await memory.flush()
+    await store.flush()
     assert (tmp_path / "made" / "record").exists()
 
 
@@ -120,11 +122,11 @@ async def test_a_note_that_was_being_written_when_the_process_ended_is_not_read(
 
 
 async def test_nothing_is_left_after_the_end(tmp_path: Path) -> None:
-    memory = StateStore(FolderStorage(tmp_path / "made"), Target().record)
-    await memory.open()
-    await memory.flush()
-    await memory.close()
-    memory.mark_changed()
+    store = StateStore(FolderStorage(tmp_path / "made"), Target().record)
+    await store.open()
+    await store.flush()
+    await store.close()
+    store.mark_changed()
     await asyncio.sleep(0)
     assert os.listdir(tmp_path) == []
 
@@ -139,20 +141,20 @@ async def test_pages_of_an_actor_outlive_the_controller_and_the_actor() -> None:
             return {}
         return pages
 
-    ledger = ActorStorage()
-    assert await ledger.open() == {}
-    await ledger.write({"1": b"one", "2": b"two"})
-    await ledger.write({"1": None, "3": b"three"})
+    storage = ActorStorage()
+    assert await storage.open() == {}
+    await storage.write({"1": b"one", "2": b"two"})
+    await storage.write({"1": None, "3": b"three"})
     assert await found() == {"2": b"two", "3": b"three"}
-    ledger = ActorStorage()
-    assert await ledger.open() == await found()
+    storage = ActorStorage()
+    assert await storage.open() == await found()
     skate.kill(skate.get_actor(STORAGE_ACTOR_NAME, NAMESPACE))
     async with asyncio.timeout(60):
         while True:
             if await found() == {"2": b"two", "3": b"three"}:
                 break
             await asyncio.sleep(0.01)  # nobody tells when a name comes to exist
-    await ledger.close()
+    await storage.close()
     assert await found() == {}
 
 

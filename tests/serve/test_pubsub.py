@@ -1,4 +1,4 @@
-"""The board: who is told what, and who has to confirm it."""
+"""The publisher: which subscribers get which updates, and which acknowledge them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
 class Wire:
     """Stands for the link to a process that has connected."""
 
-    def __init__(self, board: Publisher) -> None:
+    def __init__(self, publisher: Publisher) -> None:
         self.sent: list[Frame] = []
         self.receive: Any = None
         self.closed: Any = None
-        board.handle_connection(self)  # type: ignore[arg-type]  # as much of a link as the board needs
+        publisher.handle_connection(self)  # type: ignore[arg-type]  # as much of a link as the publisher needs
 
     def send(self, frame: Frame) -> None:
         self.sent.append(frame)
@@ -31,22 +31,22 @@ def make() -> tuple[Publisher, list[News]]:
 
 
 async def test_subscribers_are_told_the_newest_value_at_once_and_each_one_after_it() -> None:
-    board, _ = make()
-    board.publish("routes", b"1")
-    process = Wire(board)
+    publisher, _ = make()
+    publisher.publish("routes", b"1")
+    process = Wire(publisher)
     process.says(Subscribe("routes"))
-    board.publish("routes", b"2")
-    board.publish("routes", b"2")
+    publisher.publish("routes", b"2")
+    publisher.publish("routes", b"2")
     assert process.sent == [News("routes", b"1"), News("routes", b"2")]
 
 
 async def test_a_value_is_seen_when_the_last_subscriber_has_confirmed_it() -> None:
-    board, heard = make()
-    first, second = Wire(board), Wire(board)
+    publisher, heard = make()
+    first, second = Wire(publisher), Wire(publisher)
     for process in (first, second):
         process.says(Subscribe("routes"))
-    board.publish("routes", b"1")
-    waiting = asyncio.ensure_future(board.wait_until_acknowledged("routes"))
+    publisher.publish("routes", b"1")
+    waiting = asyncio.ensure_future(publisher.wait_until_acknowledged("routes"))
     first.says(News(seen_key("routes"), b"1"))
     second.says(News(seen_key("routes"), b"0"))  # one that it was told before
     await asyncio.sleep(0)
@@ -54,15 +54,15 @@ async def test_a_value_is_seen_when_the_last_subscriber_has_confirmed_it() -> No
     second.says(News(seen_key("routes"), b"1"))
     async with asyncio.timeout(10):
         await waiting
-    assert heard == []  # confirmations are the board's own affair
+    assert heard == []  # the publisher handles acknowledgements itself
 
 
 async def test_nobody_waits_for_a_process_that_has_gone() -> None:
-    board, _ = make()
-    process = Wire(board)
+    publisher, _ = make()
+    process = Wire(publisher)
     process.says(Subscribe("routes"))
-    board.publish("routes", b"1")
-    waiting = asyncio.ensure_future(board.wait_until_acknowledged("routes"))
+    publisher.publish("routes", b"1")
+    waiting = asyncio.ensure_future(publisher.wait_until_acknowledged("routes"))
     await asyncio.sleep(0)
     process.closed(process)
     async with asyncio.timeout(10):
@@ -70,14 +70,14 @@ async def test_nobody_waits_for_a_process_that_has_gone() -> None:
 
 
 async def test_what_nobody_is_told_is_seen() -> None:
-    board, _ = make()
-    board.publish("routes", b"1")
+    publisher, _ = make()
+    publisher.publish("routes", b"1")
     async with asyncio.timeout(10):
-        await board.wait_until_acknowledged("routes")
+        await publisher.wait_until_acknowledged("routes")
 
 
 async def test_what_a_process_measured_is_passed_on() -> None:
-    board, heard = make()
-    process = Wire(board)
+    publisher, heard = make()
+    process = Wire(publisher)
     process.says(News("load", b"3"))
     assert heard == [News("load", b"3")]

@@ -1,4 +1,4 @@
-"""The end of an actor is told to the newest of those who wait for it."""
+"""The newest waiter learns of the stop of an actor."""
 
 from __future__ import annotations
 
