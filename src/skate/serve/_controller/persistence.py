@@ -162,7 +162,7 @@ class ActorStorage:
                 logger.warning("The actor that stores the controller's state does not answer: %s", error)
                 await asyncio.sleep(_RETRY_DELAY_S)
             else:
-                self._follow(actor)
+                self._use_actor(actor)
                 return dict(self._entries)
 
     async def write(self, entries: Mapping[str, bytes | None]) -> None:
@@ -182,7 +182,7 @@ class ActorStorage:
             await self._create_actor()
 
     async def _create_actor(self) -> None:
-        made = actor_class(StorageActor, "ServeStateStorage").options(
+        storage_class = actor_class(StorageActor, "ServeStateStorage").options(
             name=STORAGE_ACTOR_NAME,
             namespace=NAMESPACE,
             lifetime="detached",
@@ -191,11 +191,11 @@ class ActorStorage:
             resources=self._resources,
             max_concurrency=4,
         )
-        actor = await asyncio.get_running_loop().run_in_executor(None, made.remote)
+        actor = await asyncio.get_running_loop().run_in_executor(None, storage_class.remote)
         await call_actor(actor.write, dict(self._entries))
-        self._follow(actor)
+        self._use_actor(actor)
 
-    def _follow(self, actor: Any) -> None:
+    def _use_actor(self, actor: Any) -> None:
         self._actor = actor
         self._watch_task = asyncio.ensure_future(self._watch(actor))
 

@@ -54,13 +54,13 @@ class Placement:
         self,
         name: str,
         bundles: list[dict[str, float]],
-        scheduling_strategy: str,
+        strategy: str,
         selectors: list[dict[str, str]] | None = None,
         leases: int = 1,
     ) -> None:
         self.name = name
         self._bundles = bundles
-        self._strategy = scheduling_strategy
+        self._strategy = strategy
         self._selectors = selectors
         self._lease_count = leases
         self._released: set[int] = set()
@@ -78,9 +78,9 @@ class Placement:
         await group.ready()
         return group
 
-    async def release(self, lease: int) -> None:
-        """Release the lease that starts at a bundle; remove the group after the last one. Idempotent."""
-        self._released.add(lease)
+    async def release(self, bundle_index: int) -> None:
+        """Release the lease that starts at a bundle, and remove the group after the last lease. Idempotent."""
+        self._released.add(bundle_index)
         if len(self._released) < self._lease_count or not any(self._bundles):
             return
         if self._removal is None:

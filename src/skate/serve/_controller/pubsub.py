@@ -31,27 +31,27 @@ class Publisher:
         # Set on each acknowledgement or disconnect, then replaced.
         self._acknowledgements_changed = asyncio.Event()
 
-    def publish(self, key: str, value: bytes) -> None:
+    def publish(self, topic: str, value: bytes) -> None:
         """Set the value of a topic and send it to all subscribers if it changed."""
-        if self._values.get(key) == value:
+        if self._values.get(topic) == value:
             return
-        self._values[key] = value
-        for link in self._subscribers[key]:
-            link.send(News(key, value))
+        self._values[topic] = value
+        for link in self._subscribers[topic]:
+            link.send(News(topic, value))
 
-    async def wait_until_acknowledged(self, key: str, expected: Callable[[], int] = lambda: 0) -> None:
+    async def wait_until_acknowledged(self, topic: str, expected: Callable[[], int] = lambda: 0) -> None:
         """Wait until all subscribers of a topic have acknowledged its newest value.
 
         Otherwise a proxy might not yet route to an application that a program believes to run.
 
         Args:
-            key: The topic. Its subscribers must acknowledge every value.
+            topic: The topic. Its subscribers must acknowledge every value.
             expected: Returns the minimum number of subscribers; some of them may have to connect first.
         """
-        ack_key = seen_key(key)
-        while len(self._subscribers[key]) < expected() or any(
-            self._acknowledged.get((ack_key, link)) != self._values.get(key)
-            for link in self._subscribers[key]
+        ack_topic = seen_key(topic)
+        while len(self._subscribers[topic]) < expected() or any(
+            self._acknowledged.get((ack_topic, link)) != self._values.get(topic)
+            for link in self._subscribers[topic]
         ):
             await self._acknowledgements_changed.wait()
 
@@ -61,11 +61,11 @@ class Publisher:
 
     def handle_connection(self, link: Link) -> None:
         """Serve a process that has just connected."""
-        forget = link.closed
+        previous_closed = link.closed
 
         def closed(link: Link) -> None:
-            if forget is not None:
-                forget(link)
+            if previous_closed is not None:
+                previous_closed(link)
             for links in self._subscribers.values():
                 links.discard(link)
             for key in [key for key in self._acknowledged if key[1] is link]:

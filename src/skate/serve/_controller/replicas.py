@@ -142,9 +142,9 @@ class ReplicaSupervisor:
         else:
             self.start()  # reuses the actor if it exists
 
-    async def _supervise(self, begin: Callable[[], Awaitable[None]]) -> None:
+    async def _supervise(self, start_up: Callable[[], Awaitable[None]]) -> None:
         try:
-            await begin()
+            await start_up()
             end = asyncio.ensure_future(wait_until_stopped(self._actor))
             health = asyncio.ensure_future(self._watch_health())
             try:
@@ -221,8 +221,8 @@ class ReplicaSupervisor:
         options = dict(self.spec.options.ray_actor_options)
         options.setdefault("num_cpus", defaults.REPLICA_NUM_CPUS)
         options["runtime_env"] = actor_runtime_env(options.get("runtime_env"))
-        if share := per_node_resource(self.spec.id.deployment_id, self.spec.options):
-            options["resources"] = {**(options.get("resources") or {}), **share}
+        if node_resource := per_node_resource(self.spec.id.deployment_id, self.spec.options):
+            options["resources"] = {**(options.get("resources") or {}), **node_resource}
         if self._lease is not None:
             options["scheduling_strategy"] = await self._lease.scheduling_strategy()
         replica_class = actor_class(

@@ -99,8 +99,8 @@ class ControllerState:
 
             self._declared = file, folder = load_object(record.declared)
             self._declarative.is_ramping_up = record.is_ramping_up
-            begun = [app for app in self._apps.values() if app.is_building]
-            self._declarative.resume(ServeDeploySchema.model_validate(file), folder, begun)
+            building = [app for app in self._apps.values() if app.is_building]
+            self._declarative.resume(ServeDeploySchema.model_validate(file), folder, building)
         self._spawn(remove_orphans(existing.without(needed)))
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
