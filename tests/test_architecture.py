@@ -43,7 +43,24 @@ TRAIN = (
     "skate.train._frameworks",
 )
 TRAINING = {"skate.train", *(part for part in TRAIN if "._" not in part)}  # what is public of it
-LIBRARIES = {"skate.air", "skate.data", "skate.tune", "skate.serve"} | TRAINING
+# The parts of serving, from the bottom to the top, below those that talk to each other; each may import those before.
+SERVE = (
+    "skate.serve._config.defaults",
+    "skate.serve._runtime",
+    "skate.serve.exceptions",
+    "skate.serve._config",
+    "skate.serve._autoscaling",
+    "skate.serve._schema",
+    "skate.serve.config",
+    "skate.serve.schema",
+    "skate.serve.gang",
+    "skate.serve.context",
+    "skate.serve.metrics",
+    "skate.serve._batching",
+    "skate.serve._multiplex",
+)
+SERVING = {"skate.serve", *(part for part in SERVE if "._" not in part)}  # what is public of it
+LIBRARIES = {"skate.air", "skate.data", "skate.tune"} | SERVING | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
     "skate._base": set(),
     # The first module of a child process, which stands above everything.
@@ -70,14 +87,24 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{part: CORE | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},
     "skate.train": CORE | {"skate.air", "skate.data"} | set(TRAIN),
     "skate.tune": CORE | TRAINING | {"skate.air", "skate.data"},
-    "skate.serve": CORE | TRAINING | {"skate.air", "skate.data"},
+    **{part: CORE | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
+    # An application is built of deployments, which know how to pickle themselves in a build, and of handles.
+    "skate.serve._build": CORE | {"skate.air", "skate.serve"} | set(SERVE),
+    "skate.serve._controller": CORE | {"skate.air", "skate.serve", "skate.serve._build"} | set(SERVE),
+    "skate.serve": CORE
+    | TRAINING
+    | {"skate.air", "skate.data", "skate.serve._build", "skate.serve._controller"}
+    | set(SERVE),
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
     "skate.serve.llm": CORE | LIBRARIES,
     "skate.data.llm": CORE | LIBRARIES,
     "skate.llm": CORE | LIBRARIES,
     "skate.dashboard": CORE | LIBRARIES,
-    "skate.cli": CORE | LIBRARIES | {"skate.dashboard", "skate.llm", "skate.serve.llm", "skate.data.llm"},
+    "skate.cli": CORE
+    | LIBRARIES
+    | {"skate.serve._build", "skate.serve._controller", "skate.serve._schema"}
+    | {"skate.dashboard", "skate.llm", "skate.serve.llm", "skate.data.llm"},
 }
 
 # Ray keeps a part of its core API under `util`. These modules are API, wherever they stand.

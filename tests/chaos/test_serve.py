@@ -15,7 +15,7 @@ import skate
 import skate.util
 from skate import serve
 from skate.serve._controller import connect
-from skate.serve._ids import REPLICA_PREFIX
+from skate.serve._runtime.ids import REPLICA_PREFIX
 from tests.chaos import attacks
 from tests.serve.load import Load
 

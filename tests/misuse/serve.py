@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from skate import serve
 from skate.cli.program import main
-from skate.serve._config.deployment import OPTION_NAMES
+from skate.serve._config.options import OPTION_NAMES
 from skate.serve.config import (
     AutoscalingConfig,
     AutoscalingPolicy,

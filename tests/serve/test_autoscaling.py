@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from skate.serve._autoscaling.application import ApplicationAutoscaler, Replicas, externally_scaled
-from skate.serve._autoscaling.capacity import adjusted, in_gangs
-from skate.serve._autoscaling.deployment import ASK_EVERY_S, DeploymentAutoscaler
-from skate.serve._autoscaling.measurements import Measurements
-from skate.serve._autoscaling.rules import smoothed
-from skate.serve._autoscaling.series import MOST_POINTS, Series
-from skate.serve._ids import DeploymentID
+from skate.serve._autoscaling.application import ApplicationAutoscaler, Replicas, validate_external_target
+from skate.serve._autoscaling.deployment import POLICY_PERIOD_S, DeploymentAutoscaler
+from skate.serve._autoscaling.measurements import MAX_POINTS, Measurements, Series
+from skate.serve._autoscaling.policies import apply_scaling_factor
+from skate.serve._autoscaling.replica_counts import apply_target_capacity, round_up_to_gangs
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.autoscaling_policy import default_autoscaling_policy, replica_queue_length_autoscaling_policy
 from skate.serve.config import AggregationFunction, AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 from skate.serve.exceptions import ExternalScalerDisabledError
@@ -65,7 +64,7 @@ class TestSeries:
 
     def test_a_flood_of_values_is_thinned(self) -> None:
         flood = series(*((index / 10_000, float(index)) for index in range(10_000)), period=1.0)
-        assert len(flood.since(0)) <= MOST_POINTS + 2
+        assert len(flood.since(0)) <= MAX_POINTS + 2
         assert flood.last == 9999
 
     def test_before_anything_is_known_there_is_nothing(self) -> None:
@@ -146,7 +145,7 @@ class TestSmoothing:
     def test_a_factor_is_the_part_of_the_way(
         self, wanted: float, current: int, factors: dict[str, float], result: int
     ) -> None:
-        assert smoothed(wanted, current, AutoscalingConfig(max_replicas=30, **factors)) == result
+        assert apply_scaling_factor(wanted, current, AutoscalingConfig(max_replicas=30, **factors)) == result
 
 
 class TestDecisions:
@@ -283,7 +282,7 @@ class TestNextDue:
         assert model.next_due(40) is None
 
     def test_a_policy_of_the_users_is_asked_again_and_again(self) -> None:
-        assert scaler(policy=lambda ctx: (1, {})).next_due(5) == 5 + ASK_EVERY_S
+        assert scaler(policy=lambda ctx: (1, {})).next_due(5) == 5 + POLICY_PERIOD_S
 
 
 class TestPolicies:
@@ -424,7 +423,7 @@ class TestApplications:
         ("returned", "message"),
         [
             (3, "two dictionaries"),
-            (({DeploymentID("C", "app"): 1}, {}), "which it was not asked for"),
+            (({DeploymentID("C", "app"): 1}, {}), "not autoscaled deployments of it"),
             (({DeploymentID("A", "app"): "many"}, {}), "must return the number"),
         ],
     )
@@ -435,20 +434,20 @@ class TestApplications:
         assert message in app.error
 
     def test_it_is_asked_again_and_again(self) -> None:
-        assert self.application(lambda contexts: ({}, {})).next_due(3) == 3 + ASK_EVERY_S
+        assert self.application(lambda contexts: ({}, {})).next_due(3) == 3 + POLICY_PERIOD_S
 
 
 class TestFromOutside:
     def test_who_is_allowed_to_sets_the_number(self) -> None:
-        assert externally_scaled(True, "app", "Model", 3) == 3
+        assert validate_external_target(True, "app", "Model", 3) == 3
 
     def test_who_is_not_hears_what_to_set(self) -> None:
         with pytest.raises(ExternalScalerDisabledError, match="external_scaler_enabled"):
-            externally_scaled(False, "app", "Model", 3)
+            validate_external_target(False, "app", "Model", 3)
 
     def test_a_number_of_replicas_is_not_negative(self) -> None:
         with pytest.raises(ValueError, match="target_num_replicas"):
-            externally_scaled(True, "app", "Model", -1)
+            validate_external_target(True, "app", "Model", -1)
 
 
 @pytest.mark.parametrize(
@@ -468,8 +467,8 @@ class TestFromOutside:
 def test_a_part_of_replicas_is_rounded_half_up_and_never_to_none(
     replicas: int, capacity: float | None, result: int
 ) -> None:
-    assert adjusted(replicas, capacity) == result
+    assert apply_target_capacity(replicas, capacity) == result
 
 
 def test_gangs_are_whole() -> None:
-    assert [in_gangs(number, 3) for number in (0, 1, 3, 4)] == [0, 3, 3, 6]
+    assert [round_up_to_gangs(number, 3) for number in (0, 1, 3, 4)] == [0, 3, 3, 6]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skate.serve._autoscaling.deployment import DeploymentAutoscaler
-from skate.serve._autoscaling.series import Series
+from skate.serve._autoscaling.measurements import Series
 from skate.serve.config import AggregationFunction, AutoscalingConfig
 
 PERIOD = 20.0

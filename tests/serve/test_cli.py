@@ -323,15 +323,15 @@ def test_files_that_change_are_deployed_anew(cli: Cli, program: Program) -> None
         (["run", "{program}:missing"], 1, "has no 'missing'"),
         (["run", "{program}"], 1, "invalid import path"),
         (["run", "no_such_module:app"], 1, "No module named 'no_such_module'"),
-        (["run", "nothing.yaml"], 1, "There is no file 'nothing.yaml'"),
-        (["run", "{program}:app", "--runtime-env-json", "{{"], 2, "is no JSON"),
-        (["run", "{program}:app", "--runtime-env-json", "[1]"], 2, "has to be a mapping"),
+        (["run", "nothing.yaml"], 1, "The file 'nothing.yaml' does not exist"),
+        (["run", "{program}:app", "--runtime-env-json", "{{"], 2, "is not valid JSON"),
+        (["run", "{program}:app", "--runtime-env-json", "[1]"], 2, "must be a mapping"),
         (["run", "{program}:app", "--runtime-env", "nothing.yaml"], 1, "nothing.yaml cannot be read"),
         (["run", "{program}:app", "--app-dir", "nowhere"], 2, "'nowhere' does not exist"),
         (["run", "{program}.py"], 1, "name the application in it, like program_"),
         (["run", "none.yaml"], 1, "has no `applications:`"),
         (["build", "{program}:build"], 1, "to be an Application but got <class 'function'>"),
-        (["deploy", "bad.yaml"], 1, "bad.yaml is no YAML"),
+        (["deploy", "bad.yaml"], 1, "bad.yaml is not valid YAML"),
         (
             ["deploy", "twice.yaml"],
             1,
@@ -368,7 +368,9 @@ def test_mistakes_are_told_without_a_traceback(
 
 
 def test_unknown_applications_are_named(cli: Cli, url: str) -> None:  # noqa: F811
-    assert "'x' does not exist. There are: none." in cli("serve", "status", "-n", "x", status=1).err
+    assert (
+        "'x' does not exist. Existing applications: none." in cli("serve", "status", "-n", "x", status=1).err
+    )
     assert cli("serve", "config", "-n", "x").out == 'No config has been deployed for application "x".\n'
 
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 import skate
-from skate.serve._config import references
-from skate.serve._config.autoscaling import fields_of, policy_of
+from skate.serve._config import import_paths
+from skate.serve._config.autoscaling import policy_from_fields, policy_to_fields
 from skate.serve.autoscaling_policy import default_autoscaling_policy
 from skate.serve.config import (
     AggregationFunction,
@@ -140,7 +140,7 @@ class TestAutoscalingPolicy:
     def test_a_function_that_nobody_can_import_travels_with_its_code(self) -> None:
         policy = AutoscalingPolicy(policy_function=lambda ctx: (ctx, {}))
         assert pickle.loads(pickle.dumps(policy)).get_policy()(7) == (7, {})
-        assert policy_of(fields_of(policy)).get_policy()(7) == (7, {})
+        assert policy_from_fields(policy_to_fields(policy)).get_policy()(7) == (7, {})
 
     def test_rays_path_of_the_default_means_ours(self) -> None:
         policy = AutoscalingPolicy(policy_function="ray.serve.autoscaling_policy:default_autoscaling_policy")
@@ -287,8 +287,8 @@ class TestParts:
 class TestReferences:
     @pytest.mark.parametrize("path", ["", "module", ":", "module:", "a:b:c", ".name"])
     def test_what_is_no_import_path_is_refused(self, path: str) -> None:
-        with pytest.raises(ValueError, match="is no import path"):
-            references.load(path)
+        with pytest.raises(ValueError, match="is not an import path"):
+            import_paths.load(path)
 
     def test_a_name_may_be_nested(self) -> None:
-        assert references.load(f"{__name__}:TestReferences.test_a_name_may_be_nested") is not None
+        assert import_paths.load(f"{__name__}:TestReferences.test_a_name_may_be_nested") is not None

@@ -20,7 +20,7 @@ import skate.util
 from skate import serve
 from skate.exceptions import RayActorError
 from skate.serve._controller.client import connect
-from skate.serve._ids import NAMESPACE, REPLICA_PREFIX
+from skate.serve._runtime.ids import NAMESPACE, REPLICA_PREFIX
 from skate.serve.config import DeploymentActorConfig
 from skate.serve.schema import ApplicationStatus, ServeDeploySchema
 from skate.util.placement_group import placement_group_table

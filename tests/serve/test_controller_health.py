@@ -11,7 +11,7 @@ import pytest
 
 import skate
 from skate.serve._controller.client import connect
-from skate.serve._controller.health import Durations, Health
+from skate.serve._controller.health import ControllerHealth, Durations
 from skate.serve.schema import ControllerHealthMetrics
 from skate.util.metrics import prometheus_text
 from tests.serve.conftest import light
@@ -55,16 +55,16 @@ class Plain:
 
 class TestHealth:
     def test_a_new_one_has_done_nothing(self) -> None:
-        found = asyncio.run(Health().metrics())
+        found = asyncio.run(ControllerHealth().metrics())
         assert (found.num_control_loops, found.last_control_loop_time) == (0, 0.0)
         assert found.loop_duration_s is not None
         assert found.loop_duration_s.mean == 0.0
         assert found.handle_reports_received == 0
 
     def test_turns_are_counted_and_timed(self) -> None:
-        known = Health()
+        known = ControllerHealth()
         for _ in range(3):
-            with known.turn():
+            with known.iteration():
                 pass
         found = asyncio.run(known.metrics())
         assert found.num_control_loops == 3
@@ -75,13 +75,13 @@ class TestHealth:
         assert found.loops_per_second == pytest.approx(3 / found.uptime_s)
 
     def test_a_turn_that_fails_is_counted(self) -> None:
-        known = Health()
-        with pytest.raises(KeyError), known.turn():
+        known = ControllerHealth()
+        with pytest.raises(KeyError), known.iteration():
             raise KeyError("on purpose")
-        assert known.turns.count == 1
+        assert known.iterations.count == 1
 
     def test_reports_are_counted_by_who_sends_them(self) -> None:
-        known = Health()
+        known = ControllerHealth()
         known.from_handles.add(0.002)
         known.from_handles.add(0.004)
         known.from_replicas.add(0.001)

@@ -13,7 +13,7 @@ import pytest
 import skate
 from skate import serve
 from skate.exceptions import RayActorError
-from skate.serve._ids import NAMESPACE
+from skate.serve._runtime.ids import NAMESPACE
 from skate.serve.config import DeploymentActorConfig
 from skate.serve.exceptions import RayServeException
 from skate.serve.schema import ApplicationStatus, DeploymentStatus, DeploymentStatusTrigger

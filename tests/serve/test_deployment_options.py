@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from skate.serve._config.defaults import DEFAULT
-from skate.serve._config.deployment import (
+from skate.serve._config.options import (
     OPTION_NAMES,
     DeploymentOptions,
     needs_new_replicas,
@@ -70,7 +70,7 @@ class TestDefaults:
     def test_plain_options_do_not_load_pydantic(self) -> None:
         program = (
             "import sys, pickle\n"
-            "from skate.serve._config.deployment import DeploymentOptions\n"
+            "from skate.serve._config.options import DeploymentOptions\n"
             "made = DeploymentOptions(name='Model').merged({'num_replicas': 2, 'user_config': {'a': 1}})\n"
             "pickle.loads(pickle.dumps(made))\n"
             "sys.exit('pydantic' in sys.modules)\n"

@@ -8,7 +8,7 @@ import pytest
 
 from skate.exceptions import RayActorError, RayError, TaskCancelledError
 from skate.serve import exceptions
-from skate.serve._ids import DeploymentID
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.exceptions import (
     ApplicationError,
     BackPressureError,

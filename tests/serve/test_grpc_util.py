@@ -12,7 +12,7 @@ import pytest
 
 from skate.exceptions import RayTaskError
 from skate.serve import _rpc_status as status
-from skate.serve._ids import DeploymentID
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.exceptions import (
     BackPressureError,
     DeploymentUnavailableError,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from skate.serve import context
-from skate.serve._ids import DeploymentID, ReplicaID
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 from skate.serve.context import ReplicaContext, _RequestContext
 from skate.serve.metrics import Counter, Gauge, Histogram
 from skate.util import metrics

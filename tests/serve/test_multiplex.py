@@ -11,8 +11,8 @@ import cloudpickle
 import pytest
 
 from skate.serve import context
-from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._multiplex import registry as registries
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 from skate.serve.batching import batch
 from skate.serve.context import ReplicaContext, _RequestContext
 from skate.serve.multiplex import (

@@ -129,8 +129,8 @@ def test_guides_of_ray_find_its_ids_and_policies() -> None:
 import skate.as_ray
 from ray.serve._private.common import DeploymentID
 from ray.serve.config import AutoscalingPolicy
-import skate.serve._ids
-assert DeploymentID is skate.serve._ids.DeploymentID
+import skate.serve._runtime.ids
+assert DeploymentID is skate.serve._runtime.ids.DeploymentID
 path = "ray.serve.async_inference_autoscaling_policy:AsyncInferenceAutoscalingPolicy"
 AutoscalingPolicy(policy_function=path, policy_kwargs={"broker_url": "memory://", "queue_name": "q"})
 """

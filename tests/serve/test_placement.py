@@ -13,7 +13,7 @@ import pytest
 
 import skate
 from skate import serve
-from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
+from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE
 from skate.serve.config import GangSchedulingConfig
 from skate.serve.exceptions import DeploymentUnavailableError
 from skate.serve.gang import GangContext

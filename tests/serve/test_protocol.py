@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skate.serve._loop import ServeLoop
 from skate.serve._proxy import protocol
 from skate.serve._proxy.limits import Limits
 from skate.serve._proxy.server import HttpServer, bind
+from skate.serve._runtime.loop import ServeLoop
 from tests.serve.sockets import RawClient, ask, status_of
 
 GOOD = b"GET /good HTTP/1.1\r\nhost: x\r\n\r\n"

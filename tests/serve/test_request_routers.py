@@ -13,9 +13,9 @@ import pytest
 
 import skate
 from skate import serve
-from skate.serve._ids import DeploymentID
 from skate.serve._router import current_runtime
 from skate.serve._routing.requests import RequestMetadata
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.config import DeploymentActorConfig, RequestRouterConfig
 from skate.serve.exceptions import RayServeException, ReplicaDiedError
 from skate.serve.experimental.capacity_queue import CapacityQueue

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skate.serve._controller.rollout import Decision, Phase, Seen, decide
+from skate.serve._controller.rollout import Decision, Phase, ReplicaView, decide
 
 
-def running(version: str, *ids: str, load: int = 0) -> list[Seen]:
-    return [Seen(id, version, Phase.RUNNING, load) for id in ids]
+def running(version: str, *ids: str, load: int = 0) -> list[ReplicaView]:
+    return [ReplicaView(id, version, Phase.RUNNING, load) for id in ids]
 
 
-def starting(version: str, *ids: str) -> list[Seen]:
-    return [Seen(id, version, Phase.STARTING) for id in ids]
+def starting(version: str, *ids: str) -> list[ReplicaView]:
+    return [ReplicaView(id, version, Phase.STARTING) for id in ids]
 
 
 def test_a_new_deployment_starts_all_replicas_at_once() -> None:
@@ -44,7 +44,7 @@ def test_an_old_replica_serves_until_a_new_one_runs() -> None:
 def test_without_room_one_of_several_goes_first() -> None:
     old = running("1", "a", "b")
     assert len(decide(old, target=2, version="2", room=0).stop) == 1
-    leaving = [Seen("a", "1", Phase.STOPPING), *running("1", "b")]
+    leaving = [ReplicaView("a", "1", Phase.STOPPING), *running("1", "b")]
     assert decide(leaving, target=2, version="2", room=0) == Decision()
 
 
@@ -58,8 +58,10 @@ def test_what_is_missing_anyway_does_not_wait_for_its_turn() -> None:
     assert decide(old, target=6, version="2", room=1).start == 1
 
 
-def gang(version: str, name: str, *ids: str, phase: Phase = Phase.RUNNING, load: int = 0) -> list[Seen]:
-    return [Seen(id, version, phase, load, name) for id in ids]
+def gang(
+    version: str, name: str, *ids: str, phase: Phase = Phase.RUNNING, load: int = 0
+) -> list[ReplicaView]:
+    return [ReplicaView(id, version, phase, load, name) for id in ids]
 
 
 def test_gangs_start_whole() -> None:
@@ -103,7 +105,7 @@ def test_an_old_replica_that_never_came_up_is_stopped() -> None:
 def test_an_update_arrives_and_somebody_serves_all_along(
     target: int, spare: int, batch: int, order: list[int]
 ) -> None:
-    replicas = {f"old{number}": Seen(f"old{number}", "1", Phase.RUNNING) for number in range(target)}
+    replicas = {f"old{number}": ReplicaView(f"old{number}", "1", Phase.RUNNING) for number in range(target)}
     capacity = target + spare
     made = 0
     turns = iter(order)
@@ -111,10 +113,10 @@ def test_an_update_arrives_and_somebody_serves_all_along(
         room = capacity - len(replicas)
         decision = decide(list(replicas.values()), target=target, version="2", room=room, batch=batch)
         for id in decision.stop:
-            replicas[id] = Seen(id, replicas[id].version, Phase.STOPPING)
+            replicas[id] = ReplicaView(id, replicas[id].version, Phase.STOPPING)
         for _ in range(decision.start):
             made += 1
-            replicas[f"new{made}"] = Seen(f"new{made}", "2", Phase.STARTING)
+            replicas[f"new{made}"] = ReplicaView(f"new{made}", "2", Phase.STARTING)
         serving = sum(each.phase is Phase.RUNNING for each in replicas.values())
         if spare:
             assert serving >= target, "old replicas serve until as many new ones do"
@@ -128,5 +130,5 @@ def test_an_update_arrives_and_somebody_serves_all_along(
         if chosen.phase is Phase.STOPPING:
             del replicas[chosen.id]
         else:
-            replicas[chosen.id] = Seen(chosen.id, chosen.version, Phase.RUNNING)
+            replicas[chosen.id] = ReplicaView(chosen.id, chosen.version, Phase.RUNNING)
     assert [each.version for each in replicas.values()] == ["2"] * target

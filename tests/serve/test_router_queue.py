@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from skate.serve._ids import DeploymentID
 from skate.serve._router.calls import ValueCall
 from skate.serve._router.router import DeploymentNews, Router
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._wire.frames import Context
 from skate.serve.exceptions import BackPressureError
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from skate.serve._autoscaling.deployment import DeploymentAutoscaler
 from skate.serve._config.defaults import DEFAULT
-from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._schema.deployment import schema_of
+from skate.serve._config.options import DeploymentOptions
+from skate.serve._schema.config_file import to_schema
 from skate.serve._schema.details import autoscaling_detail
 from skate.serve.config import AutoscalingConfig, AutoscalingPolicy, BackpressureConfig, GangSchedulingConfig
 from skate.serve.schema import (
@@ -303,11 +303,11 @@ class TestDeployments:
             {"deployment_actors": [{"name": "cache", "actor_class": "a:B"}], "max_surge_percent": 10},
         ):
             options = plain.merged(given)
-            assert plain.merged(schema_of(options).overrides()) == options
-            written = schema_of(options, given_only=True)
+            assert plain.merged(to_schema(options).overrides()) == options
+            written = to_schema(options, given_only=True)
             assert plain.merged(written.overrides()) == options
             assert written._get_user_configured_option_names() <= {*given, "name", "autoscaling_config"}
-        assert schema_of(plain, given_only=True).model_dump() == {"name": "Model"}
+        assert to_schema(plain, given_only=True).model_dump() == {"name": "Model"}
 
     def test_a_file_overrides_the_program(self) -> None:
         in_program = DeploymentOptions(name="Model").merged({"num_replicas": 2, "max_ongoing_requests": 9})

@@ -49,7 +49,7 @@ def test_a_version_that_does_not_start_leaves_the_old_one_serving(run: Callable[
     run(Says.bind("good"))
     with Load(url) as load:
         load.wait_for("good", 10)
-        with pytest.raises(RuntimeError, match=r"(?s)this version is broken.*goes on serving"):
+        with pytest.raises(RuntimeError, match=r"(?s)this version is broken.*keeps serving"):
             run(Says.bind("broken"))
         load.wait_for_more(20)
     assert load.failures == []

@@ -17,7 +17,7 @@ import pytest
 
 import skate
 from skate import serve
-from skate.serve._ids import DeploymentID, ReplicaID
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 from skate.serve._watch import access
 from skate.serve._watch.access import AccessLog
 from skate.serve._watch.logs import Component, ServeLogs

@@ -15,9 +15,9 @@ import pytest
 import skate
 from skate import serve
 from skate.serve._controller.client import connect
-from skate.serve._ids import DeploymentID
 from skate.serve._router.calls import Outgoing
 from skate.serve._router.router import DeploymentNews, Router
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._watch.options import WatchOptions
 from skate.serve._wire.frames import Context
 from tests.serve.conftest import light

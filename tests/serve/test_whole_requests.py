@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from skate import serve
-from skate.serve._loop import ServeLoop
 from skate.serve._proxy.limits import Limits
 from skate.serve._proxy.server import HttpServer, bind
 from skate.serve._proxy.whole import WholeRequest
 from skate.serve._routes import Route
+from skate.serve._runtime.loop import ServeLoop
 from skate.serve._wire.frames import Context, Headers, Respond, Scope
 from tests.serve.conftest import light
 from tests.serve.sockets import RawClient

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from skate.serve._loop import new_event_loop
+from skate.serve._runtime.loop import new_event_loop
 from skate.serve._wire import Address, Link, Listener, connect
 from skate.serve._wire.frames import Call, Context, Frame, Reply
 from skate.serve._wire.link import LinkClosed

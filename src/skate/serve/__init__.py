@@ -1,8 +1,8 @@
-"""Serve: deployments behind handles and HTTP, composed, batched, scaled, and updated while they serve."""
+"""Serve: scalable deployments behind handles, HTTP and gRPC, with composition, batching and rolling updates."""
 
 from typing import TYPE_CHECKING
 
-from skate.serve import _extra as _extra
+from skate.serve._runtime import extra as _extra  # noqa: F401  # before all others: it names a missing extra
 from skate.serve.api import (
     RunTarget,
     address,
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Models that need pydantic, which takes longer to import than all the rest.
+    # Lazily, because these models import pydantic, which takes longer than everything else.
     if name in ("ControllerOptions", "HTTPOptions"):
         from skate.serve import config
 

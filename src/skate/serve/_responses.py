@@ -11,12 +11,12 @@ from typing import Any, Generic, TypeVar
 from skate import ObjectRef
 from skate._api.payloads import pack, pack_call, unpack
 from skate.air import _arguments as arguments
-from skate.serve._ids import DeploymentID
 from skate.serve._router.calls import Outgoing, ValueCall
 from skate.serve._router.outcome import Outcome
 from skate.serve._router.runtime import Runtime
 from skate.serve._router.selection import Reservation
 from skate.serve._router.streams import StreamCall
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._wire.frames import Context, Reply
 from skate.serve.context import _get_request, _in_event_loop
 from skate.serve.exceptions import RayServeException, ReplicaUnavailableError, RequestCancelledError

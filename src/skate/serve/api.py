@@ -1,4 +1,4 @@
-"""The functions of `skate.serve`: deploy, run, look, stop."""
+"""The functions of `skate.serve`: deploy, run, inspect and delete applications."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import skate
 from skate.air import _arguments as arguments
 from skate.serve._build import build, check_code
 from skate.serve._build.ingress import make_ingress
-from skate.serve._config import numbers
-from skate.serve._config.defaults import DEFAULT
-from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._config.wording import check_route_prefix
-from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, forget
-from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID
+from skate.serve._config import validation
+from skate.serve._config.defaults import APP_NAME, DEFAULT
+from skate.serve._config.options import DeploymentOptions
+from skate.serve._config.validation import check_route_prefix
+from skate.serve._controller.client import Client, connect, connect_or_begin, connect_or_start, disconnect
 from skate.serve._router.runtime import prepare
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve.context import (
     _get_replica,
@@ -85,37 +85,37 @@ def deployment(
     rolling_update_percentage: float | DEFAULT = _UNSET,
     max_surge_percent: int | DEFAULT = _UNSET,
 ) -> Any:
-    """Make a deployment of a class or a function: what it takes to serve it with several replicas.
+    """Turn a class or function into a deployment, which Serve can run with several replicas.
 
     Args:
-        name: What it is called within its application; the name of the class or function if left out.
+        name: The name within its application; the name of the class or function if not given.
         version: Replicas are kept when it is deployed again under the same version, and replaced otherwise.
-        num_replicas: How many copies run; "auto" lets the number follow the load.
-        ray_actor_options: Resources and surroundings of each replica: `num_cpus`, `num_gpus`, `runtime_env`, …
-        placement_group_bundles: Resources of each replica as a group, for replicas that start actors themselves.
-        placement_group_strategy: How the group is placed.
-        placement_group_bundle_label_selector: Labels that nodes of the bundles must have.
-        max_replicas_per_node: How many replicas one node may have.
-        user_config: What `reconfigure` is called with, at the start and whenever it changes; changing it starts no new
-            replicas.
-        max_ongoing_requests: How many requests a replica works on at a time; others wait at their callers.
-        max_queued_requests: How many may wait at each caller; more are turned away. -1 for no limit.
-        backpressure_config: What clients hear that are turned away.
+        num_replicas: The number of replicas; "auto" enables autoscaling.
+        ray_actor_options: Resources and environment of each replica: `num_cpus`, `num_gpus`, `runtime_env`, …
+        placement_group_bundles: Bundles of a placement group per replica, for replicas that start actors themselves.
+        placement_group_strategy: The placement strategy of the group.
+        placement_group_bundle_label_selector: Labels that the nodes of the bundles must have.
+        max_replicas_per_node: The maximum number of replicas per node.
+        user_config: The argument of `reconfigure`, which is called at the start and after each change; a change does
+            not start new replicas.
+        max_ongoing_requests: The maximum number of concurrent requests per replica; others wait at their callers.
+        max_queued_requests: The maximum number of waiting requests per caller; more are rejected. -1 for no limit.
+        backpressure_config: The response to rejected requests.
         autoscaling_config: How the number of replicas follows the load.
         graceful_shutdown_wait_loop_s: Has no effect: a replica stops as soon as its requests are answered.
-        graceful_shutdown_timeout_s: How long a replica that is stopped may take for the requests it has.
-        health_check_period_s: How often `check_health` is called.
-        health_check_timeout_s: How long it may take.
-        logging_config: How replicas log.
-        request_router_config: How callers choose replicas.
-        max_constructor_retry_count: How often starting is tried before the deployment counts as failed.
-        gang_scheduling_config: Replicas that start and stop together.
+        graceful_shutdown_timeout_s: The time limit for open requests of a stopping replica.
+        health_check_period_s: The interval between calls of `check_health`.
+        health_check_timeout_s: The time limit of `check_health`.
+        logging_config: Options of the replicas' logging.
+        request_router_config: The request router, which chooses replicas.
+        max_constructor_retry_count: The number of failed starts after which the deployment fails.
+        gang_scheduling_config: Gangs of replicas that start and stop together.
         deployment_actors: Actors that all replicas share.
-        rolling_update_percentage: The part of the replicas that is replaced at a time.
-        max_surge_percent: Has no effect: there are more replicas during an update as far as there are resources.
+        rolling_update_percentage: The fraction of replicas that an update replaces at a time.
+        max_surge_percent: Has no effect: an update adds replicas as far as resources allow.
 
     Returns:
-        A `Deployment`, or a decorator that makes one.
+        A `Deployment`, or a decorator that returns one.
 
     Example:
         >>> from skate import serve
@@ -127,7 +127,31 @@ def deployment(
         42
         >>> serve.shutdown()
     """
-    options = {key: value for key, value in locals().items() if key not in ("_func_or_class", "name")}
+    options = {
+        "version": version,
+        "num_replicas": num_replicas,
+        "ray_actor_options": ray_actor_options,
+        "placement_group_bundles": placement_group_bundles,
+        "placement_group_strategy": placement_group_strategy,
+        "placement_group_bundle_label_selector": placement_group_bundle_label_selector,
+        "max_replicas_per_node": max_replicas_per_node,
+        "user_config": user_config,
+        "max_ongoing_requests": max_ongoing_requests,
+        "max_queued_requests": max_queued_requests,
+        "backpressure_config": backpressure_config,
+        "autoscaling_config": autoscaling_config,
+        "graceful_shutdown_wait_loop_s": graceful_shutdown_wait_loop_s,
+        "graceful_shutdown_timeout_s": graceful_shutdown_timeout_s,
+        "health_check_period_s": health_check_period_s,
+        "health_check_timeout_s": health_check_timeout_s,
+        "logging_config": logging_config,
+        "request_router_config": request_router_config,
+        "max_constructor_retry_count": max_constructor_retry_count,
+        "gang_scheduling_config": gang_scheduling_config,
+        "deployment_actors": deployment_actors,
+        "rolling_update_percentage": rolling_update_percentage,
+        "max_surge_percent": max_surge_percent,
+    }
 
     def decorate(target: Callable[..., Any]) -> Deployment[Any]:
         if not callable(target):
@@ -143,14 +167,14 @@ def deployment(
 def ingress(app: Any = None) -> Callable[..., type]:
     """Let an ASGI application answer the HTTP requests of a deployment's class.
 
-    With FastAPI, routes may be methods of the class: `self` is the replica's instance. Several classes may share an
-    application, and each has the routes that are its own methods or no methods. `serve.ingress(app)()` returns a class
-    that has nothing of its own.
+    With FastAPI, routes may be methods of the class, whose `self` is the replica's instance. Several classes may
+    share an application; each serves the routes that are its own methods or plain functions. `serve.ingress(app)()`
+    returns a class without methods of its own.
 
     Args:
-        app: A FastAPI, Starlette or other ASGI application, a router of FastAPI, or a function without parameters that
-            makes an application where the replica runs. Without one, the class's method `__serve_build_asgi_app__`
-            makes it there, after the constructor.
+        app: A FastAPI, Starlette or other ASGI application, a FastAPI router, or a function without parameters that
+            returns an application in the replica. Without it, the class's method `__serve_build_asgi_app__` returns the
+            application after the constructor has run.
 
     Example:
         >>> from fastapi import FastAPI
@@ -179,14 +203,14 @@ def start(
     controller_options: Any = None,
     **kwargs: Any,
 ) -> None:
-    """Start Serve, if it does not run yet; `serve.run` does it by itself with these options left out.
+    """Start Serve unless it runs. `serve.run` starts it with default options.
 
     Args:
-        proxy_location: Where requests are taken from outside: `ProxyLocation.Disabled` for nowhere.
+        proxy_location: Where proxies run; `ProxyLocation.Disabled` accepts no external requests.
         http_options: `HTTPOptions`, or a dict of them: `{"host": "0.0.0.0", "port": 8080}`.
         grpc_options: `gRPCOptions`, or a dict of them.
-        logging_config: How Serve logs.
-        tracing_config: Where spans of OpenTelemetry are sent.
+        logging_config: Options of logging.
+        tracing_config: Options of OpenTelemetry tracing.
         controller_options: `ControllerOptions`, or a dict of them: `{"runtime_env": {"env_vars": {…}}}`.
     """
     connect_or_start(
@@ -202,10 +226,10 @@ def start(
 
 @dataclass(frozen=True)
 class RunTarget:
-    """One application of `run_many`, with the arguments that `run` takes for it."""
+    """An application for `run_many`, with the arguments of `run`."""
 
     target: Application
-    name: str = DEFAULT_APP_NAME
+    name: str = APP_NAME
     route_prefix: str | None = "/"
     logging_config: Any = None
     external_scaler_enabled: bool = False
@@ -214,7 +238,7 @@ class RunTarget:
 def run(
     target: Application,
     blocking: bool = False,
-    name: str = DEFAULT_APP_NAME,
+    name: str = APP_NAME,
     route_prefix: str | None = "/",
     logging_config: Any = None,
     _local_testing_mode: bool = False,
@@ -228,18 +252,18 @@ def run(
     An application of the same name is replaced: the old version serves until the new one does.
 
     Args:
-        target: What `bind` returned.
-        blocking: Whether to wait until Ctrl-C afterwards.
-        name: What the application is called.
-        route_prefix: Where it is reached over HTTP; None for nowhere.
-        logging_config: How it logs.
-        external_scaler_enabled: Whether replicas may be scaled from outside.
+        target: The result of `bind`.
+        blocking: Whether to block until Ctrl-C afterwards.
+        name: The name of the application.
+        route_prefix: The prefix of its HTTP routes; None disables HTTP.
+        logging_config: Options of its logging.
+        external_scaler_enabled: Whether an external scaler may set the numbers of replicas.
         controller_options: `ControllerOptions`, or a dict of them: `{"runtime_env": {"env_vars": {…}}}`.
-        host: Where to listen, if Serve does not run yet: for scripts of the time when this was an argument here.
+        host: The address to listen on if Serve does not run yet, for scripts written for older versions of Ray.
         port: As `host`.
 
     Raises:
-        RuntimeError: If it could not be deployed; says why. A version that was running before goes on.
+        RuntimeError: If the application could not be deployed. A version that was running keeps running.
     """
     wanted = RunTarget(target, name, route_prefix, logging_config, external_scaler_enabled)
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
@@ -266,9 +290,9 @@ def run_many(
 
     Args:
         targets: The applications.
-        blocking: Whether to wait until Ctrl-C afterwards.
+        blocking: Whether to block until Ctrl-C afterwards.
         wait_for_ingress_deployment_creation: Has no effect: handles can be used at once.
-        wait_for_applications_running: Whether to wait until all of them run.
+        wait_for_applications_running: Whether to wait until all applications run.
         controller_options: `ControllerOptions`, or a dict of them: `{"runtime_env": {"env_vars": {…}}}`.
     """
     handles = _deploy(
@@ -286,13 +310,13 @@ def _run(
     target: Application,
     *,
     _blocking: bool = True,
-    name: str = DEFAULT_APP_NAME,
+    name: str = APP_NAME,
     route_prefix: str | None = "/",
     logging_config: Any = None,
     _local_testing_mode: bool = False,
     external_scaler_enabled: bool = False,
 ) -> DeploymentHandle[Any]:
-    """Do what `run` does; with `_blocking=False`, return before the application runs."""
+    """Do the same as `run`; with `_blocking=False`, return before the application runs."""
     wanted = RunTarget(target, name, route_prefix, logging_config, external_scaler_enabled)
     return _deploy([wanted], wait=_blocking, local=_local_testing_mode)[0]
 
@@ -304,7 +328,7 @@ def _run_many(
     wait_for_applications_running: bool = True,
     _local_testing_mode: bool = False,
 ) -> list[DeploymentHandle[Any]]:
-    """Do what `run_many` does."""
+    """Do the same as `run_many`."""
     return _deploy(targets, wait=wait_for_applications_running, local=_local_testing_mode)
 
 
@@ -329,7 +353,7 @@ def _deploy(
         if each.logging_config is not None:
             from skate.serve.schema import LoggingConfig
 
-            numbers.model("logging_config", LoggingConfig, each.logging_config)
+            validation.validate_model("logging_config", LoggingConfig, each.logging_config)
     specs = [
         build(
             each.target,
@@ -370,45 +394,45 @@ def _block() -> None:
 
 
 def delete(name: str, _blocking: bool = True) -> None:
-    """Stop an application, and all its deployments.
+    """Stop an application and all of its deployments.
 
     Args:
-        name: Which one; one that does not exist is ignored.
+        name: The name of the application; ignored if it does not exist.
     """
-    client = _need()
+    client = _require_client()
     _check_application_name(name)
     client.delete([name], wait=_blocking)
 
 
 def status() -> ServeStatus:
-    """Return how the applications and their deployments fare."""
+    """Return the status of all applications and deployments."""
     client = connect()
     return ServeStatus() if client is None else client.status()
 
 
 def shutdown() -> None:
-    """Stop every application and Serve itself; nothing happens if it does not run."""
+    """Stop all applications and Serve itself; do nothing if Serve does not run."""
     client = connect()
     if client is not None:
         client.shutdown()
-    forget()
+    disconnect()
 
 
 async def shutdown_async() -> None:
-    """Do what `shutdown` does, without blocking the event loop."""
+    """Do the same as `shutdown`, without blocking the event loop."""
     await asyncio.get_running_loop().run_in_executor(None, shutdown)
 
 
 def address() -> tuple[str, int]:
-    """Return host and port that HTTP is served on: what to connect to when the port was left to choose.
+    """Return the host and port that serve HTTP, for example to find out an automatically chosen port.
 
     Raises:
-        RayServeException: If Serve does not run, or not over HTTP.
+        RayServeException: If Serve does not run, or HTTP is disabled.
     """
-    found = _need().http_address()
+    found = _require_client().http_address()
     if found is None:
         raise RayServeException(
-            "Serve was started with ProxyLocation.Disabled: there is no HTTP to connect to."
+            "Serve was started with ProxyLocation.Disabled and does not accept HTTP requests."
         )
     return found
 
@@ -417,9 +441,9 @@ def get_app_handle(name: str) -> DeploymentHandle[Any]:
     """Return a handle to the ingress deployment of an application.
 
     Raises:
-        RayServeException: If there is no such application.
+        RayServeException: If the application does not exist.
     """
-    client = _need()
+    client = _require_client()
     _check_application_name(name)
     found = client.ingress_of(name)
     if found is None:
@@ -440,12 +464,12 @@ def get_deployment_handle(
 
     Args:
         deployment_name: The name of the deployment.
-        app_name: The application; the one that the code runs in if left out, or "default".
+        app_name: The name of the application; the application of the calling replica if not given.
 
     Raises:
-        RayServeException: If there is no such deployment.
+        RayServeException: If the deployment does not exist, or `app_name` is not given outside of an application.
     """
-    client = _need()
+    client = _require_client()
     arguments.text("deployment_name", deployment_name, "the name of a deployment")
     arguments.text("app_name", app_name, "the name of an application", optional=True)
     if app_name is None:
@@ -469,7 +493,7 @@ def _hint(name: str, known: Collection[str]) -> str:
     return f" {arguments.closest(name, known)}" if known else ""
 
 
-def _need() -> Client:
+def _require_client() -> Client:
     client = connect()
     if client is None:
         raise RayServeException("There is no Serve instance running: call serve.run or serve.start first.")

@@ -1,4 +1,4 @@
-"""A policy that scales task consumers by the length of their queue."""
+"""An autoscaling policy for task consumers, based on the length of their queue."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ DEFAULT_ASYNC_INFERENCE_QUEUE_POLL_INTERVAL_S = 10.0
 
 
 class AsyncInferenceAutoscalingPolicy:
-    """Gives each replica `target_ongoing_requests`, counting requests and the tasks that wait in a queue.
+    """Aims at `target_ongoing_requests` per replica, counting requests and the tasks in a queue.
 
-    A thread asks the broker for the length of the queue; a decision goes by what it said last. It is meant for
-    deployments with `task_consumer`, and works with every broker that Celery has.
+    A thread polls the broker for the length of the queue, and decisions use the last result. The policy is meant for
+    deployments with `task_consumer`, and supports every broker of Celery.
 
     Args:
         broker_url: The broker, such as `redis://localhost:6379/0`.
-        queue_name: The queue that the consumers take tasks from.
-        rabbitmq_management_url: Has no effect: RabbitMQ tells the length of a queue to its clients, too.
-        poll_interval_s: How long to wait between two questions, in seconds.
-        broker_transport_options: Options of the broker, as in `CeleryAdapterConfig`. This one is Skate's own.
+        queue_name: The queue of the consumers.
+        rabbitmq_management_url: Has no effect: RabbitMQ also reports the length of a queue to its clients.
+        poll_interval_s: The interval between two polls, in seconds.
+        broker_transport_options: Options of the broker, as in `CeleryAdapterConfig`. Ray does not have this argument.
 
     Raises:
-        ImportError: If Celery is not installed, whose package `kombu` talks to brokers.
+        ImportError: If Celery is not installed, whose package `kombu` connects to brokers.
 
     Example:
         >>> from skate.serve.config import AutoscalingConfig, AutoscalingPolicy
@@ -62,7 +62,7 @@ class AsyncInferenceAutoscalingPolicy:
         self._poll: threading.Thread | None = None
 
     def __call__(self, ctx: AutoscalingContext) -> tuple[int | float, dict[str, Any]]:
-        """Return how many replicas there should be."""
+        """Return the desired number of replicas."""
         self._poll_if_due()
         queued = self._queue_length
         state = {"queue_length": queued}
@@ -73,13 +73,13 @@ class AsyncInferenceAutoscalingPolicy:
         target = ctx.config.get_target_ongoing_requests()
         if target is None:
             raise ValueError(
-                "target_ongoing_requests is None, but AsyncInferenceAutoscalingPolicy decides by it: give a number in "
+                "target_ongoing_requests is None, but AsyncInferenceAutoscalingPolicy requires it: set a number in "
                 "autoscaling_config."
             )
         return workload / target, state
 
     def _poll_if_due(self) -> None:
-        """Ask the broker in a thread, which ends with the answer: a policy that is dropped leaves nothing behind."""
+        """Poll the broker in a thread that ends with the answer, so that a dropped policy leaves no thread behind."""
         now = time.monotonic()
         if self._poll is not None and self._poll.is_alive():
             return
@@ -93,11 +93,13 @@ class AsyncInferenceAutoscalingPolicy:
             with self._kombu.Connection(self._broker_url, transport_options=self._options) as connection:
                 self._queue_length = _length(connection, self._queue_name)
         except Exception as error:
-            logger.warning("The broker did not tell the length of the queue %r: %s", self._queue_name, error)
+            logger.warning(
+                "The broker did not report the length of the queue %r: %s", self._queue_name, error
+            )
 
 
 def _length(connection: Any, queue: str) -> int:
-    """Return how many messages wait in a queue; none in one that nobody has made yet."""
+    """Return the number of messages in a queue; 0 if the queue does not exist yet."""
     try:
         return int(connection.default_channel.queue_declare(queue=queue, passive=True).message_count)
     except connection.channel_errors:

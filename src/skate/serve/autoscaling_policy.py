@@ -1,11 +1,11 @@
-"""Policies that decide how many replicas a deployment should have, and parts to make others of."""
+"""Autoscaling policies, and building blocks for further ones."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from skate.serve._autoscaling.context import AutoscalingContext
-from skate.serve._autoscaling.rules import by_ongoing_requests
+from skate.serve._autoscaling.policies import desired_by_ongoing_requests
 from skate.serve._prometheus import (
     PrometheusQueryMixin,
     PrometheusQueryResult,
@@ -26,13 +26,13 @@ __all__ = [
 
 
 def replica_queue_length_autoscaling_policy(ctx: AutoscalingContext) -> tuple[int | float, dict[str, Any]]:
-    """Return as many replicas as give each `target_ongoing_requests`, running and waiting ones together.
+    """Return the number of replicas at which each has `target_ongoing_requests` running and waiting requests.
 
-    Factors, bounds and delays of the `AutoscalingConfig` apply to what a policy returns, this one and others.
+    The factors, bounds and delays of the `AutoscalingConfig` apply to the results of all policies.
     """
-    return by_ongoing_requests(ctx), {}
+    return desired_by_ongoing_requests(ctx), {}
 
 
 def default_autoscaling_policy(ctx: AutoscalingContext) -> tuple[int | float, dict[str, Any]]:
-    """Decide by the number of requests: what a deployment does that names no policy."""
+    """Return the decision of `replica_queue_length_autoscaling_policy`, the default policy."""
     return replica_queue_length_autoscaling_policy(ctx)

@@ -1,4 +1,4 @@
-"""Dynamic batching: single calls go in, lists come out at the function that is quicker on many at once."""
+"""Dynamic batching: groups concurrent calls into one call of a function that takes lists."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar, cast, overload
 from skate.serve._batching.calls import SingleCall, StreamedCall
 from skate.serve._batching.function import BatchedFunction
 from skate.serve._batching.settings import BatchSettings, BatchSize
+from skate.serve._config import defaults
 from skate.serve.context import _get_request
 
 __all__ = ["batch"]
@@ -21,13 +22,13 @@ _R_co = TypeVar("_R_co", covariant=True)
 
 
 class _Batched(Protocol):
-    """What a batched function has besides being callable."""
+    """The attributes of a batched function."""
 
     def set_max_batch_size(self, new_max_batch_size: int) -> None:
-        """Let later batches hold another number of items."""
+        """Set the maximum size of later batches."""
 
     def set_batch_wait_timeout_s(self, new_batch_wait_timeout_s: float) -> None:
-        """Let later batches wait for another time."""
+        """Set the waiting time of later batches."""
 
 
 class _BatchedFunction(_Batched, Protocol[_R_co]):
@@ -55,41 +56,42 @@ def batch(_func: Callable[..., AsyncIterator[Sequence[R]]], /) -> _BatchedGenera
 def batch(
     _func: None = None,
     /,
-    max_batch_size: int = 10,
-    batch_wait_timeout_s: float = 0.01,
-    max_concurrent_batches: int = 1,
+    max_batch_size: int = defaults.MAX_BATCH_SIZE,
+    batch_wait_timeout_s: float = defaults.BATCH_WAIT_TIMEOUT_S,
+    max_concurrent_batches: int = defaults.MAX_CONCURRENT_BATCHES,
     batch_size_fn: BatchSize | None = None,
 ) -> _Decorator: ...
 def batch(
     _func: Callable[..., Any] | None = None,
     /,
-    max_batch_size: int = 10,
-    batch_wait_timeout_s: float = 0.01,
-    max_concurrent_batches: int = 1,
+    max_batch_size: int = defaults.MAX_BATCH_SIZE,
+    batch_wait_timeout_s: float = defaults.BATCH_WAIT_TIMEOUT_S,
+    max_concurrent_batches: int = defaults.MAX_CONCURRENT_BATCHES,
     batch_size_fn: BatchSize | None = None,
 ) -> Any:
-    """Let an async function take the calls that come at about the same time as lists, in one call.
+    """Let an async function process concurrent calls in one call with lists.
 
-    Its callers pass single items and get single results. The function gets a list for each parameter and returns a
-    list with one result for each item, in the same order; an exception in that list is raised at its caller alone.
-    An async generator yields such lists: each caller then iterates over its own results, and a `StopIteration` in a
-    list ends the iteration of its caller.
+    Callers pass single items and get single results. The function gets a list for each parameter and returns a list
+    with one result for each item, in the same order; an exception in that list is raised in its caller only. An async
+    generator yields such lists: each caller then iterates over its own results, and a `StopIteration` in a list ends
+    the iteration of its caller.
 
-    Each object has batches of its own. A caller that is cancelled leaves its batch, and a batch that has lost all of
-    its callers is cancelled.
+    Each object has its own batches. A cancelled caller leaves its batch, and a batch is cancelled once all of its
+    callers have left.
 
-    The function also gets `set_max_batch_size` and `set_batch_wait_timeout_s`, for instance to call in `reconfigure`.
+    The function also gets the methods `set_max_batch_size` and `set_batch_wait_timeout_s`, for example for
+    `reconfigure`.
 
     Args:
-        max_batch_size: How many items a batch holds at most, or their size by `batch_size_fn`.
-        batch_wait_timeout_s: How long the first item of a batch waits for others. With 0, a batch takes what is
-            there.
-        max_concurrent_batches: How many batches run at a time.
-        batch_size_fn: Returns the size of a list of items, such as the number of tokens in them. Of several
-            parameters, the first counts.
+        max_batch_size: The maximum number of items in a batch, or their maximum size by `batch_size_fn`.
+        batch_wait_timeout_s: How long the first item of a batch waits for others. With 0, a batch consists of the items
+            that are already waiting.
+        max_concurrent_batches: The maximum number of batches that run at the same time.
+        batch_size_fn: Returns the size of a list of items, such as their number of tokens. If there are several
+            parameters, it gets the first one.
 
     Raises:
-        TypeError: If it decorates anything but an async function, or an argument is of the wrong type.
+        TypeError: If it decorates anything but an async function, or an argument has the wrong type.
         ValueError: If a number is out of range.
 
     Example:
@@ -120,25 +122,25 @@ def batch(
 
 
 def _decorated(batched: BatchedFunction) -> Callable[..., Any]:
-    """Return the function that callers see: a plain one, which other decorators and frameworks know how to take."""
+    """Return the function that callers see: a plain function, which other decorators and frameworks support."""
     wrapper: Any
     if batched.streams:
 
         @functools.wraps(batched.function)
         def stream(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
-            queue, args, kwargs = batched.place(args, kwargs)
+            queue, args, kwargs = batched.route(args, kwargs)
             call = StreamedCall(args, kwargs, _get_request(), queue.loop)
             queue.submit(call)
             return call.answers()
 
         wrapper = stream
-        # It joins a batch when it is called and not when it is read, so it does not look like an async generator.
+        # A call joins a batch immediately and not on iteration, so the wrapper is not an async generator function.
         wrapper._runs_on_loop = True
     else:
 
         @functools.wraps(batched.function)
         async def answer(*args: Any, **kwargs: Any) -> Any:
-            queue, args, kwargs = batched.place(args, kwargs)
+            queue, args, kwargs = batched.route(args, kwargs)
             call = SingleCall(args, kwargs, _get_request(), queue.loop)
             queue.submit(call)
             try:
@@ -156,7 +158,7 @@ def _decorated(batched: BatchedFunction) -> Callable[..., Any]:
         batched.change(batch_wait_timeout_s=new_batch_wait_timeout_s)
 
     async def is_batching_task_alive() -> bool:
-        # Nothing runs between batches that could have died.
+        # There is no task between batches that could have died.
         return True
 
     async def get_handling_task_stack() -> str:
@@ -180,7 +182,7 @@ def _decorated(batched: BatchedFunction) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class _RuntimeSummaryStatistics:
-    """When the batches that are under way started, in seconds since 1970."""
+    """The start times of the running batches, in Unix time."""
 
     start_times: list[float]
 

@@ -1,17 +1,17 @@
-"""How deployments scale, and how requests are taken: the models behind `@serve.deployment` and `serve.start`."""
+"""Models of the options of `@serve.deployment` and `serve.start`."""
 
 from __future__ import annotations
 
 from skate.serve._autoscaling.context import AutoscalingContext
 from skate.serve._config.autoscaling import AutoscalingConfig, AutoscalingPolicy
-from skate.serve._config.choices import (
+from skate.serve._config.defaults import (
     AggregationFunction,
     GangPlacementStrategy,
     GangRuntimeFailurePolicy,
     ProxyLocation,
 )
-from skate.serve._config.edge import ControllerOptions, HTTPOptions, gRPCOptions
-from skate.serve._config.parts import (
+from skate.serve._config.http import ControllerOptions, HTTPOptions, gRPCOptions
+from skate.serve._config.option_models import (
     BackpressureConfig,
     DeploymentActorConfig,
     GangSchedulingConfig,

@@ -1,4 +1,4 @@
-"""What users deploy: deployments, and applications made of them."""
+"""Deployments, and applications composed of them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from skate.air import _arguments as arguments
-from skate.serve._build.building import reduce_application
-from skate.serve._config.deployment import OPTION_NAMES, DeploymentOptions
+from skate.serve._build.builder import reduce_application
+from skate.serve._config.options import OPTION_NAMES, DeploymentOptions
 
 __all__ = ["Application", "Deployment"]
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class Deployment(Generic[T]):
-    """A class or function that can be served, with its options. `@serve.deployment` makes them.
+    """A class or function to serve, with its options. `@serve.deployment` creates it.
 
-    `bind` gives it the arguments of its constructor; what comes out is an application that `serve.run` can run, or that
-    can be an argument of another deployment's `bind`.
+    `bind` sets the arguments of the constructor and returns an application, which `serve.run` runs, or which can be an
+    argument of another deployment's `bind`.
     """
 
     def __init__(self, func_or_class: Callable[..., Any], options: DeploymentOptions) -> None:
@@ -29,16 +29,16 @@ class Deployment(Generic[T]):
 
     @property
     def func_or_class(self) -> Callable[..., Any]:
-        """What was decorated."""
+        """The decorated class or function."""
         return self._func_or_class
 
     def bind(self, *args: Any, **kwargs: Any) -> Application:
         """Return an application of this deployment, with arguments for its constructor.
 
-        An argument that is an application itself becomes a `DeploymentHandle` inside of the deployment.
+        An argument that is an application becomes a `DeploymentHandle` inside the deployment.
 
         Raises:
-            TypeError: The constructor does not take these arguments.
+            TypeError: If the constructor does not accept these arguments.
         """
         if inspect.isclass(self._func_or_class):
             _check_arguments(self._func_or_class, args, kwargs)
@@ -56,21 +56,21 @@ class Deployment(Generic[T]):
         return Deployment(func_or_class or self._func_or_class, merged)
 
     def set_logging_config(self, logging_config: Any) -> None:
-        """Set how the replicas log."""
+        """Set the logging options of the replicas."""
         self._options = self._options.merged({"logging_config": logging_config}, "set_logging_config()")
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Raise: what was decorated is served, not called."""
+        """Raise an error: a deployment cannot be called directly."""
         raise RuntimeError(
             "Deployments cannot be constructed directly. Use `deployment.bind(...)` and serve.run instead; "
             f"`{self.name}.func_or_class` is the class or function itself."
         )
 
     def __getattr__(self, name: str) -> Any:
-        # For type checkers, too: the options are properties, which are made of their names below.
+        # Also tells type checkers that there are further attributes: the options' properties are added below.
         raise AttributeError(
-            f"A Deployment has no attribute '{name}': its methods are `bind` and `options`. Call the methods of what "
-            "was deployed with the handle that serve.run returns."
+            f"A Deployment has no attribute '{name}': its methods are `bind` and `options`. Call the methods of the "
+            "deployed class with the handle that serve.run returns."
         )
 
     def __eq__(self, other: object) -> bool:
@@ -93,7 +93,7 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     try:
         signature = inspect.signature(cls)
     except (TypeError, ValueError):
-        return  # of a class that is not written in Python
+        return  # a class that is not implemented in Python
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
@@ -112,7 +112,7 @@ for _name in OPTION_NAMES:
 
 
 class Application:
-    """A deployment with its constructor's arguments, and so, by them, all that it is composed of."""
+    """A deployment with its constructor's arguments, which may contain other applications."""
 
     def __init__(self, deployment: Deployment[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._bound_deployment = deployment
@@ -126,6 +126,6 @@ class Application:
         if name.startswith("__"):
             raise AttributeError(name)
         raise AttributeError(
-            f"'Application' object has no attribute '{name}': it has no methods. serve.run returns a handle that has; "
-            "inside of a deployment it is the handle that `bind` was given."
+            f"'Application' object has no attribute '{name}': it has no methods. Use the handle that serve.run "
+            "returns, or, inside a deployment, the handle that replaces the application in the arguments of `bind`."
         )

@@ -1,4 +1,4 @@
-"""What a replica knows of its gang: the replicas that were placed with it, and start and stop with it."""
+"""The context of replicas that belong to a gang: replicas that are placed, started and stopped together."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["GangContext"]
 
 @dataclass
 class GangContext:
-    """The gang that a replica belongs to: `serve.get_replica_context().gang_context`.
+    """The gang of a replica: `serve.get_replica_context().gang_context`.
 
     Args:
-        gang_id: Which gang it is.
-        rank: The replica's number within it, from 0.
-        world_size: How many replicas it has.
+        gang_id: The id of the gang.
+        rank: The rank of the replica in the gang, from 0.
+        world_size: The number of replicas in the gang.
         member_replica_ids: The unique parts of their ids, by rank.
-        pg_name: The name of the placement group that holds the gang.
+        pg_name: The name of the gang's placement group.
 
     >>> GangContext("a1b2", rank=1, world_size=2, member_replica_ids=["x", "y"]).member_replica_ids[1]
     'y'

@@ -8,8 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from skate.air import _arguments as arguments
-from skate.serve._config.defaults import DEFAULT
-from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID, ReplicaID, new_request_id
+from skate.serve._config.defaults import APP_NAME, DEFAULT
 from skate.serve._responses import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
@@ -17,6 +16,7 @@ from skate.serve._responses import (
 )
 from skate.serve._router.runtime import current_runtime
 from skate.serve._router.selection import ReplicaSelection, chosen
+from skate.serve._runtime.ids import DeploymentID, ReplicaID, new_request_id
 from skate.serve._wire.frames import Context
 from skate.serve.context import _get_replica, _get_request
 
@@ -73,7 +73,7 @@ class DeploymentHandle(Generic[T]):
     """
 
     def __init__(
-        self, deployment_name: str, app_name: str = DEFAULT_APP_NAME, *, _options: _Options | None = None
+        self, deployment_name: str, app_name: str = APP_NAME, *, _options: _Options | None = None
     ) -> None:
         self.deployment_id = DeploymentID(deployment_name, app_name)
         self._handle_options = _options or _Options()

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, overload
 
 from skate.air import _arguments as arguments
-from skate.serve._batching.requests import batch_requests
+from skate.serve._batching.batches import batch_requests
 from skate.serve._multiplex.cache import ModelCache
-from skate.serve._multiplex.measures import ModelMeasures
+from skate.serve._multiplex.metrics import ModelMetrics
 from skate.serve._multiplex.registry import close_registry, registry
-from skate.serve._owners import Owners
+from skate.serve._runtime.method_state import MethodState
 from skate.serve.context import _get_replica, _get_request
 
 __all__ = ["get_multiplexed_model_id", "loaded_model_ids", "multiplexed", "on_change", "unload_models"]
@@ -126,20 +126,20 @@ class _Models:
 
     def __setstate__(self, state: tuple[Callable[..., Any], int | None]) -> None:
         self._function, self._limit = state
-        self._owners = Owners(self._function, "@serve.multiplexed")
+        self._owners = MethodState(self._function, "@serve.multiplexed")
         self._name = getattr(self._function, "__qualname__", repr(self._function))
         self._cache: ModelCache | None = None  # of calls without an object
 
     def wanted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ModelCache, str]:
         """Return the cache that a call belongs to, and the id that it asks for."""
-        if args and self._owners.has(args[0]):
+        if args and self._owners.is_owner(args[0]):
             return self._cache_of(args[0]), self._id(args[1:], kwargs)
         if self._cache is None:
             self._cache = self._new_cache(self._function, None)
         return self._cache, self._id(args, kwargs)
 
     def _cache_of(self, owner: Any) -> ModelCache:
-        attributes = self._owners.attributes(owner)
+        attributes = self._owners.attributes_of(owner)
         cache: ModelCache | None = attributes.get(self._owners.key)
         if cache is None or cache.owner is not owner:  # a copy comes with the models of the original
             cache = self._new_cache(functools.partial(self._function, owner), owner)
@@ -173,20 +173,20 @@ class _Watcher:
 
     def __init__(self) -> None:
         self._registry = registry()
-        self._measures = None if _get_replica() is None else ModelMeasures()
+        self._metrics = None if _get_replica() is None else ModelMetrics()
 
     def ids_changed(self) -> None:
-        self._registry.tell()
-        if self._measures is not None:
-            self._measures.count(len(self._registry.ids()))
+        self._registry.notify()
+        if self._metrics is not None:
+            self._metrics.count(len(self._registry.ids()))
 
     def was_loaded(self, seconds: float) -> None:
-        if self._measures is not None:
-            self._measures.was_loaded(seconds)
+        if self._metrics is not None:
+            self._metrics.was_loaded(seconds)
 
     def was_unloaded(self, seconds: float) -> None:
-        if self._measures is not None:
-            self._measures.was_unloaded(seconds)
+        if self._metrics is not None:
+            self._metrics.was_unloaded(seconds)
 
 
 def _check_loader(function: Any) -> None:

@@ -1,15 +1,23 @@
-"""What a configuration file holds, and what is told of applications that run."""
+"""Schemas of configuration files, statuses and details of running applications."""
 
 from __future__ import annotations
 
-from skate.serve._schema.application import ServeApplicationSchema, ServeDeploySchema
-from skate.serve._schema.deployment import DeploymentSchema, RayActorOptionsSchema
+from skate.serve._config.http import HTTPOptionsSchema, gRPCOptionsSchema
+from skate.serve._config.observability import EncodingType, LoggingConfig, TracingConfig
+from skate.serve._schema.config_file import (
+    DeploymentSchema,
+    RayActorOptionsSchema,
+    ServeApplicationSchema,
+    ServeDeploySchema,
+)
 from skate.serve._schema.details import (
     ApplicationDetails,
+    ControllerHealthMetrics,
     DeploymentAutoscalingDetail,
     DeploymentDetails,
     DeploymentNode,
     DeploymentTopology,
+    DurationStats,
     ProxyDetails,
     ReplicaDetails,
     ReplicaRank,
@@ -19,14 +27,6 @@ from skate.serve._schema.details import (
     ServeInstanceDetails,
     Target,
     TargetGroup,
-)
-from skate.serve._schema.health import ControllerHealthMetrics, DurationStats
-from skate.serve._schema.options import (
-    EncodingType,
-    HTTPOptionsSchema,
-    LoggingConfig,
-    TracingConfig,
-    gRPCOptionsSchema,
 )
 from skate.serve._schema.statuses import (
     APIType,

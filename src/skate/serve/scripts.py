@@ -1,6 +1,6 @@
-"""The command line of Serve under Ray's name for it; the `serve` command of Ray imports it from here.
+"""The command line of Serve under Ray's path, from which Ray's `serve` command imports it.
 
-`skate serve` is the same. Where `import ray` means Skate, an installed `serve` command does, too.
+`skate serve` is the same command. If `import ray` imports Skate, an installed `serve` command runs it too.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class TestKindsOfFunctions:
                 return items
 
         with pytest.raises(
-            TypeError, match=r"@serve\.batch keeps what belongs to a Slotted in its __dict__, and it has none"
+            TypeError, match=r"@serve\.batch stores its state in the __dict__ of a Slotted, which has none"
         ):
             await Slotted().double(1)
 

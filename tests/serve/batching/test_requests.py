@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from skate.serve import context
-from skate.serve._batching.requests import batch_requests
-from skate.serve._ids import DeploymentID, ReplicaID
+from skate.serve._batching.batches import batch_requests
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 from skate.serve.batching import batch
 from skate.serve.context import ReplicaContext, _RequestContext
 from skate.util import metrics

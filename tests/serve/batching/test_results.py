@@ -49,7 +49,7 @@ class TestResults:
 
         for result in await asyncio.gather(wrong(1), wrong(2), return_exceptions=True):
             assert isinstance(result, RayServeException)
-            assert f"with 2 items and gave {count} results" in str(result)
+            assert f"with 2 items and returned {count} results" in str(result)
 
     @pytest.mark.parametrize("value", [3, None, "a", {"a": 1}, {1}, iter([1])])
     async def test_what_is_no_list_is_an_error(self, value: Any) -> None:

@@ -119,7 +119,7 @@ class TestSizes:
         assert (small, after) == (6, 3)
         assert isinstance(large, RuntimeError)
         assert "max_batch_size=10" in str(large)
-        with pytest.raises(RuntimeError, match="larger by batch_size_fn than a whole batch may be"):
+        with pytest.raises(RuntimeError, match="batch_size_fn of an item exceeds the limit of a whole batch"):
             await same(11)
 
     async def test_an_error_while_measuring_goes_to_the_caller_of_the_item(self) -> None:

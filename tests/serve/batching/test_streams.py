@@ -114,7 +114,7 @@ class TestStreams:
 
         for answers in (stream(1), stream(2)):
             await anext(answers)
-            with pytest.raises(RayServeException, match="with 2 items and gave 3 results"):
+            with pytest.raises(RayServeException, match="with 2 items and returned 3 results"):
                 await anext(answers)
         assert closed
 

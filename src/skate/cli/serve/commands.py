@@ -1,4 +1,4 @@
-"""`skate serve`: deploy applications, and ask how they do."""
+"""The commands of `skate serve` that deploy applications and report their status."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import address_option, app_dir_option, environment_options, http_options
 from skate.cli.serve.run import run
-from skate.cli.serve.surroundings import asked, attached, mean_skate_by_ray, refused, use_folder, users_code
+from skate.cli.serve.session import (
+    alias_ray,
+    attach_to_node,
+    import_from_folder,
+    open_client,
+    report_serve_errors,
+    report_user_errors,
+)
 from skate.cli.serve.targets import (
-    fail_unless_running,
-    given_http,
-    one_application,
-    started_for,
+    config_for_import_path,
+    http_arguments,
+    start_for_config,
+    wait_until_running,
     write_address,
 )
 
 
 @click.group()
 def serve() -> None:
-    """Serve applications: run them, deploy them to a node, see how they do.
+    """Serve applications: run them, deploy them to a node, show their status.
 
-    APPLICATIONS are named by an import path, `module:app`, where a bound application is or a function that
-    returns one; or by a configuration file in YAML, the same that Ray Serve takes.
+    APPLICATIONS are named by an import path, `module:app`, of an application or of a function that returns one,
+    or by a configuration file in YAML, in the format of Ray Serve.
     """
 
 
@@ -37,14 +44,14 @@ def serve() -> None:
 @click.option(
     "--proxy-location",
     type=click.Choice(["Disabled", "HeadOnly", "EveryNode"]),
-    help="Where requests are taken; `Disabled` is nowhere.",
+    help="Where proxies run; `Disabled` accepts no external requests.",
 )
-@click.option("--grpc-port", type=int, help="Port to take gRPC on. Default: 9000.")
+@click.option("--grpc-port", type=int, help="Port to serve gRPC on. Default: 9000.")
 @click.option(
     "--grpc-servicer-functions",
     multiple=True,
     metavar="IMPORT_PATH",
-    help="A generated function `add_…Servicer_to_server`. Repeatable. Without one there is no gRPC.",
+    help="A generated function `add_…Servicer_to_server`. Repeatable. Enables gRPC.",
 )
 def start(
     address: str,
@@ -56,19 +63,19 @@ def start(
 ) -> None:
     """Start Serve on a node, without applications.
 
-    `deploy` does so by itself, with what its file says. Writes where HTTP is taken.
+    `deploy` starts Serve with the options of its file. Prints the HTTP address.
     """
     from skate.serve._controller.client import connect, connect_or_start
 
-    mean_skate_by_ray()
-    http = given_http(http_host, http_port)
+    alias_ray()
+    http = http_arguments(http_host, http_port)
     grpc: dict[str, Any] = {"grpc_servicer_functions": list(grpc_servicer_functions)}
     if grpc_port is not None:
         grpc["port"] = grpc_port
-    with attached(address):
+    with attach_to_node(address):
         if connect() is not None:
-            say("Serve runs already: it stays as it is.")
-        with refused():
+            say("Serve is already running; its options are unchanged.")
+        with report_serve_errors():
             client = connect_or_start(proxy_location, http, grpc if grpc_servicer_functions else None)
         write_address(client)
 
@@ -76,8 +83,8 @@ def start(
 @serve.command()
 @environment_options
 @app_dir_option
-@click.option("--name", help="What the application is called. A file says it itself.")
-@click.option("--wait", is_flag=True, help="Return when all applications run; fail if one does not.")
+@click.option("--name", help="The name of the application. A file contains its own names.")
+@click.option("--wait", is_flag=True, help="Wait until all applications run; fail if one does not.")
 @address_option
 @click.argument("target", metavar="CONFIG_OR_IMPORT_PATH")
 @click.argument("arguments", nargs=-1)
@@ -92,35 +99,37 @@ def deploy(
     wait: bool,
     address: str,
 ) -> None:
-    """Deploy an application, or all those of a file, to a node that stays.
+    """Deploy an application, or all those of a file, to a running node.
 
-    ARGUMENTS, each as key=value, are given to the function at the import path.
+    ARGUMENTS, each as key=value, are passed to the function at the import path.
 
-    Applications that were deployed in this way before are replaced: one that has not changed goes on as it
-    is, one that is not mentioned is deleted. Those that programs run are left alone. Returns at once; see how
-    it goes with `skate serve status`.
+    Replaces the applications that were deployed in this way before: an unchanged application keeps running, a
+    missing one is deleted. Applications that programs run are not affected. Returns at once; `skate serve status`
+    shows the progress.
     """
     if files.is_file(target):
         file = files.read_config(target)
         if arguments:
-            raise click.UsageError("Arguments belong to an import path; a file has them under `args:`.")
+            raise click.UsageError("Arguments require an import path; a file contains them under `args:`.")
     else:
         env = files.environment(runtime_env, runtime_env_json, working_dir)
-        file = one_application(target, arguments, env, name)
-    mean_skate_by_ray()
-    with use_folder(app_dir) as folder, attached(address), refused():
-        client = started_for(file)
+        file = config_for_import_path(target, arguments, env, name)
+    alias_ray()
+    with import_from_folder(app_dir) as folder, attach_to_node(address), report_serve_errors():
+        client = start_for_config(file)
         client.deploy_config(file, folder=folder)
         click.echo("Sent deploy request successfully.")
         if wait:
-            fail_unless_running(client, file)
+            wait_until_running(client, file)
         else:
-            say("See how it goes with `skate serve status`.")
+            say("`skate serve status` shows the progress.")
 
 
 @serve.command()
 @app_dir_option
-@click.option("-o", "--output-path", type=click.Path(dir_okay=False), help="Write there instead.")
+@click.option(
+    "-o", "--output-path", type=click.Path(dir_okay=False), help="The file to write instead of stdout."
+)
 @click.option(
     "--grpc-servicer-functions",
     multiple=True,
@@ -134,18 +143,18 @@ def build(
     output_path: str | None,
     grpc_servicer_functions: tuple[str, ...],
 ) -> None:
-    """Write a configuration file for applications, with the options that their programs give."""
-    from skate.serve._build.building import build as take_apart
-    from skate.serve._build.importing import imported
-    from skate.serve._schema.deployment import schema_of
+    """Write a configuration file for applications, with the options set in their programs."""
+    from skate.serve._build.builder import build as take_apart
+    from skate.serve._build.importing import import_target
+    from skate.serve._schema.config_file import to_schema
     from skate.serve.deployment import Application
     from skate.serve.schema import LoggingConfig, ServeDeploySchema
 
     applications = []
-    with use_folder(app_dir), users_code():
-        mean_skate_by_ray()
+    with import_from_folder(app_dir), report_user_errors():
+        alias_ray()
         for number, path in enumerate(import_paths, 1):
-            found = imported(path)
+            found = import_target(path)
             if not isinstance(found, Application):
                 raise click.ClickException(
                     f"Expected {path!r} to be an Application but got {type(found)}. A file needs the application "
@@ -159,7 +168,7 @@ def build(
                     "route_prefix": "/" if len(import_paths) == 1 else f"/{name}",
                     "import_path": path,
                     "runtime_env": {},
-                    "deployments": [schema_of(each.options, given_only=True) for each in spec.deployments],
+                    "deployments": [to_schema(each.options, given_only=True) for each in spec.deployments],
                 }
             )
     file = ServeDeploySchema.model_validate({"applications": applications})
@@ -182,26 +191,26 @@ def build(
     else:
         with open(output_path, "w", encoding="utf-8") as written:
             written.write(text)
-    say("The applications are called app1, app2, …: rename them as you like.")
+    say("The applications are named app1, app2, …: rename them as needed.")
 
 
 @serve.command()
 @address_option
 @click.option("-n", "--name", help="Show this application only.")
 def status(address: str, name: str | None) -> None:
-    """Show how all applications do, as YAML.
+    """Show the status of all applications, as YAML.
 
     \b
-    An application is
-      DEPLOYING      on its way to what it should be;
-      RUNNING        what it should be;
-      DEPLOY_FAILED  what it was before, or nothing: its message says why;
-      UNHEALTHY      short of replicas that were there before, and are being replaced;
-      DELETING       on its way out.
-    """  # noqa: D301 - a backspace tells click to leave the lines as they are
+    The status of an application is
+      DEPLOYING      while it is being deployed or updated;
+      RUNNING        when it matches its specification;
+      DEPLOY_FAILED  if deploying failed: the message says why, and a previous version keeps running;
+      UNHEALTHY      while replicas that failed are being replaced;
+      DELETING       while it is being deleted.
+    """  # noqa: D301 - a backspace keeps click from wrapping the lines
     from skate.serve.schema import ServeStatus
 
-    with asked(address) as client:
+    with open_client(address) as client:
         found = ServeStatus() if client is None else client.status()
     if name is None:
         click.echo(files.as_yaml(found), nl=False)
@@ -209,15 +218,15 @@ def status(address: str, name: str | None) -> None:
         click.echo(files.as_yaml(found.applications[name]), nl=False)
     else:
         known = ", ".join(found.applications) or "none"
-        raise click.ClickException(f"Application {name!r} does not exist. There are: {known}.")
+        raise click.ClickException(f"Application {name!r} does not exist. Existing applications: {known}.")
 
 
 @serve.command()
 @address_option
-@click.option("-n", "--name", help="Show what the file says of this application only.")
+@click.option("-n", "--name", help="Show the configuration of this application only.")
 def config(address: str, name: str | None) -> None:
-    """Show the configuration that was deployed: one YAML document for each application."""
-    with asked(address) as client:
+    """Show the deployed configuration: one YAML document per application."""
+    with open_client(address) as client:
         found = {} if client is None else client.configs()
     if name is not None:
         if name not in found:
@@ -234,11 +243,11 @@ def config(address: str, name: str | None) -> None:
 @address_option
 @click.option("--json", "as_json", is_flag=True, help="Write JSON instead of YAML.")
 def controller_health(address: str, as_json: bool) -> None:
-    """Show how the controller of Serve itself does: how much it has to do, and how late it hears of things."""
-    with asked(address) as client:
+    """Show metrics of the controller itself: its load, and the delays of reports."""
+    with open_client(address) as client:
         if client is None:
             raise click.ClickException(
-                "There is no Serve instance running on the node. `skate serve start` and `skate serve deploy` start it."
+                "No Serve instance is running on the node. `skate serve start` and `skate serve deploy` start one."
             )
         found = client.health().model_dump()
     click.echo(f"{json.dumps(found, indent=2)}\n" if as_json else files.as_yaml(found), nl=False)
@@ -246,12 +255,12 @@ def controller_health(address: str, as_json: bool) -> None:
 
 @serve.command()
 @address_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask back.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def shutdown(address: str, yes: bool) -> None:
-    """Stop all applications and Serve itself, and wait until nothing is left of them."""
-    from skate.serve._controller.client import forget
+    """Stop all applications and Serve itself, and wait until they have ended."""
+    from skate.serve._controller.client import disconnect
 
-    with asked(address) as client:
+    with open_client(address) as client:
         if client is None:
             say("No Serve instance found running.")
             return
@@ -260,7 +269,7 @@ def shutdown(address: str, yes: bool) -> None:
                 "This deletes all applications of Serve on the node. Continue?", abort=True, err=True
             )
         client.shutdown()
-        forget()
+        disconnect()
     say("Serve has been shut down.")
 
 

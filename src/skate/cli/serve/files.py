@@ -1,4 +1,4 @@
-"""What `skate serve` reads and writes: configuration files, arguments, environments."""
+"""Input and output of `skate serve`: configuration files, arguments and runtime environments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pairs(arguments: tuple[str, ...]) -> dict[str, str]:
 
 
 def is_file(target: str) -> bool:
-    """Tell a configuration file from an import path."""
+    """Return whether a target is a configuration file instead of an import path."""
     if os.path.isfile(target):
         if target.endswith(".py"):
             module = os.path.basename(target).removesuffix(".py")
@@ -46,7 +46,7 @@ def is_file(target: str) -> bool:
             )
         return True
     if target.endswith((".yaml", ".yml")):
-        raise click.ClickException(f"There is no file {target!r}.")
+        raise click.ClickException(f"The file {target!r} does not exist.")
     return False
 
 
@@ -59,13 +59,13 @@ def read_config(path: str) -> ServeDeploySchema:
     found = read_yaml(path)
     if not isinstance(found, dict) or "applications" not in found:
         raise click.ClickException(
-            f"{path} is no configuration of Serve: it has no `applications:`. `skate serve build` writes one."
+            f"{path} is not a configuration file of Serve: it has no `applications:`. `skate serve build` writes one."
         )
     try:
         config = ServeDeploySchema.model_validate(found)
         for app in config.applications:
             if app.runtime_env:
-                app.runtime_env = with_whole_paths(app.runtime_env)
+                app.runtime_env = with_absolute_paths(app.runtime_env)
         return config
     except ValidationError as error:
         raise click.ClickException(f"{path} cannot be deployed.\nValidationError: {error}") from None
@@ -80,11 +80,11 @@ def read_yaml(path: str) -> Any:
     except OSError as error:
         raise click.ClickException(f"{path} cannot be read: {error.strerror}.") from error
     except yaml.YAMLError as error:
-        raise click.ClickException(f"{path} is no YAML: {error}") from None
+        raise click.ClickException(f"{path} is not valid YAML: {error}") from None
 
 
 def environment(path: str | None, text: str | None, working_dir: str | None) -> dict[str, Any]:
-    """Return the runtime environment that a command line gives."""
+    """Return the runtime environment from command-line options."""
     if path is not None and text is not None:
         raise click.UsageError("Only one of --runtime-env and --runtime-env-json can be given.")
     found: Any = {}
@@ -95,31 +95,31 @@ def environment(path: str | None, text: str | None, working_dir: str | None) -> 
             found = json.loads(text)
         except json.JSONDecodeError as error:
             raise click.BadParameter(
-                f"{text!r} is no JSON: {error}", param_hint="--runtime-env-json"
+                f"{text!r} is not valid JSON: {error}", param_hint="--runtime-env-json"
             ) from error
     if not isinstance(found, dict):
-        raise click.UsageError(f"A runtime environment has to be a mapping, got {found!r}.")
+        raise click.UsageError(f"A runtime environment must be a mapping, got {found!r}.")
     if working_dir is not None:
         found = {**found, "working_dir": working_dir}
-    return with_whole_paths(found)
+    return with_absolute_paths(found)
 
 
-def with_whole_paths(env: dict[str, Any]) -> dict[str, Any]:
-    """Return an environment whose folders are found from everywhere."""
+def with_absolute_paths(env: dict[str, Any]) -> dict[str, Any]:
+    """Return a runtime environment with absolute paths of folders."""
     whole = dict(env)
     if isinstance(folder := env.get("working_dir"), str):
-        whole["working_dir"] = _whole(folder)
+        whole["working_dir"] = _absolute(folder)
     if isinstance(modules := env.get("py_modules"), list):
-        whole["py_modules"] = [_whole(each) if isinstance(each, str) else each for each in modules]
+        whole["py_modules"] = [_absolute(each) if isinstance(each, str) else each for each in modules]
     return whole
 
 
-def _whole(path: str) -> str:
+def _absolute(path: str) -> str:
     return os.path.abspath(path) if os.path.exists(path) else path
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value as YAML: keys in their order, texts of several lines as they are."""
+    """Return a value as YAML, with keys in order and multi-line strings as blocks."""
     yaml = load("yaml", "skate serve", "pyyaml")
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc, name-defined]  # an optional module has no types here
@@ -138,7 +138,7 @@ def as_yaml(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as YAML has it."""
+    """Return a value as types that YAML supports."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):
@@ -155,5 +155,5 @@ def _plain(value: Any) -> Any:
 
 
 def without_colours(text: str) -> str:
-    """Return a text without the codes that colour it in a terminal."""
+    """Return a text without ANSI escape sequences."""
     return _COLOURS.sub("", text)

@@ -1,4 +1,4 @@
-"""`skate serve run`: applications for as long as the command runs."""
+"""`skate serve run`: runs applications until the command ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from skate.air._optional import load
 from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import ADDRESSES, app_dir_option, environment_options, http_options
-from skate.cli.serve.surroundings import mean_skate_by_ray, refused, use_folder, users_code
-from skate.cli.serve.targets import given_http, one_application, started_for
+from skate.cli.serve.session import alias_ray, import_from_folder, report_serve_errors, report_user_errors
+from skate.cli.serve.targets import config_for_import_path, http_arguments, start_for_config
 
 if TYPE_CHECKING:
     from skate.serve._controller.client import Client
     from skate.serve.deployment import Application
 
-_SETTLE_MS = 300  # for how long files have to be left alone before they are read
+_DEBOUNCE_MS = 300  # how long files must stay unchanged before a reload
 
 
 @click.command()
@@ -38,14 +38,14 @@ _SETTLE_MS = 300  # for how long files have to be left alone before they are rea
     "-a",
     "--address",
     envvar=ADDRESSES,
-    help="The node to run on: `auto`, or a session's folder. Default: a node of the command's own.",
+    help="The node to run on: `auto`, or a session's folder. Default: a new node.",
 )
+@click.option("--blocking/--non-blocking", default=True, help="Whether to wait for Ctrl-C and then clean up.")
+@click.option("-r", "--reload", is_flag=True, help="Deploy again whenever a file in the folder changes.")
 @click.option(
-    "--blocking/--non-blocking", default=True, help="Whether to stay until Ctrl-C, and then clean up."
+    "--route-prefix", default="/", help="The prefix of the application's routes. A file contains its own."
 )
-@click.option("-r", "--reload", is_flag=True, help="Deploy anew whenever a file in the folder changes.")
-@click.option("--route-prefix", default="/", help="Where the application is reached. A file says it itself.")
-@click.option("--name", default="default", help="What the application is called. A file says it itself.")
+@click.option("--name", help="The name of the application. A file contains its own names.")
 @click.argument("target", metavar="CONFIG_OR_IMPORT_PATH")
 @click.argument("arguments", nargs=-1)
 def run(
@@ -61,43 +61,43 @@ def run(
     blocking: bool,
     reload: bool,
     route_prefix: str,
-    name: str,
+    name: str | None,
 ) -> None:
     """Run an application, or all those of a file, until Ctrl-C.
 
-    ARGUMENTS, each as key=value, are given to the function at the import path.
+    ARGUMENTS, each as key=value, are passed to the function at the import path.
 
-    Without --address the node is the command's own and ends with it. On a node that stays, applications that
-    others have deployed go on.
+    Without --address, the command starts a node of its own, which ends with it. On an existing node, other
+    applications keep running.
     """
     if not blocking and address is None:
         raise click.UsageError(
-            "With --non-blocking, somebody else has to keep the applications running: start a node with `skate start` "
-            "and name it with --address auto."
+            "--non-blocking requires a node that keeps the applications running: start one with `skate start` and add "
+            "--address auto."
         )
     env = files.environment(runtime_env, runtime_env_json, working_dir)
     is_config = files.is_file(target)
     if is_config and arguments:
-        raise click.UsageError("Arguments belong to an import path; a file has them under `args:`.")
-    mean_skate_by_ray()
-    with use_folder(app_dir) as folder:
-        http = given_http(http_host, http_port)
+        raise click.UsageError("Arguments require an import path; a file contains them under `args:`.")
+    alias_ray()
+    with import_from_folder(app_dir) as folder:
+        http = http_arguments(http_host, http_port)
         what: _Config | _Imported
         if is_config:
             what = _Config(target, folder, http)
         else:
-            one_application(target, arguments, {}, name)
-            what = _Imported(target, files.pairs(arguments), name, route_prefix, http)
-        with users_code():
+            (app,) = config_for_import_path(target, arguments, {}, name).applications
+            what = _Imported(target, files.pairs(arguments), app.name, route_prefix, http)
+        with report_user_errors():
             what.read()
         _init(address, env)
         watched = env.get("working_dir", folder)
-        changes = _changes(watched if os.path.isdir(watched) else folder) if reload else None
+        changes = _watch_folder(watched if os.path.isdir(watched) else folder) if reload else None
         with _session(what, keep=not blocking):
-            with refused():
+            with report_serve_errors():
                 what.deploy()
             if changes is not None:
-                _follow(changes, what)
+                _redeploy_on_change(changes, what)
             elif blocking:
                 _wait()
 
@@ -116,23 +116,23 @@ class _Imported:
         self.names = [name]
 
     def read(self) -> None:
-        """Import it."""
-        from skate.serve._build.importing import application_at
+        """Import the application."""
+        from skate.serve._build.importing import import_application
 
-        self._app = application_at(self._path, self._args)
+        self._app = import_application(self._path, self._args)
 
     def deploy(self) -> None:
-        """Run it, and wait until it does."""
+        """Deploy the application and wait until it runs."""
         from skate import serve
 
         assert self._app is not None
         serve.start(http_options=self._http)
         serve.run(self._app, name=self.names[0], route_prefix=self._route_prefix)
-        _tell(_client(), self.names)
+        _report_running(_client(), self.names)
 
 
 class _Config:
-    """The applications of a file, each of which a process of its own imports."""
+    """The applications of a configuration file. Separate processes import them."""
 
     def __init__(self, path: str, folder: str, http: dict[str, Any] | None) -> None:
         self._path = path
@@ -146,8 +146,8 @@ class _Config:
         self.names = [app.name for app in self._file.applications]
 
     def deploy(self) -> None:
-        """Deploy them, and wait until they run; those that do not are told of."""
-        client = started_for(self._file, self._http)
+        """Deploy the applications and wait until they run; report those that do not."""
+        client = start_for_config(self._file, self._http)
         client.deploy_config(self._file, folder=self._folder)
         problems = {name: problem for name in self.names if (problem := client.wait(name)) is not None}
         for name, problem in problems.items():
@@ -155,7 +155,7 @@ class _Config:
         running = [name for name in self.names if name not in problems]
         if self.names and not running:
             raise RuntimeError("None of the applications runs.")
-        _tell(client, running)
+        _report_running(client, running)
 
 
 def _init(address: str | None, env: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ def _init(address: str | None, env: dict[str, Any]) -> None:
         here = skate.get_runtime_context().get_session_dir()
         if address not in (None, "auto", here):
             say(
-                f"The program has called init() itself, so --address {address} has no effect: it runs on {here}."
+                f"The program has called init() itself, so --address {address} has no effect: the node is {here}."
             )
         return
     skate.init(
@@ -173,12 +173,12 @@ def _init(address: str | None, env: dict[str, Any]) -> None:
 
 @contextmanager
 def _session(what: _Imported | _Config, *, keep: bool) -> Iterator[None]:
-    """Clean up what was deployed, however it ends; of Serve itself, if it was started here."""
+    """Remove the applications at the end, and Serve itself if this command started it."""
     from skate import serve
     from skate.serve._controller.client import connect
 
     was_running = connect() is not None
-    # Whoever stops a service does so with this signal, and means what Ctrl-C means.
+    # Service managers stop a process with SIGTERM: treat it like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         try:
@@ -191,7 +191,7 @@ def _session(what: _Imported | _Config, *, keep: bool) -> Iterator[None]:
             raise
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # impatience would leave something behind
+            signal.signal(number, signal.SIG_IGN)  # an interrupted cleanup would leave processes behind
         if not keep:
             if not was_running:
                 serve.shutdown()
@@ -208,7 +208,7 @@ def _client() -> Client:
     return found
 
 
-def _tell(client: Client, names: list[str]) -> None:
+def _report_running(client: Client, names: list[str]) -> None:
     address = client.http_address()
     routes = {name: app.route_prefix for name, app in client.details().applications.items()}
     for name in names:
@@ -220,18 +220,18 @@ def _tell(client: Client, names: list[str]) -> None:
 
 
 def _wait() -> None:
-    """Wait for Ctrl-C, or for somebody who shuts Serve down."""
+    """Wait for Ctrl-C, or for a shutdown of Serve."""
     _client().wait_for_shutdown()
     say("Serve was shut down.")
 
 
-def _changes(folder: str) -> queue.SimpleQueue[None]:
-    """Return a queue that gets something whenever files in a folder have changed."""
+def _watch_folder(folder: str) -> queue.SimpleQueue[None]:
+    """Return a queue that receives an item after each change of files in a folder."""
     watchfiles = load("watchfiles", "skate serve run --reload")
     changes: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def watch() -> None:
-        for _ in watchfiles.watch(folder, debounce=_SETTLE_MS, raise_interrupt=False):
+        for _ in watchfiles.watch(folder, debounce=_DEBOUNCE_MS, raise_interrupt=False):
             changes.put(None)
 
     threading.Thread(target=watch, name="skate-serve-reload", daemon=True).start()
@@ -239,15 +239,15 @@ def _changes(folder: str) -> queue.SimpleQueue[None]:
     return changes
 
 
-def _follow(changes: queue.SimpleQueue[None], what: _Imported | _Config) -> None:
-    """Deploy anew whenever something has changed; what cannot be deployed is told, and the old version stays."""
+def _redeploy_on_change(changes: queue.SimpleQueue[None], what: _Imported | _Config) -> None:
+    """Deploy again after each change; on an error, report it and keep the old version."""
     folder = sys.path[0]
     while True:
         changes.get()
         _forget_modules(folder)
-        say("Files have changed: deploying anew.")
+        say("Files have changed. Deploying again.")
         try:
-            with users_code():
+            with report_user_errors():
                 what.read()
             what.deploy()
         except (SystemExit, click.ClickException, RuntimeError, ValueError, TypeError) as error:

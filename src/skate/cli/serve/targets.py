@@ -1,4 +1,4 @@
-"""What is deployed, and where it can be reached."""
+"""Configurations to deploy, and the connection to the Serve instance that runs them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from skate.serve.schema import ServeDeploySchema
 
 
-def one_application(
+def config_for_import_path(
     import_path: str, arguments: tuple[str, ...], env: dict[str, Any], name: str | None
 ) -> ServeDeploySchema:
-    """Return the configuration that has one application by its import path."""
+    """Return the configuration of a single application at an import path."""
     from pydantic import ValidationError
 
     from skate.serve.schema import ServeDeploySchema
@@ -32,12 +32,12 @@ def one_application(
         raise click.ClickException(problem) from None
 
 
-def started_for(file: ServeDeploySchema, http: dict[str, Any] | None = None) -> Client:
-    """Return the client of Serve, which is started as a file wants it if it does not run.
+def start_for_config(file: ServeDeploySchema, http: dict[str, Any] | None = None) -> Client:
+    """Return the client of Serve; start Serve with the options of a configuration if necessary.
 
     Args:
-        file: What it says.
-        http: What the command line says about HTTP, which counts more.
+        file: The configuration.
+        http: HTTP options from the command line, which override those of the configuration.
     """
     from skate.serve._controller.client import connect, connect_or_start
 
@@ -53,29 +53,29 @@ def started_for(file: ServeDeploySchema, http: dict[str, Any] | None = None) -> 
         tracing_config=file.tracing_config,
     )
     if was_running and wanted:
-        _warn_of_other_options(client, wanted)
+        _warn_of_ignored_options(client, wanted)
     return client
 
 
-def given_http(host: str | None, port: int | None) -> dict[str, Any] | None:
-    """Return how a command line wants HTTP to be taken, if it says anything about it."""
+def http_arguments(host: str | None, port: int | None) -> dict[str, Any] | None:
+    """Return the HTTP options given on the command line, or None."""
     return {key: value for key, value in (("host", host), ("port", port)) if value is not None} or None
 
 
-def _warn_of_other_options(client: Client, wanted: dict[str, Any]) -> None:
-    """Say which options of HTTP are asked for in vain, since Serve runs already."""
+def _warn_of_ignored_options(client: Client, wanted: dict[str, Any]) -> None:
+    """Warn of HTTP options that differ from those of the running Serve instance."""
     here = client.details().http_options
     found = {} if here is None else here.model_dump()
     other = sorted(name for name, value in wanted.items() if found.get(name) != value)
     if other:
         say(
-            f"Serve runs already, so these options of HTTP have no effect: {', '.join(other)}. To use them, shut it "
-            "down first: `skate serve shutdown`."
+            f"Serve is already running, so these HTTP options have no effect: {', '.join(other)}. To apply them, run "
+            "`skate serve shutdown` first."
         )
 
 
-def fail_unless_running(client: Client, file: ServeDeploySchema) -> None:
-    """Wait until all applications of a file run."""
+def wait_until_running(client: Client, file: ServeDeploySchema) -> None:
+    """Wait until all applications of a configuration run; raise if one fails."""
     names = [app.name for app in file.applications]
     problems = [
         f"Application {name!r} does not run. {problem}"
@@ -88,9 +88,9 @@ def fail_unless_running(client: Client, file: ServeDeploySchema) -> None:
 
 
 def write_address(client: Client) -> None:
-    """Write where requests over HTTP are taken."""
+    """Print the HTTP address."""
     found = client.http_address()
     if found is None:
-        say("Serve runs. Nothing is taken from outside.")
+        say("Serve runs. It accepts no external requests.")
     else:
         click.echo(f"http://{found[0]}:{found[1]}")

@@ -1,1 +1,1 @@
-"""How many replicas a deployment should have: decided from measurements, without I/O and without a clock."""
+"""Autoscaling decisions: pure functions of measurements and time."""

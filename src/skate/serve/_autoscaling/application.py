@@ -1,13 +1,13 @@
-"""The decisions of a policy that sees all deployments of an application together."""
+"""Autoscaling decisions of a policy that covers all deployments of an application."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from skate.serve._autoscaling import rules
-from skate.serve._autoscaling.deployment import ASK_EVERY_S, DeploymentAutoscaler
-from skate.serve._ids import DeploymentID
+from skate.serve._autoscaling import policies
+from skate.serve._autoscaling.deployment import POLICY_PERIOD_S, DeploymentAutoscaler
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.exceptions import ExternalScalerDisabledError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Replicas(NamedTuple):
-    """How many replicas run, how many there should be so far, and the ids of those that run."""
+    """The number of running replicas, their target number so far, and the ids of the running ones."""
 
     current: int
     target: int
@@ -23,55 +23,57 @@ class Replicas(NamedTuple):
 
 
 class ApplicationAutoscaler:
-    """Decides for the autoscaled deployments of an application with one policy.
+    """Decides for all autoscaled deployments of an application with one policy.
 
     Args:
-        policy: The application's.
-        deployments: Who measures, and knows the bounds and delays of each deployment, by name.
+        policy: The policy of the application.
+        deployments: The autoscalers that hold the measurements, bounds and delays of each deployment, by name.
     """
 
     def __init__(self, policy: AutoscalingPolicy, deployments: Mapping[str, DeploymentAutoscaler]) -> None:
         self.deployments = dict(deployments)
-        self.error: str | None = None  # of the policy, when it was last asked
+        self.error: str | None = None  # of the last policy call
         self._configured = policy
         self._policy: Callable[..., Any] | None = None
 
     def decide(self, replicas: Mapping[str, Replicas], now: float) -> dict[str, int]:
-        """Return how many replicas each deployment should have from now on.
+        """Return the new target of each deployment.
 
-        A deployment that the policy does not mention stays as it is; where the policy fails, all do.
+        A deployment that the policy omits keeps its target. If the policy fails, all deployments keep theirs.
         """
         targets: dict[str, int] = {}
         for name, (current, target, _) in replicas.items():
-            forced = self.deployments[name].forced(current, target, now)
-            if forced is not None:
-                targets[name] = forced
+            decide_without_policy = self.deployments[name].decide_without_policy(current, target, now)
+            if decide_without_policy is not None:
+                targets[name] = decide_without_policy
         try:
-            wanted, states = self._asked(replicas, now)
-        except Exception as error:  # the user's code: it must not take the other applications with it
+            desired, states = self._call_policy(replicas, now)
+        except Exception as error:  # user code must not affect other applications
             self.error = f"{type(error).__name__}: {error}"
             return {name: targets.get(name, each.target) for name, each in replicas.items()}
         self.error = None
         for name, (current, target, _) in replicas.items():
             scaler = self.deployments[name]
-            scaler.remember(states.get(scaler.id) or {})
+            scaler.set_policy_state(states.get(scaler.id) or {})
             if name not in targets:
-                settled = scaler.id in wanted
-                targets[name] = scaler.settle(wanted[scaler.id], current, target, now) if settled else target
+                limited = scaler.id in desired
+                targets[name] = (
+                    scaler.apply_limits(desired[scaler.id], current, target, now) if limited else target
+                )
         return targets
 
-    def _asked(
+    def _call_policy(
         self, replicas: Mapping[str, Replicas], now: float
     ) -> tuple[dict[DeploymentID, float], Mapping[DeploymentID, Any]]:
         if self._policy is None:
-            self._policy = rules.callable_of(self._configured)
+            self._policy = policies.instantiate_policy(self._configured)
         contexts = {
             self.deployments[name].id: self.deployments[name].context(current, target, now, running)
             for name, (current, target, running) in replicas.items()
         }
         match self._policy(contexts):
-            case (dict() as wanted, dict() | None as states):
-                numbers = {id: rules.checked_decision(number)[0] for id, number in wanted.items()}
+            case (dict() as desired, dict() | None as states):
+                numbers = {id: policies.validate_decision(number)[0] for id, number in desired.items()}
             case other:
                 raise TypeError(
                     "The autoscaling policy of an application must return two dictionaries by deployment id: numbers "
@@ -79,26 +81,26 @@ class ApplicationAutoscaler:
                 )
         if unknown := [str(id) for id in numbers if id not in contexts]:
             raise ValueError(
-                f"The autoscaling policy of an application decided for {', '.join(unknown)}, which it was not asked "
-                f"for. It was asked for {', '.join(map(str, contexts))}."
+                f"The autoscaling policy of an application returned decisions for {', '.join(unknown)}, which are "
+                f"not autoscaled deployments of it. Its deployments are {', '.join(map(str, contexts))}."
             )
         return numbers, states or {}
 
     def next_due(self, now: float) -> float:
-        """Return when to decide again though nobody reports anything."""
+        """Return when to decide again if no report arrives."""
         dues = [scaler.next_due(now) for scaler in self.deployments.values()]
-        return min([now + ASK_EVERY_S, *(due for due in dues if due is not None)])
+        return min([now + POLICY_PERIOD_S, *(due for due in dues if due is not None)])
 
 
-def externally_scaled(enabled: bool, app: str, deployment: str, wanted: int) -> int:
-    """Return the number of replicas that somebody outside asked for.
+def validate_external_target(enabled: bool, app: str, deployment: str, desired: int) -> int:
+    """Return the number of replicas that an external scaler requests.
 
     Raises:
-        ExternalScalerDisabledError: The application does not allow it.
-        ValueError: It is no number of replicas.
+        ExternalScalerDisabledError: If the application does not allow external scaling.
+        ValueError: If the number is not a non-negative integer.
     """
     if not enabled:
         raise ExternalScalerDisabledError(app, deployment)
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
-        raise ValueError(f"target_num_replicas must be 0 or more, got {wanted!r}.")
-    return wanted
+    if isinstance(desired, bool) or not isinstance(desired, int) or desired < 0:
+        raise ValueError(f"target_num_replicas must be 0 or more, got {desired!r}.")
+    return desired

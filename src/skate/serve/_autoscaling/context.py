@@ -1,4 +1,4 @@
-"""What an autoscaling policy gets to see."""
+"""The input of an autoscaling policy."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from skate.serve._autoscaling.series import TimeStampedValue
+    from skate.serve._autoscaling.measurements import TimeStampedValue
     from skate.serve._config.autoscaling import AutoscalingConfig
-    from skate.serve._ids import DeploymentID, ReplicaID
+    from skate.serve._runtime.ids import DeploymentID, ReplicaID
 
     Aggregated = dict[str, dict[ReplicaID, float]]
     Raw = dict[str, dict[ReplicaID, list[TimeStampedValue]]]
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class AutoscalingContext:
-    """A deployment at one moment, for a policy to decide by.
+    """The state of a deployment at one moment, as the input of a policy.
 
-    What is expensive to know may be given as a function: it is called once, when the policy asks.
+    Expensive values may be given as functions; each is called once, on first access.
 
     Attributes:
         deployment_id: The deployment, with its application.
         deployment_name: Its name.
         app_name: The application's name.
-        current_num_replicas: Replicas that run.
-        target_num_replicas: Replicas that there should be, by the decision before.
-        running_replicas: The ids of those that run.
+        current_num_replicas: The number of running replicas.
+        target_num_replicas: The target number of replicas, by the previous decision.
+        running_replicas: The ids of the running replicas.
         capacity_adjusted_min_replicas: Fewest replicas, after `target_capacity`.
         capacity_adjusted_max_replicas: Most replicas, after `target_capacity`.
-        policy_state: What the policy returned as its state the last time.
+        policy_state: The state that the policy returned last.
         last_scale_up_time: When replicas were last added.
         last_scale_down_time: When replicas were last removed.
-        current_time: Now, on the same clock.
+        current_time: The current time on the same clock.
         config: The deployment's autoscaling configuration.
-        total_pending_async_requests: Tasks that wait in a queue for a task consumer.
+        total_pending_async_requests: The number of tasks that wait in a queue for a task consumer.
     """
 
     def __init__(
@@ -81,27 +81,27 @@ class AutoscalingContext:
 
     @cached_property
     def total_num_requests(self) -> float:
-        """Requests that run or wait, over the look-back period."""
+        """Running and waiting requests, aggregated over the look-back period."""
         return _value(self._total_num_requests)
 
     @cached_property
     def total_queued_requests(self) -> float | None:
-        """Requests that wait, over the look-back period."""
+        """Waiting requests, aggregated over the look-back period."""
         return _value(self._total_queued_requests)
 
     @property
     def total_running_requests(self) -> float:
-        """Requests that run, over the look-back period."""
+        """Running requests, aggregated over the look-back period."""
         return self.total_num_requests - (self.total_queued_requests or 0.0)
 
     @cached_property
     def aggregated_metrics(self) -> Aggregated | None:
-        """What replicas returned from `record_autoscaling_stats`, by name and replica, over the look-back period."""
+        """Results of `record_autoscaling_stats` by name and replica, aggregated over the look-back period."""
         return _value(self._aggregated_metrics)
 
     @cached_property
     def raw_metrics(self) -> Raw | None:
-        """The same as single measurements with their times, oldest first."""
+        """The single measurements behind `aggregated_metrics`, oldest first."""
         return _value(self._raw_metrics)
 
 

@@ -1,1 +1,1 @@
-"""How calls become batches: what a caller hands in, the batches that form of it, and what comes back."""
+"""Dynamic batching: calls, the batches they form, and the queues that run them."""

@@ -1,4 +1,4 @@
-"""A batch while it forms, and the batches that run of it."""
+"""Batches of calls, while they form and while they run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import contextvars
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from skate.serve._batching import arguments
-from skate.serve._batching.calls import Call
+from skate.serve import context as contexts
+from skate.serve._batching.calls import Call, first_item, stack_arguments
 from skate.serve._batching.settings import BatchSettings
 
 
 class FormingBatch:
-    """Calls that will run together, in the order they came, by the settings of when the first one came.
+    """Calls that will run together, in order of arrival, with the settings at the arrival of the first one.
 
     Args:
-        settings: What it may hold.
-        due: When it stops waiting for more calls, by the clock of the loop.
-        context: The context of its first caller, for it to run in.
+        settings: The limits of the batch.
+        due: When it stops waiting for more calls, on the loop's clock.
+        context: The context of its first caller, in which it will run.
         is_empty: Called when its last caller has left.
     """
 
@@ -45,16 +45,16 @@ class FormingBatch:
         self.settings = settings
         self.due = due
         self.context = context
-        self.calls: dict[Call, None] = {}  # in order; a caller may leave from anywhere
+        self.calls: dict[Call, None] = {}  # an ordered set: callers may leave in any order
         self.is_closed = False
         self.is_due = False
         self.size: float = 0
-        self.started = 0.0  # by the clock of the loop
-        self.parts_left = 0  # once it has started
+        self.started = 0.0  # on the loop's clock
+        self.parts_left = 0  # unfinished runs, once the batch has started
         self._is_empty = is_empty
 
     def add(self, call: Call) -> bool:
-        """Take a call in if there is room for it, and say whether there was."""
+        """Add a call if the batch has room; return whether it had."""
         settings = self.settings
         if settings.batch_size_fn is None:
             size: float = len(self.calls) + 1
@@ -69,10 +69,10 @@ class FormingBatch:
         return True
 
     def leave(self, call: Call) -> None:
-        """Let go of a call whose caller no longer waits."""
+        """Remove a call whose caller no longer waits."""
         del self.calls[call]
         if self.settings.batch_size_fn is None:
-            self.size -= 1  # otherwise it is measured anew with the next call
+            self.size -= 1  # otherwise the next call measures the size again
         if not self.calls:
             self._is_empty(self)
 
@@ -81,9 +81,9 @@ class RunningBatch:
     """Calls that one run of the batched function answers.
 
     Args:
-        calls: The calls. They give the same parameters, and are for the same model.
-        formed: The batch that they were in.
-        never_ran: Called when it was cancelled before its task could begin, so that this cannot see to its end.
+        calls: The calls. They pass the same parameters, and use the same model.
+        formed: The batch that contained them.
+        never_ran: Called if the run is cancelled before its task has started, so that the task cannot report its end.
     """
 
     __slots__ = ("_never_ran", "calls", "ends_by_itself", "formed", "task")
@@ -105,15 +105,15 @@ class RunningBatch:
         return any(call.is_waiting for call in self.calls)
 
     def arguments(self) -> tuple[list[list[Any]], dict[str, list[Any]]]:
-        """Return what to call the batched function with."""
-        return arguments.stacked(self.calls)
+        """Return the arguments for the batched function."""
+        return stack_arguments(self.calls)
 
     def requests(self) -> list[Any]:
-        """Return the requests that the callers answer."""
+        """Return the requests that the calls belong to."""
         return [call.request for call in self.calls if call.request is not None]
 
     def leave(self, call: Call) -> None:
-        """Let go of a call whose caller no longer waits; a run that nobody waits for is cancelled."""
+        """React to a caller that no longer waits; cancel the run after the last one."""
         if self.is_awaited or self.task is None or self.task.done():
             return
         self.task.cancel()
@@ -121,31 +121,31 @@ class RunningBatch:
             self._never_ran(self)
 
     def answer(self, results: Any) -> None:
-        """Hand each caller its own of the results.
+        """Pass each caller its result.
 
         Raises:
-            TypeError: If the results are no list.
-            RayServeException: If there are more or fewer of them than calls.
+            TypeError: If the results are not a list.
+            RayServeException: If the number of results differs from the number of calls.
         """
         calls = self.calls
         if type(results) is not list or len(results) != len(calls):
-            _check(results, len(calls))
+            _check_results(results, len(calls))
         for call, result in zip(calls, results, strict=True):
             call.answer(result)
 
     def end(self) -> None:
-        """Tell every caller that still waits that no more results come."""
+        """Tell every waiting caller that there are no more results."""
         for call in self.calls:
             call.end()
 
     def fail(self, error: BaseException) -> None:
-        """Tell every caller that still waits what went wrong."""
+        """Raise an error in every waiting caller."""
         for call in self.calls:
             call.fail(error)
 
 
-def runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> list[RunningBatch]:
-    """Split a batch by the model that the calls are for and by the parameters that they give, in order."""
+def split_into_runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> list[RunningBatch]:
+    """Split a batch by the calls' models and parameters, in order."""
     kinds: dict[Any, list[Call]] = {}
     for call in formed.calls:
         request = call.request
@@ -160,24 +160,42 @@ def runs(formed: FormingBatch, never_ran: Callable[[RunningBatch], None]) -> lis
 
 def _size(calls: Sequence[Call], settings: BatchSettings) -> float:
     assert settings.batch_size_fn is not None
-    size = settings.batch_size_fn([arguments.item(call) for call in calls])
+    size = settings.batch_size_fn([first_item(call) for call in calls])
     try:
-        size > settings.max_batch_size  # noqa: B015 # whatever can be compared will do
+        size > settings.max_batch_size  # noqa: B015 # any comparable value is valid
     except TypeError:
         raise TypeError(f"batch_size_fn must return a number, got {size!r}") from None
     return size
 
 
-def _check(results: Any, expected: int) -> None:
+def _check_results(results: Any, expected: int) -> None:
     if isinstance(results, str | bytes | Mapping | Set) or not hasattr(results, "__len__"):
         raise TypeError(
-            f"a batched function must give a list with a result for each of its {expected} items, "
+            f"a batched function must return a list with a result for each of its {expected} items, "
             f"got {type(results).__name__}"
         )
     if len(results) != expected:
         from skate.serve.exceptions import RayServeException
 
         raise RayServeException(
-            f"a batched function was called with {expected} items and gave {len(results)} results: it must give "
+            f"a batched function was called with {expected} items and returned {len(results)} results: it must return "
             "one for each item, in the same order"
         )
+
+
+_requests: contextvars.ContextVar[tuple[Any, ...]] = contextvars.ContextVar("skate_serve_batch", default=())
+
+
+def batch_requests() -> tuple[Any, ...]:
+    """Return the requests of the running batch; empty outside of a batch."""
+    return _requests.get()
+
+
+def enter_batch(requests: Sequence[Any]) -> None:
+    """Turn the current context, that of a batch's first caller, into the context of the batch.
+
+    The context then belongs to no single request: calls of the batched function must neither carry the id of one
+    request nor be cancelled with it.
+    """
+    _requests.set(tuple(requests))
+    contexts._request.set(None)

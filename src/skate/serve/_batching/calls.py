@@ -1,27 +1,28 @@
-"""One caller's part of a batch: what it handed in, and how it gets its answer."""
+"""Calls of batched functions: their arguments, and the delivery of results to their callers."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from skate.serve._batching.arguments import ByName, Positional
+Positional = tuple[Any, ...]
+ByName = dict[str, Any]
 
 
 class Holder(Protocol):
-    """Where a call is, from the moment it is handed in: a batch that forms, or one that runs."""
+    """The batch that contains a call, forming or running."""
 
     def leave(self, call: Call) -> None:
-        """Let go of a call whose caller no longer waits."""
+        """Remove a call whose caller no longer waits."""
 
 
 class Call:
-    """A call with arguments, which one batch will answer. What is here is the same for both kinds of answers."""
+    """A call that one batch will answer: the common part of single and streamed calls."""
 
     __slots__ = ("args", "holder", "kwargs", "request")
 
@@ -33,37 +34,37 @@ class Call:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody still wants what the batch has to say."""
+        """Whether the caller still waits for results."""
         raise NotImplementedError
 
     def answer(self, value: Any) -> None:
-        """Hand over a result: the only one, or the next."""
+        """Deliver the only result, or the next one."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Say that no result follows."""
+        """Signal that there are no more results."""
         raise NotImplementedError
 
     def fail(self, error: BaseException) -> None:
-        """Raise an error where the caller waits."""
+        """Raise an error in the caller."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """Go without an answer, or with all of them."""
+        """Leave the batch, without an answer or with all of them."""
         holder, self.holder = self.holder, None
         if holder is not None:
             holder.leave(self)
 
 
 class SingleCall(Call):
-    """A call that gets one answer: its caller waits for `future`."""
+    """A call with one result: its caller awaits `future`."""
 
     __slots__ = ("future",)
 
     def __init__(
         self, args: Positional, kwargs: ByName, request: Any, loop: asyncio.AbstractEventLoop
     ) -> None:
-        # Without a call of the base: this is where most of the time goes that a call costs.
+        # Does not call the base class, because this dominates the overhead of a call.
         self.args = args
         self.kwargs = kwargs
         self.request = request
@@ -75,14 +76,14 @@ class SingleCall(Call):
         return not self.future.done()
 
     def answer(self, value: Any) -> None:
-        self.holder = None  # and with it a cycle
+        self.holder = None  # breaks a reference cycle
         if isinstance(value, Exception):
             self.fail(value)
         elif not self.future.done():
             self.future.set_result(value)
 
     def end(self) -> None:
-        """Do nothing: the one answer was the end."""
+        """Do nothing: the only result was the end."""
 
     def fail(self, error: BaseException) -> None:
         self.holder = None
@@ -91,8 +92,8 @@ class SingleCall(Call):
         if isinstance(error, asyncio.CancelledError):
             self.future.cancel()
         elif isinstance(error, StopIteration):
-            # A future cannot carry it: at the caller's `await` it would look like a result.
-            wrapped = RuntimeError(f"a batched function gave {error!r} for this call")
+            # A future cannot raise StopIteration: `await` would treat it as a result.
+            wrapped = RuntimeError(f"a batched function returned {error!r} for this call")
             wrapped.__cause__ = error
             self.future.set_exception(wrapped)
         else:
@@ -100,9 +101,9 @@ class SingleCall(Call):
 
 
 class StreamedCall(Call):
-    """A call that gets one answer after another: its caller iterates over `answers`."""
+    """A call with several results: its caller iterates over `answers`."""
 
-    __slots__ = ("_answers", "_error", "_has_ended", "_loop", "_traceback", "_waiter", "_watch")
+    __slots__ = ("_answers", "_error", "_generator_ref", "_has_ended", "_loop", "_traceback", "_waiter")
 
     def __init__(
         self, args: Positional, kwargs: ByName, request: Any, loop: asyncio.AbstractEventLoop
@@ -114,7 +115,7 @@ class StreamedCall(Call):
         self._traceback: TracebackType | None = None
         self._has_ended = False
         self._waiter: asyncio.Future[None] | None = None
-        self._watch: weakref.ref[Any] | None = None
+        self._generator_ref: weakref.ref[Any] | None = None
 
     @property
     def is_waiting(self) -> bool:
@@ -123,7 +124,7 @@ class StreamedCall(Call):
     def answer(self, value: Any) -> None:
         if self._has_ended:
             return
-        if _says_stop(value):
+        if _is_stop(value):
             self.end()
         elif isinstance(value, Exception):
             self.fail(value)
@@ -132,7 +133,7 @@ class StreamedCall(Call):
             self._wake()
 
     def end(self) -> None:
-        # It has all it gets, so its going means nothing to the batch any more.
+        # The call is complete, so the batch need not know when its caller leaves.
         self.holder = None
         self._has_ended = True
         self._wake()
@@ -148,10 +149,10 @@ class StreamedCall(Call):
         super().leave()
 
     def answers(self) -> AsyncGenerator[Any, None]:
-        """Return the answers as they come; whoever drops the generator leaves the batch."""
+        """Return an asynchronous iterator over the results. Dropping it leaves the batch."""
         generator = self._iterate()
-        # One that was never started does not run its `finally`, so its end has to be seen from outside.
-        self._watch = weakref.ref(generator, self._was_dropped)
+        # A generator that was never started does not run its `finally` block, so a weak reference reports its end.
+        self._generator_ref = weakref.ref(generator, self._handle_dropped)
         return generator
 
     async def _iterate(self) -> AsyncGenerator[Any, None]:
@@ -164,7 +165,7 @@ class StreamedCall(Call):
                 self._waiter = self._loop.create_future()
                 await self._waiter
             if self._error is not None:
-                # The callers of a batch share the error, and each raise would add its frames to all of them.
+                # All callers of a batch share the error, and each raise would add its frames to the shared traceback.
                 raise self._error.with_traceback(self._traceback)
         finally:
             self.leave()
@@ -174,15 +175,74 @@ class StreamedCall(Call):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def _was_dropped(self, _: object) -> None:
-        # The garbage collector calls this from any thread, possibly after the loop.
+    def _handle_dropped(self, _: object) -> None:
+        # The garbage collector calls this from any thread, possibly after the loop was closed.
         if self.holder is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.leave)
 
 
-def _says_stop(value: Any) -> bool:
+def _is_stop(value: Any) -> bool:
     return (
         value is StopIteration
         or value is StopAsyncIteration
         or isinstance(value, StopIteration | StopAsyncIteration)
     )
+
+
+class Parameters:
+    """The parameters of a batched function for a call with one item.
+
+    Args:
+        function: The batched function.
+        is_method: Whether its first parameter is the object that it belongs to.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, is_method: bool) -> None:
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())
+        self._signature = signature.replace(parameters=parameters[1:] if is_method else parameters)
+        self._name = getattr(function, "__qualname__", repr(function))
+        self._fewest, self._most = _positional_range(self._signature)
+
+    def normalise(self, args: Positional, kwargs: ByName) -> tuple[Positional, ByName]:
+        """Return the arguments with as many by position as possible, so that equal calls look equal.
+
+        Raises:
+            TypeError: If the function cannot be called with them.
+        """
+        if not kwargs and self._fewest <= len(args) <= self._most:
+            return args, kwargs
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._name}(): {error}") from None
+        return bound.args, bound.kwargs
+
+
+def stack_arguments(calls: Sequence[Call]) -> tuple[list[list[Any]], dict[str, list[Any]]]:
+    """Return a list per parameter. All calls must pass the same parameters."""
+    first = calls[0]
+    if len(first.args) == 1 and not first.kwargs:
+        return [[call.args[0] for call in calls]], {}
+    columns = [list(column) for column in zip(*(call.args for call in calls), strict=True)]
+    return columns, {name: [call.kwargs[name] for call in calls] for name in first.kwargs}
+
+
+def first_item(call: Call) -> Any:
+    """Return the item of a call whose size counts: its first argument."""
+    return call.args[0] if call.args else next(iter(call.kwargs.values()), None)
+
+
+def _positional_range(signature: inspect.Signature) -> tuple[int, float]:
+    """Return the minimum and maximum number of positional arguments of a complete call."""
+    fewest, most = 0, 0.0
+    for parameter in signature.parameters.values():
+        match parameter.kind:
+            case inspect.Parameter.VAR_POSITIONAL:
+                most = float("inf")
+            case inspect.Parameter.POSITIONAL_ONLY | inspect.Parameter.POSITIONAL_OR_KEYWORD:
+                most += 1
+                fewest += parameter.default is inspect.Parameter.empty
+            case inspect.Parameter.KEYWORD_ONLY if parameter.default is inspect.Parameter.empty:
+                return 0, -1  # a required keyword-only parameter: positional arguments never suffice
+    return fewest, most

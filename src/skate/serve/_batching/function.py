@@ -11,23 +11,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from skate.serve._batching.arguments import ByName, Parameters, Positional
+from skate.serve._batching.calls import ByName, Parameters, Positional
 from skate.serve._batching.queue import BatchQueue
 from skate.serve._batching.settings import BatchSettings
-from skate.serve._owners import Owners
+from skate.serve._runtime.method_state import MethodState
 from skate.serve.context import _get_replica
 
 _logger = logging.getLogger("skate.serve")
 
 
 class BatchedFunction:
-    """Finds the queue for a call.
+    """Finds the queue of a call.
 
-    It travels to the replica with the function, and takes the settings but no queue along.
+    It is pickled with the function; the pickle contains the settings but no queue.
 
     Args:
-        function: What takes lists: a coroutine function, or one that makes async generators.
-        settings: What it was decorated with.
+        function: The function that takes lists: a coroutine function or an async generator function.
+        settings: The arguments of the decorator.
 
     Raises:
         TypeError: If the function is not async.
@@ -48,26 +48,26 @@ class BatchedFunction:
         self.streams = inspect.isasyncgenfunction(self.function)
         self.name: str = getattr(self.function, "__name__", repr(self.function))
         self.queues: weakref.WeakSet[BatchQueue] = weakref.WeakSet()
-        self._queue: BatchQueue | None = None  # of calls without an object
-        self._owners = Owners(self.function, "@serve.batch")
+        self._queue: BatchQueue | None = None  # for calls that are not method calls
+        self._method_state = MethodState(self.function, "@serve.batch")
 
     def change(self, **changes: Any) -> None:
-        """Set new values for batches that have yet to form.
+        """Change settings for batches that form later.
 
         Raises:
-            TypeError: If a value is of the wrong type.
+            TypeError: If a value has the wrong type.
             ValueError: If a value is out of range.
         """
         self.settings = replace(self.settings, **changes)
         self._warn_if_never_full()
 
-    def place(self, args: Positional, kwargs: ByName) -> tuple[BatchQueue, Positional, ByName]:
-        """Return the queue that a call belongs to, and the arguments that are the call's own.
+    def route(self, args: Positional, kwargs: ByName) -> tuple[BatchQueue, Positional, ByName]:
+        """Return the queue of a call, and the call's arguments without `self`.
 
         Raises:
             TypeError: If the function cannot be called with these arguments.
         """
-        if args and self._owners.has(args[0]):
+        if args and self._method_state.is_owner(args[0]):
             return self._queue_of(args[0]), *self._bound.normalise(args[1:], kwargs)
         queue = self._queue
         if queue is None or queue.loop is not asyncio.get_running_loop():
@@ -83,29 +83,29 @@ class BatchedFunction:
         return Parameters(self.function, is_method=True)
 
     def _queue_of(self, owner: Any) -> BatchQueue:
-        attributes = self._owners.attributes(owner)
-        queue: BatchQueue | None = attributes.get(self._owners.key)
-        # A copy of an object comes with the batches of the original.
+        attributes = self._method_state.attributes_of(owner)
+        queue: BatchQueue | None = attributes.get(self._method_state.key)
+        # A copied object still refers to the queue of the original.
         if queue is None or queue.owner is not owner or queue.loop is not asyncio.get_running_loop():
             queue = self._new_queue(functools.partial(self.function, owner), owner)
-            attributes[self._owners.key] = queue
+            attributes[self._method_state.key] = queue
         return queue
 
     def _new_queue(self, function: Callable[..., Any], owner: Any) -> BatchQueue:
         self._warn_if_never_full()
-        measures = None
+        metrics = None
         if _get_replica() is not None:
-            from skate.serve._batching.measures import BatchMeasures
+            from skate.serve._batching.metrics import BatchMetrics
 
-            measures = BatchMeasures(self.name)
+            metrics = BatchMetrics(self.name)
         queue = BatchQueue(
-            function, lambda: self.settings, streams=self.streams, owner=owner, measures=measures
+            function, lambda: self.settings, streams=self.streams, owner=owner, metrics=metrics
         )
         self.queues.add(queue)
         return queue
 
     def _warn_if_never_full(self) -> None:
-        """Say so where a replica is not given as many requests at a time as would fill its batches."""
+        """Warn if a replica's `max_ongoing_requests` is too low to fill its batches."""
         replica = _get_replica()
         limit = getattr(replica and replica._deployment_config, "max_ongoing_requests", None)
         settings = self.settings

@@ -1,4 +1,4 @@
-"""The calls of one batched function that wait, and the batches that run: nothing here polls or sleeps."""
+"""The queue of one batched function: waiting calls and running batches, without polling."""
 
 from __future__ import annotations
 
@@ -11,29 +11,28 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._batching.batches import FormingBatch, RunningBatch, runs
+from skate.serve._batching.batches import FormingBatch, RunningBatch, enter_batch, split_into_runs
 from skate.serve._batching.calls import Call
-from skate.serve._batching.requests import enter_batch
 from skate.serve._batching.settings import BatchSettings
 
 if TYPE_CHECKING:
-    from skate.serve._batching.measures import BatchMeasures
+    from skate.serve._batching.metrics import BatchMetrics
 
 _logger = logging.getLogger("skate.serve")
 
 
 class BatchQueue:
-    """Puts calls into batches, and runs these by a function on the loop that it was made on.
+    """Groups calls into batches and runs them on the event loop that created the queue.
 
-    A batch starts when it is full or its first call has waited long enough, and fewer than
-    `max_concurrent_batches` run. Between batches there is no task and no timer.
+    A batch starts when it is full or its first call has waited long enough, and fewer than `max_concurrent_batches`
+    run. Between batches there is no task and no timer.
 
     Args:
-        function: The batched function: a coroutine function, or one that makes async generators.
-        settings: Returns the settings of the moment. A batch goes by those of when it became the next one.
-        streams: Whether the function makes async generators.
-        owner: The object whose method the function is, if it is one.
-        measures: Told of each batch that starts and ends.
+        function: The batched function: a coroutine function or an async generator function.
+        settings: Returns the current settings. A batch uses those at the time it became the next one.
+        streams: Whether the function is an async generator function.
+        owner: The object whose method the function is, if any.
+        metrics: Records the start and end of each batch.
     """
 
     def __init__(
@@ -43,58 +42,58 @@ class BatchQueue:
         *,
         streams: bool,
         owner: Any = None,
-        measures: BatchMeasures | None = None,
+        metrics: BatchMetrics | None = None,
     ) -> None:
         self.owner = owner
         self.loop = asyncio.get_running_loop()
         self._function = function
         self._settings = settings
         self._streams = streams
-        self._measures = measures
+        self._metrics = metrics
         self._forming: deque[FormingBatch] = deque()
-        self._alarm: asyncio.TimerHandle | None = None  # for the first of them
-        self._running: dict[RunningBatch, float] = {}  # and when it started, by the clock on the wall
-        self._turns = 0  # batches that run; one that was split still is one turn
+        self._timer: asyncio.TimerHandle | None = None  # for the first forming batch
+        self._running: dict[RunningBatch, float] = {}  # with the Unix time of the start
+        self._running_batches = 0  # running batches; one that was split into several runs counts once
 
     def submit(self, call: Call) -> None:
-        """Take a call in; its caller waits for its answer.
+        """Add a call, whose caller waits for its result.
 
         Raises:
             RuntimeError: If the call is too large for any batch.
         """
-        if not self._joins_last(call):
+        if not self._join_last(call):
             self._open(call, self.loop.time(), contextvars.copy_context())
         elif not self._forming[-1].is_closed:
             return
         self._advance()
 
     def start_times(self) -> list[float]:
-        """Return when the runs that are under way started."""
+        """Return the start times of the current runs."""
         return list(self._running.values())
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the tasks of the runs that are under way."""
+        """Return the tasks of the current runs."""
         return [part.task for part in self._running if part.task is not None]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An object with batches may be copied or pickled; what waits in them stays with the original.
+        # An object with a queue may be copied or pickled; waiting calls stay with the original.
         return type(None), ()
 
-    def _joins_last(self, call: Call) -> bool:
+    def _join_last(self, call: Call) -> bool:
         last = self._forming[-1] if self._forming else None
         return last is not None and not last.is_closed and last.add(call)
 
     def _open(self, call: Call, since: float, context: contextvars.Context) -> None:
-        """Begin a new batch with a call that the last one has no room for."""
+        """Start a new batch with a call that the last batch has no room for."""
         settings = self._settings()
         batch = FormingBatch(settings, since + settings.batch_wait_timeout_s, context, self._forget)
         if not batch.add(call):
             raise RuntimeError(
-                f"an item is larger by batch_size_fn than a whole batch may be, max_batch_size="
+                f"the batch_size_fn of an item exceeds the limit of a whole batch, max_batch_size="
                 f"{settings.max_batch_size}: raise max_batch_size, make the item smaller, or check batch_size_fn"
             )
         if self._forming:
-            self._forming[-1].is_closed = True  # those that come later come after this call
+            self._forming[-1].is_closed = True  # later calls must not overtake this one
         self._forming.append(batch)
 
     def _forget(self, batch: FormingBatch) -> None:
@@ -102,49 +101,49 @@ class BatchQueue:
         is_first = batch is self._forming[0]
         self._forming.remove(batch)
         if is_first:
-            self._disarm()
-            self._look_at_next()
+            self._cancel_timer()
+            self._check_next()
             self._advance()
 
     def _advance(self) -> None:
         """Start every batch that may start, and set the alarm for the next one."""
-        while self._forming and self._turns < self._settings().max_concurrent_batches:
+        while self._forming and self._running_batches < self._settings().max_concurrent_batches:
             first = self._forming[0]
             if not (first.is_closed or first.is_due):
-                self._arm(first)
+                self._start_timer(first)
                 return
-            self._disarm()
+            self._cancel_timer()
             self._forming.popleft()
-            self._look_at_next()
+            self._check_next()
             self._start(first)
 
-    def _look_at_next(self) -> None:
-        """See whether the batch that is the first now has been waiting for too long, and by which settings."""
+    def _check_next(self) -> None:
+        """Check the settings and the waiting time of the batch that is now the first one."""
         if self._forming:
-            self._form_anew()
+            self._regroup()
             self._check_clock()
 
     def _check_clock(self) -> None:
         if self._forming and self.loop.time() >= self._forming[0].due:
             self._forming[0].is_due = True
 
-    def _arm(self, batch: FormingBatch) -> None:
-        if self._alarm is None:
-            self._alarm = self.loop.call_at(batch.due, self._ring)
+    def _start_timer(self, batch: FormingBatch) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_at(batch.due, self._handle_timer)
 
-    def _disarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _ring(self) -> None:
-        # The clock may be a little behind the alarm, so what has rung is remembered.
-        self._alarm = None
+    def _handle_timer(self) -> None:
+        # The clock may lag slightly behind the alarm, so record that the batch is due.
+        self._timer = None
         self._forming[0].is_due = True
         self._advance()
 
-    def _form_anew(self) -> None:
-        """Let the batches that wait go by new settings, if there are any, now that the first has changed."""
+    def _regroup(self) -> None:
+        """Form the waiting batches again if the settings have changed."""
         if self._forming[0].settings is self._settings():
             return
         waiting = list(self._forming)
@@ -153,22 +152,22 @@ class BatchQueue:
             since = batch.due - batch.settings.batch_wait_timeout_s
             for call in batch.calls:
                 try:
-                    if not self._joins_last(call):
+                    if not self._join_last(call):
                         self._open(call, since, batch.context.copy())
-                except Exception as error:  # it was small enough before, and no longer is
+                except Exception as error:  # the call no longer fits the new limit
                     call.holder = None
                     call.fail(error)
 
     def _start(self, batch: FormingBatch) -> None:
-        self._turns += 1
+        self._running_batches += 1
         now = time.time()
-        if self._measures is not None:
+        if self._metrics is not None:
             settings = batch.settings
             batch.started = self.loop.time()
             waited = batch.started - batch.due + settings.batch_wait_timeout_s
             queued = sum(len(other.calls) for other in self._forming)
-            self._measures.started(waited, batch.size, settings.max_batch_size, queued)
-        parts = runs(batch, self._is_over)
+            self._metrics.started(waited, batch.size, settings.max_batch_size, queued)
+        parts = split_into_runs(batch, self._handle_run_end)
         batch.parts_left = len(parts)
         for part in parts:
             context = batch.context if len(parts) == 1 else batch.context.copy()
@@ -189,19 +188,19 @@ class BatchQueue:
                 part.answer(await self._function(*args, **kwargs))
         except BaseException as error:
             if isinstance(error, Exception) and not part.is_awaited:
-                _logger.warning("a batch failed that nobody waited for any more", exc_info=error)
+                _logger.warning("a batch failed after all of its callers had left", exc_info=error)
             part.fail(error)
             if not isinstance(error, Exception):
                 raise
         finally:
-            self._is_over(part)
+            self._handle_run_end(part)
 
-    def _is_over(self, part: RunningBatch) -> None:
+    def _handle_run_end(self, part: RunningBatch) -> None:
         del self._running[part]
         part.formed.parts_left -= 1
         if not part.formed.parts_left:
-            self._turns -= 1
-            if self._measures is not None:
-                self._measures.ended(self.loop.time() - part.formed.started)
+            self._running_batches -= 1
+            if self._metrics is not None:
+                self._metrics.ended(self.loop.time() - part.formed.started)
             self._check_clock()
             self._advance()

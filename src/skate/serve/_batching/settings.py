@@ -1,4 +1,4 @@
-"""What a batch may hold and how long it may wait for more, checked once."""
+"""The validated settings of a batched function."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from skate.air import _arguments as arguments
+from skate.serve._config import defaults
 
 BatchSize = Callable[[list[Any]], float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings:
-    """The settings of one batched function. A change makes new ones, so a batch can hold on to its own.
+    """The settings of one batched function. They are immutable, so a batch can keep its own.
 
     Args:
-        max_batch_size: How many calls a batch may hold, or what they may cost together by `batch_size_fn`.
+        max_batch_size: The maximum number of calls in a batch, or their maximum size by `batch_size_fn`.
         batch_wait_timeout_s: How long the first call of a batch waits for others.
-        max_concurrent_batches: How many batches may run at a time.
-        batch_size_fn: What the calls of a batch cost together; without it, each counts one.
+        max_concurrent_batches: The maximum number of batches that run at the same time.
+        batch_size_fn: Returns the size of a batch's items; without it, each call counts as one.
 
     Raises:
-        TypeError: If a value is of the wrong type.
+        TypeError: If a value has the wrong type.
         ValueError: If a value is out of range.
     """
 
-    max_batch_size: int = 10
-    batch_wait_timeout_s: float = 0.01
-    max_concurrent_batches: int = 1
+    max_batch_size: int = defaults.MAX_BATCH_SIZE
+    batch_wait_timeout_s: float = defaults.BATCH_WAIT_TIMEOUT_S
+    max_concurrent_batches: int = defaults.MAX_CONCURRENT_BATCHES
     batch_size_fn: BatchSize | None = None
 
     def __post_init__(self) -> None:
@@ -47,10 +48,10 @@ class BatchSettings:
 
 
 def _whole_number(name: str, value: object) -> int:
-    # A YAML file or a computed value may well say 8.0.
+    # A YAML file or a computation may result in 8.0.
     whole = int(value) if isinstance(value, float) and value.is_integer() else value
     try:
-        number = operator.index(whole)  # type: ignore[arg-type] # what is no integer is what this finds out
+        number = operator.index(whole)  # type: ignore[arg-type] # raises for other types
     except TypeError:
         raise TypeError(f"{name} must be an integer >= 1, got {arguments.shown(value)}.") from None
     if number < 1:

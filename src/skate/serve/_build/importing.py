@@ -1,4 +1,4 @@
-"""Applications by their import path, as configuration files and command lines name them."""
+"""Import of applications by import path, for configuration files and the command line."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 from skate.serve.deployment import Application, Deployment
 
-__all__ = ["application_at", "imported", "with_arguments"]
+__all__ = ["build_with_arguments", "import_application", "import_target"]
 
 
-def imported(import_path: str) -> Any:
-    """Return what an import path names: `package.module:name`, or with a dot in place of the colon.
+def import_target(import_path: str) -> Any:
+    """Return the object at an import path: `package.module:name`, or with a dot instead of the colon.
 
-    >>> imported("json:dumps") is imported("json.dumps")
+    >>> import_target("json:dumps") is import_target("json.dumps")
     True
 
     Raises:
-        ValueError: If that is no import path.
-        ImportError: If there is no such module.
+        ValueError: If the import path is malformed.
+        ImportError: If the module does not exist.
         AttributeError: If the module has no such name.
     """
     module, _, name = import_path.rpartition(":" if ":" in import_path else ".")
     if not module or not name or ":" in module:
         raise ValueError(
-            f"{import_path!r} is no import path: write the module, a colon, and the name of the application in it, "
+            f"{import_path!r} is not an import path: write the module, a colon, and the name of the application in it, "
             "like 'package.module:app'."
         )
     found: Any = importlib.import_module(module)
@@ -42,23 +42,23 @@ def imported(import_path: str) -> Any:
     return found
 
 
-def application_at(import_path: str, args: Mapping[str, Any]) -> Application:
-    """Return the application at an import path, built with arguments if a function is there that builds it."""
-    return with_arguments(imported(import_path), args, import_path)
+def import_application(import_path: str, args: Mapping[str, Any]) -> Application:
+    """Return the application at an import path; a builder function there is called with the arguments."""
+    return build_with_arguments(import_target(import_path), args, import_path)
 
 
-def with_arguments(target: Any, args: Mapping[str, Any], where: str) -> Application:
-    """Return an application: the target itself, or what it builds from the arguments.
+def build_with_arguments(target: Any, args: Mapping[str, Any], where: str) -> Application:
+    """Return an application: the target itself, or the result of a builder function.
 
     Args:
         target: An application, or a function of one parameter that returns one. A parameter that is annotated with a
-            model of pydantic gets one made of the arguments; any other gets them as a dict.
-        args: What the file or the command line says.
-        where: How the target was named, for errors.
+            pydantic model gets an instance of the model; any other gets the arguments as a dict.
+        args: The arguments from the configuration file or command line.
+        where: The name of the target, for errors.
 
     Raises:
         TypeError: If the target is neither, or the function returns something else.
-        ValueError: If there are arguments, and nothing takes them.
+        ValueError: If there are arguments for an application that is already built.
     """
     if isinstance(target, Application):
         if args:
@@ -88,7 +88,7 @@ def with_arguments(target: Any, args: Mapping[str, Any], where: str) -> Applicat
 def _argument(builder: Callable[..., Any], args: Mapping[str, Any], where: str) -> Any:
     try:
         signature = inspect.signature(builder, eval_str=True)
-    except NameError:  # an annotation for type checkers alone
+    except NameError:  # an annotation that exists for type checkers only
         signature = inspect.signature(builder)
     parameters = list(signature.parameters.values())
     if len(parameters) != 1:

@@ -1,4 +1,4 @@
-"""Deployments that answer HTTP with an application of their own: FastAPI, Starlette, or anything that speaks ASGI."""
+"""Ingress deployments, whose HTTP requests an ASGI application answers: FastAPI, Starlette or any other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from skate import cloudpickle
 from skate.air import _arguments as arguments
-from skate.serve._build.foreign import settle_routes, teach_pickle
+from skate.serve._build.web_frameworks import register_reducers, resolve_routes
 from skate.serve.exceptions import BackPressureError, retry_after
 
 __all__ = ["make_ingress"]
@@ -17,11 +17,11 @@ __all__ = ["make_ingress"]
 _BUILDER = "__serve_build_asgi_app__"  # Ray's name
 
 _methods: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
-"""Methods of classes that have been given an application."""
+"""Methods of ingress classes that are routes."""
 
 
 class ASGIIngressDeployment:
-    """A deployment that is nothing but its application: see `serve.ingress`. The name is Ray's."""
+    """An ingress deployment without a class of its own: see `serve.ingress`. The name is Ray's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.args = args
@@ -29,12 +29,12 @@ class ASGIIngressDeployment:
 
 
 def make_ingress(cls: type | None, app: Any) -> type:
-    """Return a subclass of a deployment's class whose HTTP requests an application answers.
+    """Return a subclass of a deployment's class whose HTTP requests an ASGI application answers.
 
     Args:
-        cls: The class that was decorated; None for one that has nothing of its own.
-        app: An ASGI application, a router of FastAPI, or a function without parameters that makes an application. If
-            it is None, the method `__serve_build_asgi_app__` of the class makes one when the instance has been made.
+        cls: The decorated class; None for a deployment without a class of its own.
+        app: An ASGI application, a FastAPI router, or a function without parameters that returns an application. If
+            it is None, the instance's method `__serve_build_asgi_app__` returns the application.
     """
     cls = ASGIIngressDeployment if cls is None else cls
     if not inspect.isclass(cls):
@@ -51,9 +51,9 @@ def make_ingress(cls: type | None, app: Any) -> type:
     if app is not None and not inspect.isroutine(app):
         app = _around_router(app)
         _give_self(cls, app)
-        settle_routes(getattr(app, "router", app))
-        # As it is now: a later change of the user's object is not meant for this class.
-        teach_pickle()
+        resolve_routes(getattr(app, "router", app))
+        # A copy of the current state, so that later changes of the object do not affect this class.
+        register_reducers()
         frozen = cloudpickle.dumps(app)
         build: Callable[..., Any] = lambda: _as_application(cloudpickle.loads(frozen))  # noqa: E731
     elif app is not None:
@@ -76,7 +76,7 @@ def make_ingress(cls: type | None, app: Any) -> type:
 
 
 def _around_router(app: Any) -> Any:
-    """Return an application around what is a router of FastAPI; all else is one already."""
+    """Return an application that includes a FastAPI router; any other application is returned unchanged."""
     if type(app).__name__ != "APIRouter" or not type(app).__module__.startswith("fastapi"):
         return app
     from fastapi import FastAPI
@@ -90,7 +90,7 @@ def _as_application(app: Any) -> Any:
     app = _around_router(app)
     handle = getattr(app, "add_exception_handler", None)
     if handle is not None and not getattr(app, "middleware_stack", None):
-        # Otherwise what a deployment below turns away would be an error of this one.
+        # Otherwise backpressure of another deployment would become an internal error of this one.
         handle(BackPressureError, _turned_away)
     return app
 
@@ -102,15 +102,14 @@ async def _turned_away(_: Any, error: Any) -> Any:
 
 
 def _give_self(cls: type, app: Any) -> None:
-    """Let FastAPI routes that are methods of the class be called with the replica's instance as `self`.
+    """Bind FastAPI routes that are methods of the class to the replica's instance.
 
-    FastAPI takes `self` for a parameter of the request when it meets such a function. The routes are made anew, with a
-    signature that says where `self` comes from. Routes of another class that has been given the same application before
-    are removed: each class answers with its own methods.
+    FastAPI interprets `self` as a request parameter. The routes are created anew, with a signature that injects `self`.
+    Routes of other classes that use the same application are removed: each class serves only its own methods.
     """
     router = getattr(app, "router", app)
     if type(router).__module__.startswith("fastapi"):
-        # By name: of methods that share one, the class itself knows the last only, and each may have a route.
+        # By name, because the class only contains the last of several methods with one name, and each may be a route.
         bodies = {(each.__module__, each.__qualname__) for each in cls.__mro__ if each is not object}
         _renew_routes(router, bodies)
 
@@ -135,21 +134,21 @@ def _is_method(endpoint: Any) -> bool:
     try:
         return endpoint in _methods
     except TypeError:
-        return False  # an object that is called, and that nothing refers to weakly
+        return False  # a callable object without weak references
 
 
 def _body_of(endpoint: Any) -> tuple[str, str]:
-    """Return the module and the class in whose body a function was written, by their names."""
+    """Return the module and the qualified name of the class whose body defines a function."""
     name: str = getattr(endpoint, "__qualname__", "")
     return getattr(endpoint, "__module__", ""), name.rpartition(".")[0]
 
 
 def _nothing() -> None:
-    """Stand for the endpoint of a route that has none."""
+    """Stand in for the endpoint of a route without one."""
 
 
 def _with_instance(route: Any) -> Any:
-    """Return a route like this one, whose first parameter is the replica's instance."""
+    """Return a copy of a route whose first parameter is the replica's instance."""
     from fastapi import Depends
 
     signature = inspect.signature(route.endpoint)
@@ -158,14 +157,14 @@ def _with_instance(route: Any) -> Any:
         itself = first.replace(default=Depends(_instance), kind=inspect.Parameter.KEYWORD_ONLY)
         named = [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others]
         route.endpoint.__signature__ = signature.replace(parameters=[itself, *named])
-    # Routes keep what they were made of under the names of the parameters.
+    # Routes store their constructor's arguments in attributes of the same names.
     wanted = inspect.signature(type(route).__init__).parameters
     given = {name: getattr(route, name) for name in wanted if name != "self" and hasattr(route, name)}
     return type(route)(**given)
 
 
 def _instance() -> Any:
-    """Return the instance of the replica that answers."""
+    """Return the instance of the replica that handles the request."""
     from skate.serve.context import get_replica_context
 
     return get_replica_context().servable_object

@@ -1,20 +1,20 @@
-"""What the controller is given to deploy. The user's code stays packed: the controller never runs any of it."""
+"""Specifications of applications for the controller. User code stays pickled: the controller never runs it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skate.serve._autoscaling.capacity import adjusted, in_gangs
-from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._ids import DeploymentID
+from skate.serve._autoscaling.replica_counts import apply_target_capacity, round_up_to_gangs
+from skate.serve._config.options import DeploymentOptions
+from skate.serve._runtime.ids import DeploymentID
 
 __all__ = ["ApplicationSpec", "DeploymentSpec"]
 
 
 @dataclass(frozen=True)
 class DeploymentSpec:
-    """One deployment of an application."""
+    """The specification of one deployment."""
 
     id: DeploymentID
     options: DeploymentOptions
@@ -22,21 +22,23 @@ class DeploymentSpec:
     init: bytes
     version: str
     is_ingress: bool = False
-    calls: tuple[str, ...] = ()  # the deployments whose handles it was given
+    calls: tuple[str, ...] = ()  # the deployments whose handles are in its arguments
     retry_lost: bool | None = None
-    source: str = ""  # where it is defined, for people
-    capacity: float | None = None  # the part of its replicas that is wanted, in percent
-    capacity_is_growing: bool = False  # and that part is a step on the way to all of them
+    source: str = ""  # where it is defined, for display
+    target_capacity: float | None = None  # the percentage of replicas to run
+    is_ramping_up: bool = False  # `target_capacity` is increasing step by step
 
     @property
     def first_replicas(self) -> int:
-        """How many replicas it starts with."""
-        return in_gangs(adjusted(self.options.first_replicas, self.capacity), self.options.gang_size)
+        """The number of replicas that the deployment starts with."""
+        return round_up_to_gangs(
+            apply_target_capacity(self.options.first_replicas, self.target_capacity), self.options.gang_size
+        )
 
 
 @dataclass(frozen=True)
 class ApplicationSpec:
-    """An application: its deployments, and where it is reached."""
+    """The specification of an application."""
 
     name: str
     route_prefix: str | None
@@ -44,7 +46,7 @@ class ApplicationSpec:
     ingress: str
     logging_config: Any = None
     external_scaler_enabled: bool = False
-    is_declarative: bool = False  # it came from a configuration file
+    is_declarative: bool = False  # from a configuration file
     config: dict[str, Any] | None = field(default=None)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class ApplicationSpec:
             raise ValueError(f"route_prefix may not contain wildcards, got {prefix!r}.")
 
     def _logging(self, deployment: DeploymentSpec) -> DeploymentSpec:
-        """Let a deployment that does not say how it logs do it as the application does."""
+        """Return a deployment with the application's logging configuration, unless it has one."""
         if deployment.options.logging_config is not None:
             return deployment
         return replace(deployment, options=replace(deployment.options, logging_config=self.logging_config))

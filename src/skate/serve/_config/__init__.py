@@ -1,1 +1,1 @@
-"""How a deployment and the edge of Serve are configured: defaults, rules, and the values that hold them."""
+"""Configuration of deployments, of the listeners and of logging: defaults, validation and models."""

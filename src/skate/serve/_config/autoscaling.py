@@ -1,4 +1,4 @@
-"""When a deployment gets more or fewer replicas, as its author says it."""
+"""The autoscaling configuration of a deployment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from skate.serve._config import defaults, references, wording
-from skate.serve._config.choices import AggregationFunction
+from skate.serve._config import defaults, import_paths, validation
+from skate.serve._config.defaults import AggregationFunction
 from skate.serve._config.model import ServeModel
 
 _DEFAULT_POLICIES = (
@@ -28,11 +28,11 @@ _DEFAULT_POLICIES = (
 
 
 class AutoscalingPolicy(ServeModel):
-    """The function that decides how many replicas a deployment, or each one of an application, should have.
+    """The function that decides how many replicas a deployment, or each deployment of an application, should have.
 
-    It takes an `AutoscalingContext` (for an application: a dictionary of them by deployment) and returns the number
-    of replicas and its state, which it finds in the context the next time. A class is made once, with
-    `policy_kwargs`, and then called.
+    It takes an `AutoscalingContext` (for an application: a dictionary of them by deployment id) and returns the
+    number of replicas and its state, which the next context contains. A class is instantiated once, with
+    `policy_kwargs`, and its instance is called.
     """
 
     policy_function: str | Callable[..., Any] = Field(
@@ -40,37 +40,37 @@ class AutoscalingPolicy(ServeModel):
         description="An import path (`module:name`), a function, or a class whose instances are called.",
     )
     policy_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Arguments for the class of the policy; must be JSON-serializable."
+        default_factory=dict, description="Arguments of the policy's class; must be JSON-serializable."
     )
     _packed: bytes | None = PrivateAttr(default=None)
 
     @field_validator("policy_kwargs")
     @classmethod
     def _kwargs_are_json(cls, value: dict[str, Any]) -> dict[str, Any]:
-        wording.check_json("policy_kwargs", value)
+        validation.check_json("policy_kwargs", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:
-        """Keep a function by its code, and see that a path leads somewhere."""
+        """Pickle a function or class, and check that an import path can be imported."""
         super().model_post_init(context)
         given = self.policy_function
         if isinstance(given, str):
             if given not in _DEFAULT_POLICIES:
-                references.load(given)
+                import_paths.load(given)
         else:
-            self.policy_function = references.path_of(given)
-            self._packed = references.pack(given)
+            self.policy_function = import_paths.path_of(given)
+            self._packed = import_paths.pack(given)
 
     def is_default_policy_function(self) -> bool:
-        """Return whether nothing else was asked for than Serve's own policy."""
+        """Return whether the policy is Serve's default."""
         return self._packed is None and self.policy_function in _DEFAULT_POLICIES
 
     def get_policy(self) -> Callable[..., Any]:
-        """Return the function or class that decides."""
+        """Return the policy's function or class."""
         if self._packed is not None:
-            policy = references.unpack(self._packed)
+            policy = import_paths.unpack(self._packed)
         else:
-            policy = references.load(str(self.policy_function))
+            policy = import_paths.load(str(self.policy_function))
         if not callable(policy):
             raise TypeError(
                 f"policy_function {self.policy_function!r} is {policy!r}: it must be a function or a class."
@@ -92,7 +92,7 @@ class AutoscalingConfig(ServeModel):
     """
 
     min_replicas: NonNegativeInt = Field(
-        default=1, description="Fewest replicas; 0 lets an idle deployment go."
+        default=1, description="Fewest replicas; 0 stops all replicas of an idle deployment."
     )
     initial_replicas: NonNegativeInt | None = Field(
         default=None, description="Replicas to start with; `min_replicas` if not given."
@@ -100,46 +100,49 @@ class AutoscalingConfig(ServeModel):
     max_replicas: PositiveInt = Field(default=1, description="Most replicas.")
     target_ongoing_requests: PositiveFloat | None = Field(
         default=defaults.TARGET_ONGOING_REQUESTS,
-        description="Requests, running and waiting, that there should be for each replica on average.",
+        description="Average number of running and waiting requests per replica to aim for.",
     )
     metrics_interval_s: PositiveFloat = Field(
         default=defaults.METRICS_INTERVAL_S, description="How often replicas and handles report, in seconds."
     )
     look_back_period_s: PositiveFloat = Field(
-        default=defaults.LOOK_BACK_PERIOD_S, description="How far back measurements count, in seconds."
+        default=defaults.LOOK_BACK_PERIOD_S,
+        description="Length of the period over which measurements are aggregated, in seconds.",
     )
     smoothing_factor: PositiveFloat = Field(
-        default=1.0, description="An older word for the two factors below."
+        default=1.0, description="Deprecated: sets `upscaling_factor` and `downscaling_factor`."
     )
     upscale_smoothing_factor: PositiveFloat | None = Field(
-        default=None, description="An older word for `upscaling_factor`."
+        default=None, description="Deprecated name of `upscaling_factor`."
     )
     downscale_smoothing_factor: PositiveFloat | None = Field(
-        default=None, description="An older word for `downscaling_factor`."
+        default=None, description="Deprecated name of `downscaling_factor`."
     )
     upscaling_factor: PositiveFloat | None = Field(
         default=None,
-        description="Which part of missing replicas to add at a time; above 1 adds more than that.",
+        description="The fraction of missing replicas to add at a time; values above 1 add more.",
     )
     downscaling_factor: PositiveFloat | None = Field(
-        default=None, description="Which part of surplus replicas to remove at a time."
+        default=None, description="The fraction of surplus replicas to remove at a time."
     )
     downscale_delay_s: NonNegativeFloat = Field(
         default=defaults.DOWNSCALE_DELAY_S,
-        description="How long there must be too many replicas, in seconds.",
+        description="How long fewer replicas must be desired before a scale-down, in seconds.",
     )
     downscale_to_zero_delay_s: NonNegativeFloat | None = Field(
         default=None, description="The same for the last replica; `downscale_delay_s` if not given."
     )
     upscale_delay_s: NonNegativeFloat = Field(
-        default=defaults.UPSCALE_DELAY_S, description="How long there must be too few replicas, in seconds."
+        default=defaults.UPSCALE_DELAY_S,
+        description="How long more replicas must be desired before a scale-up, in seconds.",
     )
     aggregation_function: AggregationFunction = Field(
-        default=AggregationFunction.MEAN, description="How measurements of the look-back period become one."
+        default=AggregationFunction.MEAN,
+        description="How to aggregate the measurements of the look-back period.",
     )
     policy: AutoscalingPolicy = Field(
         default_factory=AutoscalingPolicy,
-        description="Who decides; the number of ongoing requests if not given.",
+        description="The policy that decides; by default, the number of ongoing requests does.",
     )
 
     removed: ClassVar[dict[str, str]] = {
@@ -167,7 +170,7 @@ class AutoscalingConfig(ServeModel):
             )
         if self.target_ongoing_requests is None and self.policy.is_default_policy_function():
             raise ValueError(
-                "target_ongoing_requests is None, but the default policy decides by it: give a number, or a policy "
+                "target_ongoing_requests is None, but the default policy requires it: set a number, or a policy "
                 "of your own with `policy`."
             )
         if self.look_back_period_s <= self.metrics_interval_s and self._is_set_by_user():
@@ -185,24 +188,24 @@ class AutoscalingConfig(ServeModel):
 
     @classmethod
     def default(cls) -> AutoscalingConfig:
-        """Return what `num_replicas="auto"` stands for."""
+        """Return the configuration that `num_replicas="auto"` means."""
         return cls(**auto_fields())
 
     def get_upscaling_factor(self) -> float:
-        """Return the part of missing replicas to add at a time."""
+        """Return the fraction of missing replicas to add at a time."""
         return self.upscaling_factor or self.upscale_smoothing_factor or self.smoothing_factor
 
     def get_downscaling_factor(self) -> float:
-        """Return the part of surplus replicas to remove at a time."""
+        """Return the fraction of surplus replicas to remove at a time."""
         return self.downscaling_factor or self.downscale_smoothing_factor or self.smoothing_factor
 
     def get_target_ongoing_requests(self) -> float | None:
-        """Return how many requests there should be for each replica."""
+        """Return the number of requests per replica to aim for."""
         return self.target_ongoing_requests
 
 
 def auto_fields(gang_size: int = 1) -> dict[str, Any]:
-    """Return the fields that `num_replicas="auto"` sets, under those that a user gives."""
+    """Return the fields that `num_replicas="auto"` sets; fields from the user override them."""
     return {
         "min_replicas": gang_size,
         "max_replicas": max(defaults.AUTO_MAX_REPLICAS // gang_size, 1) * gang_size,
@@ -210,15 +213,15 @@ def auto_fields(gang_size: int = 1) -> dict[str, Any]:
     }
 
 
-def policy_of(fields: Mapping[str, Any]) -> AutoscalingPolicy:
-    """Return the policy that an application's configuration describes, with its code where it has any."""
+def policy_from_fields(fields: Mapping[str, Any]) -> AutoscalingPolicy:
+    """Return the policy that `policy_to_fields` returned the fields of."""
     policy = fields.get("policy_function", defaults.AUTOSCALING_POLICY)
     if (packed := fields.get("_packed")) is not None:
-        policy = references.unpack(packed)
+        policy = import_paths.unpack(packed)
     return AutoscalingPolicy(policy_function=policy, policy_kwargs=dict(fields.get("policy_kwargs") or {}))
 
 
-def fields_of(policy: AutoscalingPolicy) -> dict[str, Any]:
-    """Return what `policy_of` makes the same policy from."""
+def policy_to_fields(policy: AutoscalingPolicy) -> dict[str, Any]:
+    """Return the fields of a policy, including the pickle of its code if there is one."""
     fields = policy.model_dump()
     return fields if policy._packed is None else {**fields, "_packed": policy._packed}

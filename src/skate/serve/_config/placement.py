@@ -1,4 +1,4 @@
-"""Where replicas may run: the checks of their actors' options, placement groups and limits for each node."""
+"""Validation of replicas' actor options, placement groups and limits per node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import skate
 from skate.actor import ActorClass
 from skate.air import _arguments as arguments
+from skate.air._arguments import closest
 from skate.serve._config import defaults
-from skate.serve._config.wording import closest
 from skate.util.placement_group import validate_placement_group
 
 ACTOR_OPTIONS = frozenset(
@@ -25,8 +25,8 @@ ACTOR_OPTIONS = frozenset(
         "runtime_env",
     }
 )
-# Options of actors that exist, and who decides about them in Serve.
-_SERVES_OWN = {
+# Actor options that Serve sets itself, and what to use instead.
+_MANAGED_BY_SERVE = {
     "concurrency_groups": "max_ongoing_requests bounds what a replica does at a time",
     "get_if_exists": "Serve names its replicas",
     "lifetime": "replicas live as long as their deployment",
@@ -44,8 +44,8 @@ _SERVES_OWN = {
 
 
 @functools.cache
-def any_replica() -> ActorClass[Any]:
-    """Return an actor class that stands for any, where options of actors are checked."""
+def placeholder_actor_class() -> ActorClass[Any]:
+    """Return an actor class for the validation of actor options."""
 
     class Replica:
         pass
@@ -53,12 +53,12 @@ def any_replica() -> ActorClass[Any]:
     return skate.remote(Replica)
 
 
-def checked_actor_options(options: Any) -> dict[str, Any]:
-    """Return the options of a replica's actor; a replica has one CPU unless it says otherwise.
+def validate_actor_options(options: Any) -> dict[str, Any]:
+    """Return the options of a replica's actor; `num_cpus` defaults to 1.
 
     Raises:
-        TypeError: They are no dictionary, or a value has the wrong type.
-        ValueError: An option does not exist, is Serve's own business, or its value is wrong.
+        TypeError: If the options are not a dictionary, or a value has the wrong type.
+        ValueError: If an option does not exist, is set by Serve, or has an invalid value.
     """
     if options is None:
         options = {}
@@ -68,7 +68,11 @@ def checked_actor_options(options: Any) -> dict[str, Any]:
         arguments.refuse("ray_actor_options", "a dictionary", options)
     for name in options:
         if name not in ACTOR_OPTIONS:
-            reason = f"{_SERVES_OWN[name]}." if name in _SERVES_OWN else closest(str(name), ACTOR_OPTIONS)
+            reason = (
+                f"{_MANAGED_BY_SERVE[name]}."
+                if name in _MANAGED_BY_SERVE
+                else closest(str(name), ACTOR_OPTIONS)
+            )
             raise ValueError(
                 f"Specifying {name!r} in ray_actor_options is not allowed: {reason} Allowed options: "
                 f"{', '.join(sorted(ACTOR_OPTIONS))}."
@@ -76,7 +80,7 @@ def checked_actor_options(options: Any) -> dict[str, Any]:
     checked = {name: value for name, value in options.items() if value is not None}
     checked.setdefault("num_cpus", defaults.REPLICA_NUM_CPUS)
     with arguments.naming("ray_actor_options"):
-        any_replica().options(**checked)  # the API knows what each of them may be
+        placeholder_actor_class().options(**checked)  # validates the values
     return checked
 
 
@@ -86,7 +90,7 @@ def check_placement(
     strategy: str | None,
     selectors: list[dict[str, str]] | None,
 ) -> list[dict[str, str]] | None:
-    """See that a placement group can be made and holds the replica; return a label selector for each bundle."""
+    """Validate the placement group of a replica; return a label selector for each bundle."""
     if bundles is None:
         if strategy is not None:
             raise ValueError(
@@ -135,16 +139,16 @@ def _check_first_bundle(actor_options: Mapping[str, Any], bundle: Mapping[str, f
             )
 
 
-def check_per_node(limit: Any) -> None:
-    """Raise unless `limit` may be `max_replicas_per_node`."""
+def check_max_replicas_per_node(limit: Any) -> None:
+    """Raise unless `limit` is a valid `max_replicas_per_node`."""
     if limit is None:
         return
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise TypeError(
             f"Get invalid type {type(limit)} for max_replicas_per_node {limit!r}: give an integer or None."
         )
-    if not 1 <= limit <= defaults.MOST_REPLICAS_PER_NODE:
+    if not 1 <= limit <= defaults.MAX_REPLICAS_PER_NODE_LIMIT:
         raise ValueError(
             f"Invalid max_replicas_per_node {limit}. Valid values are None or an integer in the range of "
-            f"[1, {defaults.MOST_REPLICAS_PER_NODE}]."
+            f"[1, {defaults.MAX_REPLICAS_PER_NODE_LIMIT}]."
         )

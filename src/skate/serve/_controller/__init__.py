@@ -1,4 +1,4 @@
-"""The one actor that knows what should run, and sees that it does; and how a program talks to it."""
+"""The controller actor, which reconciles applications with their specifications, and its client."""
 
 from skate.serve._controller.client import Client, connect, connect_or_start
 

@@ -1,4 +1,4 @@
-"""The controller's actor: what programs ask of it."""
+"""The controller actor and the methods that programs call on it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._loop import ServeLoop
-from skate.serve._process import adopt
+from skate.serve._runtime.engine import stop_with_session
+from skate.serve._runtime.loop import ServeLoop
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve._watch.options import WatchOptions
 from skate.serve._watch.process import ProcessWatch
 
 if TYPE_CHECKING:
-    from skate.serve._controller.state import State
+    from skate.serve._controller.state import ControllerState
     from skate.serve._wire import Address
 
 __all__ = ["Controller"]
 
 
 class Controller:
-    """Knows what should run, and sees that it does. If its process is killed, another one goes on: see `State.open`.
+    """Reconciles applications with their specifications. A restarted controller recovers the state of its predecessor.
 
-    Its methods block, in threads of the actor; everything happens on one loop. None of them is a coroutine function,
-    which would make all of them share one thread.
+    The methods block in threads of the actor and do their work on one event loop. None of them is a coroutine function:
+    a single one would make the actor run all methods on one thread.
     """
 
     def __init__(
@@ -33,86 +33,86 @@ class Controller:
         grpc_options: dict[str, Any] | None,
         watch: WatchOptions | None = None,
     ) -> None:
-        # Not above: the program that starts Serve imports this module, and has no use for what is behind it.
-        from skate.serve._controller.state import State
+        # Imported here because the program that starts Serve imports this module and does not need the state.
+        from skate.serve._controller.state import ControllerState
 
         self._watch = ProcessWatch("controller", watch or WatchOptions())
         self._loop = ServeLoop("skate-serve-controller")
-        self._is_over = threading.Event()
-        self._turn = threading.Lock()  # of those who shut it down
-        adopt(self._loop)
-        self._state: State = State(http_options, grpc_options)
+        self._has_shut_down = threading.Event()
+        self._shutdown_lock = threading.Lock()
+        stop_with_session(self._loop)
+        self._state: ControllerState = ControllerState(http_options, grpc_options)
         self._address: Address = self._loop.wait(self._state.open())
 
     def address(self) -> Address:
-        """Return where the controller listens."""
+        """Return the address that the controller listens on."""
         return self._address
 
     def start_proxy(self) -> dict[str, Any] | None:
-        """See that the proxy runs; returns where it listens, or None where there is to be none."""
+        """Start the proxy unless it runs; return its addresses, or None if the proxy is disabled."""
         return self._loop.wait(self._state.proxy.start())
 
     def deploy(self, specs: list[ApplicationSpec]) -> None:
-        """Deploy applications, or change what is deployed under their names."""
+        """Deploy applications, replacing those with the same names."""
         self._loop.wait(self._state.deploy(specs))
 
     def declare(self, file: dict[str, Any], folder: str | None) -> None:
-        """Have the applications of a file in place of those of the file before it."""
+        """Deploy the applications of a configuration file, replacing those of the previous file."""
         self._loop.wait(self._state.declare(file, folder))
 
     def configs(self) -> dict[str, dict[str, Any]]:
-        """Return what files say about the applications that they declare."""
+        """Return the configurations of the applications that a file declares, by application name."""
         return self._loop.wait(self._state.configs())
 
     def details(self) -> dict[str, Any]:
-        """Return all there is to know, as the fields of `ServeInstanceDetails`."""
+        """Return the full state of Serve as the fields of `ServeInstanceDetails`."""
         return self._loop.wait(self._state.details())
 
     def wait_until_running(self, name: str) -> str | None:
-        """Wait until an application runs; returns what went wrong, or None."""
-        return self._loop.wait(self._state.running(name))
+        """Wait until an application runs; return an error message, or None on success."""
+        return self._loop.wait(self._state.wait_until_running(name))
 
     def scale(self, app: str, deployment: str, replicas: int) -> None:
-        """Give a deployment a number of replicas, where the application lets somebody outside decide."""
+        """Set the number of replicas of a deployment whose application enables external scaling."""
         self._loop.wait(self._state.scale(app, deployment, replicas))
 
     def get_external_scaler_enabled(self, app: str) -> bool:
-        """Tell whether an application allows its deployments to be scaled from outside."""
+        """Return whether an application allows external scaling of its deployments."""
         return self._loop.wait(self._state.is_externally_scaled(app))
 
     def delete(self, names: list[str], wait: bool) -> None:
-        """Stop applications."""
+        """Delete applications."""
         self._loop.wait(self._state.delete(names, wait))
 
     def status(self) -> ServeStatus:
-        """Return how everything stands."""
+        """Return the status of proxies and applications."""
         return self._loop.wait(self._state.status())
 
     def ingress_of(self, app: str) -> str | None:
-        """Return the name of an application's ingress deployment, or None if there is no such application."""
+        """Return the name of an application's ingress deployment, or None if the application does not exist."""
         return self._loop.wait(self._state.ingress_of(app))
 
     def deployments_of(self, app: str) -> list[str] | None:
-        """Return the names of an application's deployments, or None if there is no such application."""
+        """Return the names of an application's deployments, or None if the application does not exist."""
         return self._loop.wait(self._state.deployments_of(app))
 
     def get_health_metrics(self) -> dict[str, Any]:
-        """Return how the controller itself is doing, as the fields of `ControllerHealthMetrics`."""
+        """Return metrics of the controller itself as the fields of `ControllerHealthMetrics`."""
         return self._loop.wait(self._state.health.metrics()).model_dump()
 
     def get_pid(self) -> int:
-        """Return the number of the controller's process."""
+        """Return the process id of the controller."""
         return os.getpid()
 
-    def until_shutdown(self) -> None:
-        """Return when Serve has been shut down."""
-        self._is_over.wait()
+    def wait_for_shutdown(self) -> None:
+        """Block until Serve has shut down."""
+        self._has_shut_down.wait()
 
     def shutdown(self) -> None:
-        """Stop everything but this actor, which whoever asks ends afterwards."""
-        with self._turn:
-            if not self._is_over.is_set():
+        """Stop everything except this actor, which the caller kills afterwards."""
+        with self._shutdown_lock:
+            if not self._has_shut_down.is_set():
                 self._loop.wait(self._state.shutdown())
                 self._loop.stop()
                 self._watch.close()
-                self._is_over.set()
+                self._has_shut_down.set()

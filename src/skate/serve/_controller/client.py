@@ -1,4 +1,4 @@
-"""Talking to the controller from a program."""
+"""The client that programs use to talk to the controller."""
 
 from __future__ import annotations
 
@@ -8,32 +8,31 @@ import skate
 from skate.air import _arguments as arguments
 from skate.exceptions import ActorDiedError, RayActorError
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._config import defaults, numbers, removed
+from skate.serve._config import defaults, validation
 from skate.serve._controller.actor import Controller
-from skate.serve._ids import CONTROLLER_NAME, NAMESPACE
-from skate.serve._process import actor_class, make_ready, surroundings, surroundings_of_proxy
 from skate.serve._router import router
 from skate.serve._router.runtime import close_runtime
+from skate.serve._runtime.engine import actor_class, actor_runtime_env, prestart_workers, proxy_runtime_env
+from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE
 from skate.serve._schema.statuses import ServeStatus
 from skate.serve._watch.options import WatchOptions
 
 if TYPE_CHECKING:
-    from skate.serve._schema.application import ServeDeploySchema
-    from skate.serve._schema.details import ServeInstanceDetails
-    from skate.serve._schema.health import ControllerHealthMetrics
+    from skate.serve._schema.config_file import ServeDeploySchema
+    from skate.serve._schema.details import ControllerHealthMetrics, ServeInstanceDetails
 
-__all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "forget"]
+__all__ = ["Client", "connect", "connect_or_begin", "connect_or_start", "disconnect"]
 
-_STARTING = ("proxy_location", "http_options", "grpc_options", "logging_config", "tracing_config")
-_THREADS = 256  # calls of the controller that wait at the same time
+_START_OPTIONS = ("proxy_location", "http_options", "grpc_options", "logging_config", "tracing_config")
+_MAX_CONCURRENT_CALLS = 256  # bounds the controller's concurrent blocking calls
 
 
 class Client:
-    """The controller's methods, as plain functions.
+    """The controller's methods as blocking functions.
 
     Args:
         actor: The controller.
-        opening: The start of the proxy, where that is under way: what is to be deployed need not wait for it.
+        opening: The pending start of the proxy, if it is under way; deployments need not wait for it.
     """
 
     def __init__(self, actor: Any, opening: Any = None) -> None:
@@ -41,7 +40,7 @@ class Client:
         self._opening = opening
 
     def wait_for_proxy(self) -> None:
-        """Wait until Serve can be asked from outside; if it cannot, it is shut down, and the reason is raised."""
+        """Wait until the proxy accepts requests. If it fails to start, shut Serve down and raise the error."""
         opening, self._opening = self._opening, None
         if opening is None:
             return
@@ -55,7 +54,7 @@ class Client:
         """Deploy applications.
 
         Raises:
-            RuntimeError: If one of them could not be deployed.
+            RuntimeError: If an application could not be deployed.
         """
         deploying = self.actor.deploy.remote(specs)
         self.wait_for_proxy()
@@ -66,25 +65,25 @@ class Client:
     def deploy_config(
         self, file: ServeDeploySchema, *, folder: str | None = None, wait: bool = False
     ) -> None:
-        """Have the applications of a configuration file in place of those of the file before it.
+        """Deploy the applications of a configuration file, replacing those of the previous file.
 
-        Applications that a program deployed are left alone. Those of the file are built by processes of their own: what
-        goes wrong is told by their status.
+        Applications that programs deployed stay untouched. Separate processes build the applications; their statuses
+        report errors.
 
         Args:
-            file: What it says.
-            folder: Where modules are looked for that are not installed.
-            wait: Whether to wait until all of them run.
+            file: The parsed file.
+            folder: A folder to import modules from that are not installed.
+            wait: Whether to wait until all applications run.
 
         Raises:
-            RuntimeError: If one of them could not be deployed, and that was waited for.
+            RuntimeError: If `wait` is true and an application could not be deployed.
         """
         skate.get(self.actor.declare.remote(file.model_dump(exclude_unset=True), folder))
         if wait:
             self._wait([app.name for app in file.applications])
 
     def wait(self, name: str) -> str | None:
-        """Wait until an application runs; return what went wrong, or None."""
+        """Wait until an application runs; return an error message, or None on success."""
         problem: str | None = skate.get(self.actor.wait_until_running.remote(name))
         return problem
 
@@ -95,37 +94,37 @@ class Client:
                 raise RuntimeError(f"Deploying application {name} failed: {problem}")
 
     def configs(self) -> dict[str, dict[str, Any]]:
-        """Return what files say about the applications that they declare."""
+        """Return the configurations of the applications that a file declares, by application name."""
         found: dict[str, dict[str, Any]] = skate.get(self.actor.configs.remote())
         return found
 
     def details(self) -> ServeInstanceDetails:
-        """Return how everything stands, in full."""
+        """Return the full state of Serve."""
         from skate.serve._schema.details import ServeInstanceDetails
 
         return ServeInstanceDetails.model_validate(skate.get(self.actor.details.remote()))
 
     def scale(self, app: str, deployment: str, replicas: int) -> None:
-        """Give a deployment a number of replicas.
+        """Set the number of replicas of a deployment.
 
         Raises:
-            ExternalScalerDisabledError: The application does not allow it: see `serve.run(external_scaler_enabled=…)`.
-            ValueError: There is no such deployment, or it is no number of replicas.
+            ExternalScalerDisabledError: If the application does not set `external_scaler_enabled`.
+            ValueError: If the deployment does not exist or the number is invalid.
         """
         skate.get(self.actor.scale.remote(app, deployment, replicas))
 
     def delete(self, names: list[str], *, wait: bool) -> None:
-        """Stop applications."""
+        """Delete applications."""
         skate.get(self.actor.delete.remote(names, wait))
 
     def status(self) -> ServeStatus:
-        """Return how everything stands."""
+        """Return the status of proxies and applications."""
         found: ServeStatus = skate.get(self.actor.status.remote())
         return found
 
     def health(self) -> ControllerHealthMetrics:
-        """Return how the controller itself is doing."""
-        from skate.serve._schema.health import ControllerHealthMetrics
+        """Return metrics of the controller itself."""
+        from skate.serve._schema.details import ControllerHealthMetrics
 
         return ControllerHealthMetrics.model_validate(skate.get(self.actor.get_health_metrics.remote()))
 
@@ -140,33 +139,33 @@ class Client:
         return found
 
     def http_address(self) -> tuple[str, int] | None:
-        """Return host and port that HTTP is served on; None where it is not."""
+        """Return the host and port that serve HTTP, or None if HTTP is disabled."""
         found: dict[str, Any] | None = skate.get(self.actor.start_proxy.remote())
         return None if found is None else tuple(found["http"])
 
     def grpc_address(self) -> tuple[str, int] | None:
-        """Return host and port that gRPC is served on; None where it is not."""
+        """Return the host and port that serve gRPC, or None if gRPC is disabled."""
         found: dict[str, Any] = skate.get(self.actor.start_proxy.remote()) or {}
         return tuple(found["grpc"]) if "grpc" in found else None
 
     def wait_for_shutdown(self) -> None:
-        """Return when somebody has shut Serve down."""
+        """Block until Serve has shut down."""
         try:
-            skate.get(self.actor.until_shutdown.remote())
+            skate.get(self.actor.wait_for_shutdown.remote())
         except RayActorError:
             return
 
     def shutdown(self) -> None:
-        """Stop all of Serve."""
+        """Stop Serve and everything it runs."""
         try:
             skate.get(self.actor.shutdown.remote())
         except ActorDiedError:
-            return  # somebody else has shut it down in the meantime: nothing else ends it for good
+            return  # another client shut Serve down in the meantime
         skate.kill(self.actor)
 
 
 def connect() -> Client | None:
-    """Return the client of Serve, or None if it does not run."""
+    """Return the client of Serve, or None if Serve does not run."""
     if not skate.is_initialized():
         return None
     try:
@@ -176,7 +175,7 @@ def connect() -> Client | None:
 
 
 def connect_or_start(*args: Any, **kwargs: Any) -> Client:
-    """Return the client of Serve, which is started if it does not run; takes what `connect_or_begin` does."""
+    """Return the client of Serve, starting Serve if necessary; takes the arguments of `connect_or_begin`."""
     client = connect_or_begin(*args, **kwargs)
     client.wait_for_proxy()
     return client
@@ -192,7 +191,10 @@ def connect_or_begin(
     controller_options: Any = None,
     **kwargs: Any,
 ) -> Client:
-    """Return the client of Serve; if it did not run, its proxy is still starting: see `Client.wait_for_proxy`."""
+    """Return the client of Serve, starting Serve if necessary.
+
+    The proxy of a newly started Serve may still be starting: see `Client.wait_for_proxy`.
+    """
     environment = _controller_environment(controller_options)
     watch = WatchOptions.of(logging_config, tracing_config)
     if watch.tracing is not None:
@@ -203,37 +205,37 @@ def connect_or_begin(
         skate.init()
     client = connect()
     if client is not None:
-        _http_options(proxy_location, http_options, kwargs)  # a wrong option is an error although Serve runs
+        _http_options(proxy_location, http_options, kwargs)  # validates the options even if Serve runs
         _grpc_options(grpc_options)
         return client
-    surrounded = surroundings(environment)
-    make_ready(surrounded, surroundings_of_proxy())
-    # After make_ready: replicas start with the libraries that the program has imported by then, and the checks of these
-    # options import pydantic.
+    runtime_env = actor_runtime_env(environment)
+    prestart_workers(runtime_env, proxy_runtime_env())
+    # After prestart_workers, because validation imports pydantic, and replicas preload the libraries that the program
+    # has imported by then.
     http, grpc = _http_options(proxy_location, http_options, kwargs), _grpc_options(grpc_options)
-    made = actor_class(Controller, "ServeController").options(
+    controller_class = actor_class(Controller, "ServeController").options(
         name=CONTROLLER_NAME,
         namespace=NAMESPACE,
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,
-        runtime_env=surrounded,
-        max_concurrency=_THREADS,
+        runtime_env=runtime_env,
+        max_concurrency=_MAX_CONCURRENT_CALLS,
         max_restarts=-1,
-        max_task_retries=-1,  # what it is asked while it is restarted is answered afterwards
+        max_task_retries=-1,  # calls during a restart wait for the new process
     )
-    controller = made.remote(http, grpc, watch)
+    controller = controller_class.remote(http, grpc, watch)
     return Client(controller, controller.start_proxy.remote())
 
 
-def forget() -> None:
+def disconnect() -> None:
     """Close this process's connections to Serve."""
     router.routing = None
     close_runtime()
 
 
 def _http_options(location: Any, options: Any, kwargs: dict[str, Any]) -> dict[str, Any] | None:
-    """Return where to listen; None for nowhere."""
+    """Return the options of the HTTP listener, or None to disable it."""
     if location is None and options is None and not kwargs:
         return {
             "host": defaults.HTTP_HOST,
@@ -242,8 +244,8 @@ def _http_options(location: Any, options: Any, kwargs: dict[str, Any]) -> dict[s
         }
     from skate.serve.config import HTTPOptions, ProxyLocation
 
-    given = numbers.model("http_options", HTTPOptions, options)
-    removed.refuse_unknown(kwargs, {*HTTPOptions.model_fields, *_STARTING}, "serve.start()")
+    given = validation.validate_model("http_options", HTTPOptions, options)
+    validation.reject_unknown_options(kwargs, {*HTTPOptions.model_fields, *_START_OPTIONS}, "serve.start()")
     if given is None or kwargs:
         given = HTTPOptions.model_validate({**({} if given is None else given.model_dump()), **kwargs})
     checked: HTTPOptions = given
@@ -256,22 +258,22 @@ def _http_options(location: Any, options: Any, kwargs: dict[str, Any]) -> dict[s
 
 
 def _controller_environment(options: Any) -> dict[str, Any] | None:
-    """Return the runtime environment that the controller is to have, besides its own."""
+    """Return the runtime environment that the user gives the controller."""
     if options is None:
         return None
     from skate.serve.config import ControllerOptions
 
-    environment: dict[str, Any] | None = numbers.model(
+    environment: dict[str, Any] | None = validation.validate_model(
         "controller_options", ControllerOptions, options
     ).runtime_env
     return environment
 
 
 def _grpc_options(options: Any) -> dict[str, Any] | None:
-    """Return how gRPC is taken; None where there is no service to take it for."""
+    """Return the options of the gRPC listener, or None if no service is configured."""
     if options is None:
         return None
     from skate.serve.config import gRPCOptions
 
-    checked = numbers.model("grpc_options", gRPCOptions, options)
+    checked = validation.validate_model("grpc_options", gRPCOptions, options)
     return checked.model_dump() if checked.grpc_servicer_functions else None

@@ -1,4 +1,4 @@
-"""All there is to know of Serve, for those who look at it from outside."""
+"""The full state of Serve, for the command line and the dashboard."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import skate
-from skate.serve._controller.application import ApplicationKeeper
-from skate.serve._controller.deployment import DeploymentKeeper
-from skate.serve._controller.proxies import ProxyKeeper
-from skate.serve._controller.replica import ReplicaKeeper
-from skate.serve._controller.resources import needs_of
-from skate.serve._ids import CONTROLLER_NAME
-from skate.serve._schema.deployment import schema_of
+from skate.serve._config.http import HTTPOptionsSchema, gRPCOptionsSchema
+from skate.serve._controller.applications import ApplicationReconciler
+from skate.serve._controller.deployments import DeploymentReconciler
+from skate.serve._controller.placement import required_resources
+from skate.serve._controller.proxies import ProxySupervisor
+from skate.serve._controller.replicas import ReplicaSupervisor
+from skate.serve._runtime.ids import CONTROLLER_NAME
+from skate.serve._schema.config_file import to_schema
 from skate.serve._schema.details import (
     ApplicationDetails,
     DeploymentDetails,
@@ -25,7 +26,6 @@ from skate.serve._schema.details import (
     Target,
     TargetGroup,
 )
-from skate.serve._schema.options import HTTPOptionsSchema, gRPCOptionsSchema
 from skate.serve._schema.statuses import APIType, ReplicaState, RequestProtocol
 from skate.util import get_node_ip_address
 
@@ -33,10 +33,10 @@ __all__ = ["instance_details"]
 
 
 def instance_details(
-    apps: Iterable[ApplicationKeeper], proxy: ProxyKeeper, target_capacity: float | None
+    apps: Iterable[ApplicationReconciler], proxy: ProxySupervisor, target_capacity: float | None
 ) -> ServeInstanceDetails:
-    """Return how everything stands, in full."""
-    from skate.serve._config.choices import ProxyLocation
+    """Return the full state of Serve."""
+    from skate.serve._config.defaults import ProxyLocation
 
     http, grpc = proxy.options
     context = skate.get_runtime_context()
@@ -53,10 +53,10 @@ def instance_details(
         proxy_location=ProxyLocation.Disabled if http is None else ProxyLocation.EveryNode,
         http_options=None
         if http is None
-        else HTTPOptionsSchema.model_validate(_known(HTTPOptionsSchema, http)),
+        else HTTPOptionsSchema.model_validate(_known_fields(HTTPOptionsSchema, http)),
         grpc_options=None
         if grpc is None
-        else gRPCOptionsSchema.model_validate(_known(gRPCOptionsSchema, grpc)),
+        else gRPCOptionsSchema.model_validate(_known_fields(gRPCOptionsSchema, grpc)),
         proxies={
             node: ProxyDetails(node_id=node, node_ip=address, status=status)
             for node, status in proxy.statuses().items()
@@ -67,7 +67,7 @@ def instance_details(
     )
 
 
-def _known(schema: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _known_fields(schema: Any, given: dict[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in given.items() if name in schema.model_fields and "password" not in name
     }
@@ -78,7 +78,7 @@ def _target_group(http: dict[str, Any], node: str) -> TargetGroup:
     return TargetGroup(targets=[target], route_prefix="/", protocol=RequestProtocol.HTTP)
 
 
-def _application(app: ApplicationKeeper) -> ApplicationDetails:
+def _application(app: ApplicationReconciler) -> ApplicationDetails:
     spec = app.spec
     return ApplicationDetails(
         name=spec.name,
@@ -87,7 +87,7 @@ def _application(app: ApplicationKeeper) -> ApplicationDetails:
         status=app.status,
         message=app.message,
         last_deployed_time_s=app.deployed_at,
-        deployed_app_config=spec.config,  # type: ignore[arg-type]  # a model is made of it
+        deployed_app_config=spec.config,  # type: ignore[arg-type]  # pydantic converts it
         source=APIType.DECLARATIVE if spec.is_declarative else APIType.IMPERATIVE,
         deployments={name: _deployment(each) for name, each in app.deployments.items()},
         external_scaler_enabled=spec.external_scaler_enabled,
@@ -95,14 +95,14 @@ def _application(app: ApplicationKeeper) -> ApplicationDetails:
     )
 
 
-def _docs_path(app: ApplicationKeeper) -> str | None:
+def _docs_path(app: ApplicationReconciler) -> str | None:
     ingress = app.deployments.get(app.spec.ingress)
     below = {each.info.get("docs_path") for each in ingress.replicas.values()} if ingress else set()
     path = next((path for path in below if path), None)
     return None if path is None or app.spec.route_prefix is None else app.spec.route_prefix.rstrip("/") + path
 
 
-def _topology(app: ApplicationKeeper) -> DeploymentTopology | None:
+def _topology(app: ApplicationReconciler) -> DeploymentTopology | None:
     spec = app.spec
     if not spec.deployments:
         return None
@@ -118,27 +118,27 @@ def _topology(app: ApplicationKeeper) -> DeploymentTopology | None:
     return DeploymentTopology(app_name=spec.name, nodes=nodes, ingress_deployment=spec.ingress)
 
 
-def _deployment(keeper: DeploymentKeeper) -> DeploymentDetails:
-    overview = keeper.overview
+def _deployment(reconciler: DeploymentReconciler) -> DeploymentDetails:
+    overview = reconciler.overview
     return DeploymentDetails(
-        name=keeper.spec.id.name,
+        name=reconciler.spec.id.name,
         status=overview.status,
         status_trigger=overview.status_trigger,
         message=overview.message,
-        deployment_config=schema_of(keeper.spec.options),
-        target_num_replicas=keeper.target,
-        required_resources=needs_of(keeper.spec.options),
-        replicas=[_replica(each) for each in keeper.replicas.values()],
+        deployment_config=to_schema(reconciler.spec.options),
+        target_num_replicas=reconciler.target,
+        required_resources=required_resources(reconciler.spec.options),
+        replicas=[_replica(each) for each in reconciler.replicas.values()],
     )
 
 
-def _replica(keeper: ReplicaKeeper) -> ReplicaDetails:
+def _replica(reconciler: ReplicaSupervisor) -> ReplicaDetails:
     return ReplicaDetails(
-        node_id=keeper.info.get("node"),
-        actor_id=keeper.actor_id,
-        actor_name=keeper.spec.id.actor_name,
-        replica_id=keeper.id,
-        state=ReplicaState(keeper.phase.value),
-        pid=keeper.info.get("pid"),
-        start_time_s=keeper.started_at,
+        node_id=reconciler.info.get("node"),
+        actor_id=reconciler.actor_id,
+        actor_name=reconciler.spec.id.actor_name,
+        replica_id=reconciler.id,
+        state=ReplicaState(reconciler.phase.value),
+        pid=reconciler.info.get("pid"),
+        start_time_s=reconciler.started_at,
     )

@@ -1,4 +1,4 @@
-"""The proxy as the controller keeps it."""
+"""Supervision of the proxy."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from typing import Any
 
 import skate
 from skate.serve._controller.records import ProxyRecord
-from skate.serve._ids import NAMESPACE, PROXY_PREFIX, new_id
-from skate.serve._process import actor_class, ask, ended, surroundings_of_proxy
 from skate.serve._proxy import Proxy
+from skate.serve._runtime.engine import actor_class, call_actor, proxy_runtime_env, wait_until_stopped
+from skate.serve._runtime.ids import NAMESPACE, PROXY_PREFIX, new_id
 from skate.serve._schema.statuses import ProxyStatus
 from skate.serve._watch.controller import tell_proxy, tell_proxy_stopped
 from skate.serve._watch.options import watch_options
 from skate.util import get_node_ip_address
 
-__all__ = ["ProxyKeeper"]
+__all__ = ["ProxySupervisor"]
 
 logger = logging.getLogger("skate.serve")
 
 
-class ProxyKeeper:
-    """Starts the proxy when it is first wanted, and again if it dies. On the controller's loop.
+class ProxySupervisor:
+    """Starts the proxy on first use and restarts it if it dies. Runs on the controller's loop.
 
     Args:
-        http: How HTTP is taken; None for not at all.
-        grpc: How gRPC is taken; None for not at all.
-        note: Called whenever anything has changed.
+        http: The options of HTTP; None disables it.
+        grpc: The options of gRPC; None disables it.
+        mark_changed: Called after every change.
     """
 
     def __init__(
-        self, http: dict[str, Any] | None, grpc: dict[str, Any] | None, note: Callable[[], None]
+        self, http: dict[str, Any] | None, grpc: dict[str, Any] | None, mark_changed: Callable[[], None]
     ) -> None:
         self._http = http
         self._grpc = grpc
-        self._note = note
-        self._name: str | None = None  # of its actor, from before that is made
+        self._mark_changed = mark_changed
+        self._name: str | None = None  # of the actor; set before its creation
         self._actor: Any = None
         self._info: dict[str, Any] | None = None
-        self._starting: asyncio.Task[dict[str, Any]] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._start_task: asyncio.Task[dict[str, Any]] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
         self._is_stopping = False
 
     @property
     def options(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        """How HTTP and gRPC are taken; None where they are not."""
+        """The options of HTTP and gRPC; None where disabled."""
         return self._http, self._grpc
 
     def statuses(self) -> dict[str, ProxyStatus]:
-        """Return how the proxy fares, by node."""
+        """Return the status of the proxy by node id."""
         if self._http is None:
             return {}
         status = ProxyStatus.HEALTHY if self._info is not None else ProxyStatus.STARTING
@@ -59,105 +59,105 @@ class ProxyKeeper:
 
     @property
     def is_running(self) -> bool:
-        """Whether it listens."""
+        """Whether the proxy listens."""
         return self._info is not None
 
     def record(self) -> ProxyRecord | None:
-        """Return what another controller would have to know."""
+        """Return the state that a restarted controller needs."""
         return None if self._name is None else ProxyRecord(self._name, self._info)
 
-    def adopt(self, record: ProxyRecord) -> None:
-        """Go on with the proxy that another controller has started."""
+    def recover(self, record: ProxyRecord) -> None:
+        """Take over the proxy of a previous controller."""
         self._name = record.actor
         if record.info is None:
-            self._starting = asyncio.ensure_future(self._start())
+            self._start_task = asyncio.ensure_future(self._start())
         else:
-            self._runs(record.info)
+            self._handle_started(record.info)
 
     async def start(self) -> dict[str, Any] | None:
-        """See that it runs; returns where it listens."""
+        """Start the proxy unless it runs; return its addresses."""
         if self._http is None:
             return None
         if self._info is not None:
             return self._info
-        if self._starting is None:
-            self._starting = asyncio.ensure_future(self._start())
+        if self._start_task is None:
+            self._start_task = asyncio.ensure_future(self._start())
         try:
-            return await asyncio.shield(self._starting)
+            return await asyncio.shield(self._start_task)
         finally:
-            if self._starting is not None and self._starting.done():
-                self._starting = None
+            if self._start_task is not None and self._start_task.done():
+                self._start_task = None
 
     async def _start(self) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         if self._name is None:
             self._name = f"{PROXY_PREFIX}{new_id()}"
-            self._note()
-        made = actor_class(Proxy, "ProxyActor").options(
+            self._mark_changed()
+        proxy_class = actor_class(Proxy, "ProxyActor").options(
             name=self._name,
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
-            runtime_env=surroundings_of_proxy(),
+            runtime_env=proxy_runtime_env(),
             max_concurrency=8,
         )
         self._actor = await loop.run_in_executor(
-            None, lambda: made.remote(self._http, self._grpc, watch=watch_options())
+            None, lambda: proxy_class.remote(self._http, self._grpc, watch=watch_options())
         )
         try:
-            info: dict[str, Any] = await ask(self._actor.start)
+            info: dict[str, Any] = await call_actor(self._actor.start)
         except Exception:
             self._name = None
             await loop.run_in_executor(None, skate.kill, self._actor)
             raise
-        self._runs(info)
+        self._handle_started(info)
         return info
 
-    def _runs(self, info: dict[str, Any]) -> None:
+    def _handle_started(self, info: dict[str, Any]) -> None:
         self._info = info
         assert self._http is not None
-        self._http = {**self._http, "port": info["http"][1]}  # the same one if it has to be started again
+        self._http = {**self._http, "port": info["http"][1]}  # a restarted proxy listens on the same port
         if self._grpc is not None:
             self._grpc = {**self._grpc, "port": info["grpc"][1]}
-        self._note()
-        tell_proxy(*_here(), ProxyStatus.HEALTHY.to_numeric())
-        self._watching = asyncio.ensure_future(self._watch())
+        self._mark_changed()
+        tell_proxy(*_this_node(), ProxyStatus.HEALTHY.to_numeric())
+        self._watch_task = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
         try:
-            await self._find()
-            await ended(self._actor)
+            await self._find_actor()
+            await wait_until_stopped(self._actor)
         except Exception as error:
             if not self._is_stopping:
-                logger.warning("The proxy ended: %s. It is started again.", error)
+                logger.warning("The proxy ended: %s. Starting it again.", error)
                 self._info = self._name = self._actor = None
-                self._note()
-                tell_proxy(*_here(), ProxyStatus.STARTING.to_numeric())
-                self._starting = asyncio.ensure_future(self._start())
+                self._mark_changed()
+                tell_proxy(*_this_node(), ProxyStatus.STARTING.to_numeric())
+                self._start_task = asyncio.ensure_future(self._start())
 
-    async def _find(self) -> None:
-        if self._actor is None and self._name is not None:  # another controller has made it
+    async def _find_actor(self) -> None:
+        if self._actor is None and self._name is not None:  # created by a previous controller
             loop = asyncio.get_running_loop()
             self._actor = await loop.run_in_executor(None, skate.get_actor, self._name, NAMESPACE)
 
     async def stop(self) -> None:
-        """Stop it."""
+        """Stop the proxy."""
         self._is_stopping = True
         if self._name is None:
             return
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         try:
             async with asyncio.timeout(5):
-                await self._find()
-                await ask(self._actor.stop)
+                await self._find_actor()
+                await call_actor(self._actor.stop)
         except Exception as error:
-            logger.debug("The proxy did not stop by itself: %s", error)
+            logger.debug("The proxy did not stop gracefully: %s", error)
         if self._actor is not None:
             await asyncio.get_running_loop().run_in_executor(None, skate.kill, self._actor)
         self._name = self._info = None
-        tell_proxy_stopped(*_here(), time.perf_counter() - began)
+        tell_proxy_stopped(*_this_node(), time.perf_counter() - started_at)
 
 
-def _here() -> tuple[str, str]:
+def _this_node() -> tuple[str, str]:
     return skate.get_runtime_context().get_node_id(), get_node_ip_address()

@@ -1,6 +1,6 @@
-"""What the controller writes down: all that it has to know to go on where another one was killed.
+"""The records of the controller's state that a restarted controller recovers from.
 
-Specifications, which hold users' code, stand on pages of their own and are named here by their keys.
+Specifications, which contain user code, are stored as entries of their own; records reference them by key.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from skate.serve.gang import GangContext
 
 __all__ = [
     "ApplicationRecord",
+    "ControllerRecord",
     "DeploymentRecord",
     "ProxyRecord",
-    "Record",
     "ReplicaRecord",
     "decode",
     "encode",
 ]
 
 FORMAT = 1
-"""Changes with the structs below: a controller does not guess what another version of Skate meant."""
+"""The version of the structs below; a controller refuses records of any other version."""
 
 
 class ReplicaRecord(msgspec.Struct):
-    """A replica, from before its actor is made until it is gone."""
+    """A replica, from before the creation of its actor until its end."""
 
     id: str
-    spec: str  # the key of the deployment's specification that it was started by
+    spec: str  # the key of the deployment specification it was started with
     rank: int
     world_size: int
     phase: str
     started_at: float
     actor_id: str | None = None
-    address: Address | None = None  # once it has run
+    address: Address | None = None  # set once it runs
     info: dict[str, Any] = {}
     gang: GangContext | None = None
 
 
 class DeploymentRecord(msgspec.Struct):
-    """A deployment: what it should be, and what there is of it."""
+    """The desired and the actual state of a deployment."""
 
     spec: str
     target: int
@@ -51,38 +51,38 @@ class DeploymentRecord(msgspec.Struct):
     trigger: DeploymentStatusTrigger
     message: str
     is_deleting: bool
-    stable: str | None  # the key of the specification that was healthy last
+    last_healthy: str | None  # the key of the last healthy specification
     failures: int
     replicas: list[ReplicaRecord]
 
 
 class ApplicationRecord(msgspec.Struct):
-    """An application, its deployments by name."""
+    """An application with its deployments by name."""
 
     spec: str
-    parts: list[str]  # the keys of its deployments' specifications
+    parts: list[str]  # the keys of the deployments' specifications
     deployments: dict[str, DeploymentRecord]
     deployed_at: float
     is_deleting: bool
     is_building: bool
-    problem: str
+    build_error: str
 
 
 class ProxyRecord(msgspec.Struct):
-    """The proxy: its actor, and where it listens once it does."""
+    """The proxy: the name of its actor, and its addresses once it listens."""
 
     actor: str
     info: dict[str, Any] | None = None
 
 
-class Record(msgspec.Struct):
-    """Everything."""
+class ControllerRecord(msgspec.Struct):
+    """The whole state of the controller."""
 
     applications: list[ApplicationRecord] = []
     proxy: ProxyRecord | None = None
-    declared: str | None = None  # the key of the configuration file, and of where its modules are
+    declared: str | None = None  # the key of the configuration file and its import folder
     target_capacity: float | None = None
-    capacity_is_growing: bool = False
+    is_ramping_up: bool = False
     format: int = FORMAT
 
 
@@ -90,21 +90,21 @@ class _Format(msgspec.Struct):
     format: int
 
 
-def encode(record: Record) -> bytes:
+def encode(record: ControllerRecord) -> bytes:
     """Return a record as bytes."""
     return msgspec.msgpack.encode(record)
 
 
-def decode(data: bytes) -> Record:
+def decode(data: bytes) -> ControllerRecord:
     """Return a record from its bytes.
 
     Raises:
-        RuntimeError: Another version of Skate wrote it.
+        RuntimeError: If another version of Skate wrote the record.
     """
     found = msgspec.msgpack.decode(data, type=_Format).format
     if found != FORMAT:
         raise RuntimeError(
-            f"What Serve's controller wrote down has format {found}, and this version of Skate reads {FORMAT}. "
-            "End the session and deploy again."
+            f"The stored state of Serve's controller has format {found}, but this version of Skate reads format "
+            f"{FORMAT}. End the session and deploy again."
         )
-    return msgspec.msgpack.decode(data, type=Record)
+    return msgspec.msgpack.decode(data, type=ControllerRecord)

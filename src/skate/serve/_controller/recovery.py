@@ -1,4 +1,4 @@
-"""What is left of what another controller kept: found by its name, and ended if nothing needs it."""
+"""Discovery of the actors and placement groups of a previous controller, and removal of those that nothing uses."""
 
 from __future__ import annotations
 
@@ -9,49 +9,55 @@ from typing import NamedTuple
 
 import skate
 import skate.util
-from skate.serve._ids import DEPLOYMENT_ACTOR_PREFIX, GANG_PREFIX, NAMESPACE, PROXY_PREFIX, REPLICA_PREFIX
+from skate.serve._runtime.ids import (
+    DEPLOYMENT_ACTOR_PREFIX,
+    GANG_PREFIX,
+    NAMESPACE,
+    PROXY_PREFIX,
+    REPLICA_PREFIX,
+)
 from skate.util.placement_group import get_placement_group, placement_group_table, remove_placement_group
 
-__all__ = ["Found", "end", "look"]
+__all__ = ["ExistingActors", "find_existing", "remove_orphans"]
 
 logger = logging.getLogger("skate.serve")
 
-_OURS = (REPLICA_PREFIX, PROXY_PREFIX, DEPLOYMENT_ACTOR_PREFIX)
+_ACTOR_PREFIXES = (REPLICA_PREFIX, PROXY_PREFIX, DEPLOYMENT_ACTOR_PREFIX)
 
 
-class Found(NamedTuple):
-    """The names of what there is of Serve."""
+class ExistingActors(NamedTuple):
+    """The names of Serve's existing actors and placement groups."""
 
     actors: set[str]
-    groups: set[str]  # the placement groups of replicas, which have the names of their actors, and of gangs
+    groups: set[str]  # placement groups of replicas, which are named like their actors, and of gangs
 
-    def without(self, needed: Collection[str]) -> Found:
-        """Return what belongs to nothing."""
-        return Found(self.actors.difference(needed), self.groups.difference(needed))
+    def without(self, needed: Collection[str]) -> ExistingActors:
+        """Return those that are not in use."""
+        return ExistingActors(self.actors.difference(needed), self.groups.difference(needed))
 
 
-def look() -> Found:
-    """Return what there is, besides the controller."""
-    named = skate.util.list_named_actors(all_namespaces=True)
-    ours = (row["name"] for row in named if isinstance(row, dict) and row["namespace"] == NAMESPACE)
+def find_existing() -> ExistingActors:
+    """Return the existing actors and placement groups, except the controller."""
+    named_actors = skate.util.list_named_actors(all_namespaces=True)
+    names = (row["name"] for row in named_actors if isinstance(row, dict) and row["namespace"] == NAMESPACE)
     groups = (row["name"] for row in placement_group_table().values() if row["state"] != "REMOVED")
-    return Found(
-        {name for name in ours if name.startswith(_OURS)},
+    return ExistingActors(
+        {name for name in names if name.startswith(_ACTOR_PREFIXES)},
         {name for name in groups if name.startswith((REPLICA_PREFIX, GANG_PREFIX))},
     )
 
 
-async def end(left: Found) -> None:
-    """End what belongs to nothing.
+async def remove_orphans(orphans: ExistingActors) -> None:
+    """Remove actors and placement groups that belong to no application.
 
-    A controller may be killed after it has had something made, and before it could write that down. Nobody has been
-    told of it then, so nobody loses it.
+    A controller may die after it has created an actor and before it could record it. It cannot have published such an
+    actor, so nothing uses it.
     """
     loop = asyncio.get_running_loop()
-    for name in left.actors:
-        logger.warning("The actor %s belongs to no application: it is ended.", name)
+    for name in orphans.actors:
+        logger.warning("The actor %s belongs to no application. Killing it.", name)
         await loop.run_in_executor(None, _kill, name)
-    for name in left.groups:
+    for name in orphans.groups:
         await loop.run_in_executor(None, _remove, name)
 
 
@@ -59,7 +65,7 @@ def _kill(name: str) -> None:
     try:
         actor = skate.get_actor(name, NAMESPACE)
     except ValueError:
-        return  # it has ended by itself
+        return  # it ended in the meantime
     skate.kill(actor)
 
 

@@ -1,4 +1,4 @@
-"""How many replicas to start and which to stop next. No I/O, no clock: a function of what is seen."""
+"""Decides how many replicas to start and which to stop next: a pure function of the replicas' states."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Decision", "Phase", "Seen", "decide"]
+__all__ = ["Decision", "Phase", "ReplicaView", "decide"]
 
 
 class Phase(Enum):
-    """Where a replica is in its life."""
+    """The phase of a replica's life."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -18,26 +18,26 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A replica as the rollout sees it."""
+class ReplicaView:
+    """The state of a replica that a rollout decision depends on."""
 
     id: str
     version: str
     phase: Phase
     load: int = 0
-    gang: str = ""  # those of one gang come and go together
+    gang: str = ""  # replicas of one gang start and stop together
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do now."""
+    """The replicas to start and to stop now."""
 
     start: int = 0
     stop: tuple[str, ...] = ()
 
 
 def decide(
-    seen: Sequence[Seen],
+    replicas: Sequence[ReplicaView],
     *,
     target: int,
     version: str,
@@ -47,53 +47,56 @@ def decide(
 ) -> Decision:
     """Return the next step towards `target` replicas of `version`.
 
-    Old replicas serve until as many new ones run. So there are more replicas than the target for a while, as far as the
-    machine has room for that. Where it has none, an old replica has to go first, as long as that leaves one to serve; a
-    deployment of one replica, on a full machine, cannot be replaced without a gap. For gangs, all that holds of whole
-    gangs.
+    Old replicas serve until as many new ones run, so a deployment temporarily has more replicas than its target, as far
+    as free resources allow. Without free resources, an old replica stops first; if there are several, one of them
+    keeps serving. A deployment with a single replica on a full machine therefore has a gap during an update. For
+    gangs, all of this applies to whole gangs.
 
     Args:
-        seen: All replicas, those that are stopping too.
-        target: How many there should be: a multiple of `gang_size`.
-        version: Which they should be of.
-        room: For how many further replicas there are free resources.
-        batch: How many may be replaced at a time; a gang at least.
-        gang_size: How many replicas start together.
+        replicas: All replicas, including stopping ones.
+        target: The desired number of replicas: a multiple of `gang_size`.
+        version: The desired version.
+        room: The number of further replicas that free resources allow.
+        batch: The number of replicas to replace at a time; at least one gang.
+        gang_size: The number of replicas that start together.
     """
     batch = max(batch, gang_size)
-    units = _units(seen)
+    units = _units(replicas)
     staying = [unit for unit in units if unit.phase is not Phase.STOPPING]
     new = [unit for unit in staying if unit.version == version]
     old = [unit for unit in staying if unit.version != version]
-    torn = [id for unit in units if unit.phase is Phase.STOPPING for id in unit.staying]
+    orphaned_members = [id for unit in units if unit.phase is Phase.STOPPING for id in unit.staying]
     have, running = _count(new), _count(unit for unit in new if unit.phase is Phase.RUNNING)
     if have > target:
-        return Decision(stop=(*torn, *_fitting(_expendable(new), have - target)))
+        return Decision(stop=(*orphaned_members, *_take_up_to(_by_expendability(new), have - target)))
     missing = target - have
     if not old:
-        return Decision(start=_whole(missing, gang_size), stop=tuple(torn))
-    # An old replica that never came up serves nobody.
-    useless = [id for unit in old if unit.phase is Phase.STARTING for id in unit.ids]
+        return Decision(start=_round_down_to_gangs(missing, gang_size), stop=tuple(orphaned_members))
+    # Old replicas that never started serve no requests.
+    never_started = [id for unit in old if unit.phase is Phase.STARTING for id in unit.ids]
     serving = [unit for unit in old if unit.phase is Phase.RUNNING]
     excess = max(0, _count(serving) + running - target)
-    stop = [*torn, *useless, *_fitting(_expendable(serving), excess)]
-    lacking = target - have - _count(serving)  # even if nothing were replaced
-    may_start = _whole(min(missing, max(0, batch - (have - running), lacking)), gang_size)
-    start = _whole(min(may_start, room), gang_size)
-    is_leaving = any(each.phase is Phase.STOPPING for each in seen)
-    if may_start and not start and not stop and running == have and not is_leaving:
-        # No room beside the old ones: let some of them go first, and leave one to serve if there is more than one.
-        first = _expendable(serving)
+    stop = [*orphaned_members, *never_started, *_take_up_to(_by_expendability(serving), excess)]
+    lacking = target - have - _count(serving)  # to reach the target, even without replacing any replica
+    may_start = _round_down_to_gangs(min(missing, max(0, batch - (have - running), lacking)), gang_size)
+    start = _round_down_to_gangs(min(may_start, room), gang_size)
+    any_stopping = any(each.phase is Phase.STOPPING for each in replicas)
+    if may_start and not start and not stop and running == have and not any_stopping:
+        # No free resources: stop some old replicas first, and keep one serving if there are several.
+        first = _by_expendability(serving)
         spare = first[:-1] if len(first) > 1 else first
-        stop += _fitting(spare, max(batch, spare[0].size) if spare else 0)
+        stop += _take_up_to(spare, max(batch, spare[0].size) if spare else 0)
     return Decision(start=start, stop=tuple(stop))
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """What comes and goes as one: a replica, or a gang. It runs if all of it does, and stops if any of it does."""
+    """Replicas that start and stop as one: a single replica or a gang.
 
-    members: tuple[Seen, ...]
+    It runs if all members run, and stops if any member stops.
+    """
+
+    members: tuple[ReplicaView, ...]
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -123,9 +126,9 @@ class _Unit:
         return sum(each.load for each in self.members)
 
 
-def _units(seen: Sequence[Seen]) -> list[_Unit]:
-    gangs: dict[str, list[Seen]] = {}
-    for each in seen:
+def _units(replicas: Sequence[ReplicaView]) -> list[_Unit]:
+    gangs: dict[str, list[ReplicaView]] = {}
+    for each in replicas:
         gangs.setdefault(f"gang {each.gang}" if each.gang else each.id, []).append(each)
     return [_Unit(tuple(members)) for members in gangs.values()]
 
@@ -134,12 +137,12 @@ def _count(units: Iterable[_Unit]) -> int:
     return sum(unit.size for unit in units)
 
 
-def _whole(replicas: int, gang_size: int) -> int:
+def _round_down_to_gangs(replicas: int, gang_size: int) -> int:
     return replicas - replicas % gang_size
 
 
-def _fitting(units: Iterable[_Unit], most: int) -> list[str]:
-    """Return the replicas of the first units that together are no more than `most`."""
+def _take_up_to(units: Iterable[_Unit], most: int) -> list[str]:
+    """Return the replicas of the first units that fit into the limit."""
     chosen: list[str] = []
     for unit in units:
         if len(chosen) + unit.size <= most:
@@ -147,6 +150,6 @@ def _fitting(units: Iterable[_Unit], most: int) -> list[str]:
     return chosen
 
 
-def _expendable(units: Sequence[_Unit]) -> list[_Unit]:
-    """Return units in the order in which they should go: those that are not up first, then the least busy."""
+def _by_expendability(units: Sequence[_Unit]) -> list[_Unit]:
+    """Return units in the order in which to stop them: those that do not run first, then the least busy."""
     return sorted(units, key=lambda unit: (unit.phase is Phase.RUNNING, unit.load))

@@ -1,6 +1,6 @@
-"""Autoscaling at work: what callers and replicas report becomes numbers of replicas.
+"""Autoscaling: turns the reports of callers and replicas into target numbers of replicas.
 
-The decisions themselves are made in `skate.serve._autoscaling`, which knows neither clock nor network.
+`skate.serve._autoscaling` makes the decisions, without clock and network.
 """
 
 from __future__ import annotations
@@ -14,403 +14,421 @@ from typing import Any
 
 from skate.serve._autoscaling.application import ApplicationAutoscaler, Replicas
 from skate.serve._autoscaling.deployment import DeploymentAutoscaler
-from skate.serve._controller.application import ApplicationKeeper
-from skate.serve._controller.deployment import DeploymentKeeper
-from skate.serve._controller.health import Health
-from skate.serve._controller.replica import ReplicaKeeper
+from skate.serve._controller.applications import ApplicationReconciler
+from skate.serve._controller.deployments import DeploymentReconciler
+from skate.serve._controller.health import ControllerHealth
+from skate.serve._controller.replicas import ReplicaSupervisor
 from skate.serve._controller.rollout import Phase
-from skate.serve._ids import DeploymentID, ReplicaID
-from skate.serve._loop import ServeLoop
 from skate.serve._router.router import LoadReport
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
+from skate.serve._runtime.loop import ServeLoop
 from skate.serve._schema.statuses import DeploymentStatus
 from skate.serve._watch.controller import tell_handle_delay, tell_replica_delay, tell_scaling
 
-__all__ = ["Scaling"]
+__all__ = ["AutoscalingManager"]
 
 logger = logging.getLogger("skate.serve")
 
 
-class Scaling:
-    """Scales every deployment that wants it. On the controller's loop.
+class AutoscalingManager:
+    """Scales all autoscaled deployments. Runs on the controller's loop.
 
     Args:
-        health: Where it is noted how late reports come, and how long it takes to take them in.
+        health: Records the delays of reports and the durations of processing them.
     """
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: ControllerHealth) -> None:
         self._health = health
-        self._groups: dict[str, list[_Group]] = {}  # by application
-        self._by_deployment: dict[str, _Group] = {}
-        self._policies: dict[str, ServeLoop] = {}  # where policies of users run, by application
+        self._groups: dict[str, list[_ScalingGroup]] = {}  # by application
+        self._by_deployment: dict[str, _ScalingGroup] = {}
+        self._policy_loops: dict[str, ServeLoop] = {}  # run the policies of users, by application
 
-    def follow(self, app: ApplicationKeeper, pause_s: float = 0.0) -> None:
-        """Scale the deployments of an application as it is now.
+    def manage(self, app: ApplicationReconciler, initial_delay_s: float = 0.0) -> None:
+        """Scale the deployments of an application by its current specification.
 
         Args:
             app: The application.
-            pause_s: How long to wait before the first decision.
+            initial_delay_s: The delay before the first decision.
         """
         name = app.spec.name
         if any(group.is_deciding for group in self._groups.get(name, ())):
-            self._end_policies(name)  # the policy may hang, and the next one must not wait for it
+            self._stop_policy_loop(name)  # the policy may hang and must not block the next one
         kept = {key: group.members[key] for group in self._groups.get(name, ()) for key in group.members}
-        self._drop_groups(name)
+        self._close_groups(name)
         members = {
-            keeper.spec.id.key: _Member.of(keeper, kept.get(keeper.spec.id.key))
-            for keeper in app.deployments.values()
-            if keeper.spec.options.is_autoscaled and not keeper.is_deleting
+            reconciler.spec.id.key: _ScaledDeployment.create(reconciler, kept.get(reconciler.spec.id.key))
+            for reconciler in app.deployments.values()
+            if reconciler.spec.options.is_autoscaled and not reconciler.is_deleting
         }
         policy = (app.spec.config or {}).get("autoscaling_policy")
         if policy and members:
-            groups = [_Group(members, lambda: self._loop(name), self._health, policy)]
+            groups = [_ScalingGroup(members, lambda: self._policy_loop(name), self._health, policy)]
         else:
             groups = [
-                _Group({key: member}, lambda: self._loop(name), self._health)
+                _ScalingGroup({key: member}, lambda: self._policy_loop(name), self._health)
                 for key, member in members.items()
             ]
         self._groups[name] = groups
         for group in groups:
             self._by_deployment.update(dict.fromkeys(group.members, group))
-            group.begin(pause_s)
+            group.start(initial_delay_s)
 
-    def drop(self, app: str) -> None:
-        """Scale an application no more."""
-        self._drop_groups(app)
-        self._end_policies(app)
+    def stop(self, app: str) -> None:
+        """Stop scaling an application."""
+        self._close_groups(app)
+        self._stop_policy_loop(app)
 
-    def _loop(self, app: str) -> ServeLoop:
-        """Return the loop of an application's policies: they may block, and may have tasks of their own."""
-        if app not in self._policies:
-            self._policies[app] = ServeLoop("skate-serve-policy")
-        return self._policies[app]
+    def _policy_loop(self, app: str) -> ServeLoop:
+        """Return the loop that runs an application's policies, which may block and may create tasks."""
+        if app not in self._policy_loops:
+            self._policy_loops[app] = ServeLoop("skate-serve-policy")
+        return self._policy_loops[app]
 
-    def _end_policies(self, app: str) -> None:
-        loop = self._policies.pop(app, None)
+    def _stop_policy_loop(self, app: str) -> None:
+        loop = self._policy_loops.pop(app, None)
         if loop is not None:
-            loop.call(loop.loop.stop)  # nobody waits for it: it ends when its policy lets it
+            loop.call(loop.loop.stop)  # without waiting: the thread ends once the policy returns
 
-    def _drop_groups(self, app: str) -> None:
+    def _close_groups(self, app: str) -> None:
         for group in self._groups.pop(app, ()):
             group.close()
             for key in group.members:
                 self._by_deployment.pop(key, None)
 
-    def heard(self, caller: str, report: LoadReport) -> None:
-        """Take what a caller tells of its requests."""
+    def handle_report(self, caller: str, report: LoadReport) -> None:
+        """Process a caller's report of its requests."""
         group = self._by_deployment.get(report.deployment)
         if group is not None:
-            with self._health.from_handles.timed():
-                group.heard(caller, report)
+            with self._health.from_handles.measure():
+                group.handle_report(caller, report)
 
-    def left(self, caller: str) -> None:
-        """Forget a caller: its requests are gone with it."""
+    def handle_disconnect(self, caller: str) -> None:
+        """Remove a caller and its requests."""
         for group in self._by_deployment.values():
-            group.left(caller)
+            group.handle_disconnect(caller)
 
-    def stepped(self, key: str) -> None:
-        """Take note that replicas of a deployment may have come or gone."""
+    def handle_replica_change(self, key: str) -> None:
+        """React to started or stopped replicas of a deployment."""
         group = self._by_deployment.get(key)
         if group is not None:
-            group.stepped(key)
+            group.handle_replica_change(key)
 
     def close(self) -> None:
-        """Scale nothing any more."""
+        """Stop scaling all applications."""
         for app in list(self._groups):
-            self.drop(app)
+            self.stop(app)
 
 
-class _Member:
-    """An autoscaled deployment: its keeper, its autoscaler, and what callers said last."""
+class _ScaledDeployment:
+    """An autoscaled deployment: its reconciler, its autoscaler and the latest reports of callers."""
 
-    def __init__(self, keeper: DeploymentKeeper, scaler: DeploymentAutoscaler) -> None:
-        self.keeper = keeper
+    def __init__(self, reconciler: DeploymentReconciler, scaler: DeploymentAutoscaler) -> None:
+        self.reconciler = reconciler
         self.scaler = scaler
         self.running: dict[str, Mapping[str, int]] = {}  # by caller, then by replica
         self._known: set[ReplicaID] = set()
 
     @classmethod
-    def of(cls, keeper: DeploymentKeeper, before: _Member | None) -> _Member:
-        """Return the member of a deployment; measurements stay when it is deployed anew."""
-        if before is not None and before.keeper is keeper:
-            before.adopt()
-            return before
-        id, options = keeper.spec.id, keeper.spec.options
+    def create(
+        cls, reconciler: DeploymentReconciler, previous: _ScaledDeployment | None
+    ) -> _ScaledDeployment:
+        """Return the scaled deployment of a reconciler, keeping the measurements of the previous one."""
+        if previous is not None and previous.reconciler is reconciler:
+            previous.sync_config()
+            return previous
+        id, options = reconciler.spec.id, reconciler.spec.options
         assert options.autoscaling_config is not None
         scaler = DeploymentAutoscaler(
             options.autoscaling_config, id.name, id.app_name, time.monotonic(), gang_size=options.gang_size
         )
-        member = cls(keeper, scaler)
-        member.adopt()
+        member = cls(reconciler, scaler)
+        member.sync_config()
         return member
 
     @property
     def id(self) -> DeploymentID:
-        return self.keeper.spec.id
+        return self.reconciler.spec.id
 
     @property
-    def is_free(self) -> bool:
-        """Whether its number of replicas may change: not while it goes, or has failed."""
-        keeper = self.keeper
+    def is_scalable(self) -> bool:
+        """Whether autoscaling may change the number of replicas."""
+        reconciler = self.reconciler
         return (
-            keeper.spec.options.is_autoscaled
-            and not keeper.is_deleting
-            and keeper.status is not DeploymentStatus.DEPLOY_FAILED
+            reconciler.spec.options.is_autoscaled
+            and not reconciler.is_deleting
+            and reconciler.status is not DeploymentStatus.DEPLOY_FAILED
         )
 
-    def adopt(self) -> None:
-        """Decide by the deployment's configuration as it is now: it may have been changed, or gone back to."""
-        spec = self.keeper.spec
+    def sync_config(self) -> None:
+        """Apply the deployment's current configuration, which an update or a rollback may have changed."""
+        spec = self.reconciler.spec
         options = spec.options
         config = options.autoscaling_config
-        self.scaler.set_target_capacity(spec.capacity, spec.capacity_is_growing)
+        self.scaler.set_target_capacity(spec.target_capacity, spec.is_ramping_up)
         if config is not None and config is not self.scaler.config:
             self.scaler.reconfigure(config, options.gang_size)
 
     def running_ids(self) -> list[ReplicaID]:
-        replicas = self.keeper.replicas.values()
+        replicas = self.reconciler.replicas.values()
         return [each.spec.id for each in replicas if each.phase is Phase.RUNNING]
 
-    def heard(self, caller: str, report: LoadReport) -> None:
+    def handle_report(self, caller: str, report: LoadReport) -> None:
         self.running[caller] = report.running
-        self._weigh()
+        self._update_loads()
         running = {ReplicaID(id, self.id): float(count) for id, count in report.running.items()}
         self.scaler.record(caller, float(report.queued), running, time.monotonic())
 
-    def left(self, caller: str) -> None:
+    def handle_disconnect(self, caller: str) -> None:
         if self.running.pop(caller, None) is not None:
-            self._weigh()
+            self._update_loads()
             self.scaler.forget(caller)
 
-    def stepped(self) -> None:
-        self.adopt()
-        known = {each.spec.id for each in self.keeper.replicas.values()}
+    def handle_replica_change(self) -> None:
+        self.sync_config()
+        known = {each.spec.id for each in self.reconciler.replicas.values()}
         for id in self._known - known:
             self.scaler.forget(id)
         self._known = known
 
-    def _weigh(self) -> None:
-        """Let the keeper know which replicas are the least busy: those go first."""
+    def _update_loads(self) -> None:
+        """Tell the reconciler the load of each replica; the least busy replicas stop first."""
         loads: dict[str, int] = {}
         for running in self.running.values():
             for id, count in running.items():
                 loads[id] = loads.get(id, 0) + count
-        self.keeper.loads = loads
+        self.reconciler.loads = loads
 
 
-class _Group:
-    """Deployments that are decided about together: one, or all of an application that has a policy of its own."""
+class _ScalingGroup:
+    """Deployments with a common decision: one deployment, or all of an application that has a policy."""
 
     def __init__(
         self,
-        members: dict[str, _Member],
+        members: dict[str, _ScaledDeployment],
         loop: Callable[[], ServeLoop],
-        health: Health,
+        health: ControllerHealth,
         policy: Mapping[str, Any] | None = None,
     ) -> None:
         self.members = members
-        self._loop = loop
+        self._policy_loop = loop
         self._health = health
-        self._together: ApplicationAutoscaler | None = None
+        self._application_scaler: ApplicationAutoscaler | None = None
         if policy is not None:
-            from skate.serve._config.autoscaling import policy_of
+            from skate.serve._config.autoscaling import policy_from_fields
 
             scalers = {key: member.scaler for key, member in members.items()}
-            self._together = ApplicationAutoscaler(policy_of(policy), scalers)
+            self._application_scaler = ApplicationAutoscaler(policy_from_fields(policy), scalers)
         self._is_closed = False
-        self._quiet_until = 0.0
-        self._soon: asyncio.Handle | None = None
-        self._due: asyncio.TimerHandle | None = None
+        self._first_decision_at = 0.0
+        self._decision: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._deciding: asyncio.Task[None] | None = None
-        self._meanwhile: dict[Hashable, Callable[[], None]] = {}  # the newest by whom it comes from
-        self._questions: dict[ReplicaID, asyncio.Task[None]] = {}
-        self._unwell: set[ReplicaID] = set()
-        self._silent: set[ReplicaID] = set()  # replicas that measure nothing of their own
-        self._asking: asyncio.Task[None] | None = None
-        self._see_whom_to_ask()
+        self._pending_changes: dict[Hashable, Callable[[], None]] = {}  # the newest change per source
+        self._stats_calls: dict[ReplicaID, asyncio.Task[None]] = {}
+        self._failing: set[ReplicaID] = set()
+        self._without_metrics: set[ReplicaID] = set()  # replicas without measurements of their own
+        self._polling: asyncio.Task[None] | None = None
+        self._ensure_polling()
 
     @property
     def is_deciding(self) -> bool:
-        """Whether a policy has been asked and has not answered."""
+        """Whether a policy call is under way."""
         return self._deciding is not None
 
     @property
     def _runs_user_code(self) -> bool:
-        return self._together is not None or not all(
+        return self._application_scaler is not None or not all(
             member.scaler.config.policy.is_default_policy_function() for member in self.members.values()
         )
 
     def close(self) -> None:
         self._is_closed = True
-        for handle in (self._soon, self._due, self._asking, self._deciding, *self._questions.values()):
+        for handle in (
+            self._decision,
+            self._timer,
+            self._polling,
+            self._deciding,
+            *self._stats_calls.values(),
+        ):
             if handle is not None:
                 handle.cancel()
 
-    def heard(self, caller: str, report: LoadReport) -> None:
+    def handle_report(self, caller: str, report: LoadReport) -> None:
         member = self.members[report.deployment]
-        late = max(time.time() - report.at, 0.0)
-        self._health.handle_delays.add(late)
-        tell_handle_delay(member.id, late)
-        self._note((member.id, caller), lambda: member.heard(caller, report))
+        delay = max(time.time() - report.at, 0.0)
+        self._health.handle_delays.add(delay)
+        tell_handle_delay(member.id, delay)
+        self._apply_change((member.id, caller), lambda: member.handle_report(caller, report))
 
-    def left(self, caller: str) -> None:
+    def handle_disconnect(self, caller: str) -> None:
         for member in self.members.values():
-            self._note((member.id, caller), functools.partial(member.left, caller))
+            self._apply_change((member.id, caller), functools.partial(member.handle_disconnect, caller))
 
-    def stepped(self, key: str) -> None:
-        self._note(key, self.members[key].stepped)
-        self._see_whom_to_ask()
+    def handle_replica_change(self, key: str) -> None:
+        self._apply_change(key, self.members[key].handle_replica_change)
+        self._ensure_polling()
 
-    def _note(self, by: Hashable, change: Callable[[], None]) -> None:
-        """Take a measurement, and decide; after the decision that a policy is making in a thread just now."""
+    def _apply_change(self, by: Hashable, change: Callable[[], None]) -> None:
+        """Apply a measurement and decide, after a policy call that may be under way."""
         if self._deciding is not None:
-            self._meanwhile[by] = change
+            self._pending_changes[by] = change
             return
         change()
         self.decide_soon()
 
-    def begin(self, pause_s: float) -> None:
-        """Decide for the first time, after a pause in which reports come in."""
-        self._quiet_until = time.monotonic() + pause_s
+    def start(self, initial_delay_s: float) -> None:
+        """Schedule the first decision after a delay in which reports arrive."""
+        self._first_decision_at = time.monotonic() + initial_delay_s
         self.decide_soon()
 
     def decide_soon(self) -> None:
-        """Decide at the end of this turn of the loop, once for all that was reported in it."""
-        if self._soon is None and not self._is_closed:
-            self._soon = asyncio.get_running_loop().call_soon(self._decide)
+        """Decide at the end of this loop iteration, once for all reports of the iteration."""
+        if self._decision is None and not self._is_closed:
+            self._decision = asyncio.get_running_loop().call_soon(self._decide)
 
     def _decide(self) -> None:
-        self._soon = None
+        self._decision = None
         if self._is_closed or self._deciding is not None:
             return
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        free = {key: member for key, member in self.members.items() if member.is_free}
-        if not free:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        scalable = {key: member for key, member in self.members.items() if member.is_scalable}
+        if not scalable:
             return
         now = time.monotonic()
-        if now < self._quiet_until:
-            self._due = asyncio.get_running_loop().call_later(self._quiet_until - now, self.decide_soon)
+        if now < self._first_decision_at:
+            self._timer = asyncio.get_running_loop().call_later(
+                self._first_decision_at - now, self.decide_soon
+            )
             return
-        seen = {key: (member.running_ids(), member.keeper.target, member) for key, member in free.items()}
+        observed = {
+            key: (member.running_ids(), member.reconciler.target, member) for key, member in scalable.items()
+        }
 
-        def decided() -> dict[str, int]:
+        def make_decision() -> dict[str, int]:
             began = time.perf_counter()
             try:
-                if self._together is not None:
-                    return self._together.decide(
-                        {key: Replicas(len(ids), target) for key, (ids, target, _) in seen.items()}, now
+                if self._application_scaler is not None:
+                    return self._application_scaler.decide(
+                        {key: Replicas(len(ids), target) for key, (ids, target, _) in observed.items()}, now
                     )
                 return {
                     key: member.scaler.decide(len(ids), target, now, ids)
-                    for key, (ids, target, member) in seen.items()
+                    for key, (ids, target, member) in observed.items()
                 }
             finally:
-                took = time.perf_counter() - began
-                scope = "deployment" if self._together is None else "application"
-                for _, _, member in seen.values():
-                    tell_scaling(member.scaler, now, took, scope)
+                duration = time.perf_counter() - began
+                scope = "deployment" if self._application_scaler is None else "application"
+                for _, _, member in observed.values():
+                    tell_scaling(member.scaler, now, duration, scope)
 
-        async def decided_there() -> dict[str, int]:
-            return decided()
+        async def make_decision_on_loop() -> dict[str, int]:
+            return make_decision()
 
         if self._runs_user_code:
-            # A policy may ask a database, or hang: others must not wait for it.
-            asked = asyncio.wrap_future(self._loop().submit(decided_there()))
-            self._deciding = asyncio.ensure_future(self._apply_later(asked))
+            # On another loop, because a policy may query a database or hang.
+            decision_future = asyncio.wrap_future(self._policy_loop().submit(make_decision_on_loop()))
+            self._deciding = asyncio.ensure_future(self._apply_later(decision_future))
         else:
-            self._apply(decided())
+            self._apply(make_decision())
 
     async def _apply_later(self, targets: Awaitable[dict[str, int]]) -> None:
         found = await targets
         self._deciding = None
-        meanwhile, self._meanwhile = self._meanwhile, {}
-        for change in meanwhile.values():
+        pending, self._pending_changes = self._pending_changes, {}
+        for change in pending.values():
             change()
         self._apply(found)
 
     def _apply(self, targets: Mapping[str, int]) -> None:
         for key, target in targets.items():
             member = self.members[key]
-            error = member.scaler.error if self._together is None else self._together.error
-            self._tell_error(member.keeper, error)
-            if member.is_free and not self._is_closed:
-                member.keeper.scale(target, by_load=True)
+            error = (
+                member.scaler.error if self._application_scaler is None else self._application_scaler.error
+            )
+            self._annotate_error(member.reconciler, error)
+            if member.is_scalable and not self._is_closed:
+                member.reconciler.scale(target, by_load=True)
         if self._is_closed:
             return
         now = time.monotonic()
         dues = [scaler.next_due(now) for scaler in self._scalers()]
-        due = min((each for each in dues if each is not None), default=None)
-        if due is not None:
-            self._due = asyncio.get_running_loop().call_later(max(0.0, due - now), self.decide_soon)
+        next_due = min((each for each in dues if each is not None), default=None)
+        if next_due is not None:
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, next_due - now), self.decide_soon)
 
     def _scalers(self) -> list[DeploymentAutoscaler] | list[ApplicationAutoscaler]:
-        if self._together is not None:
-            return [self._together]
+        if self._application_scaler is not None:
+            return [self._application_scaler]
         return [member.scaler for member in self.members.values()]
 
-    def _tell_error(self, keeper: DeploymentKeeper, error: str | None) -> None:
-        remark = (
+    def _annotate_error(self, reconciler: DeploymentReconciler, error: str | None) -> None:
+        annotation = (
             ""
             if error is None
-            else f"The autoscaling policy failed, and the number of replicas stays: {error}"
+            else f"The autoscaling policy failed, and the number of replicas is unchanged: {error}"
         )
-        if remark != keeper.remark:
-            keeper.remark = remark
-            if remark:
-                logger.warning("%s: %s", keeper.spec.id, remark)
+        if annotation != reconciler.annotation:
+            reconciler.annotation = annotation
+            if annotation:
+                logger.warning("%s: %s", reconciler.spec.id, annotation)
 
-    def _see_whom_to_ask(self) -> None:
+    def _ensure_polling(self) -> None:
         running = self._running()
-        self._silent &= {replica.spec.id for _, replica in running}
-        if (self._asking is None or self._asking.done()) and self._to_ask(running):
-            self._asking = asyncio.ensure_future(self._ask_replicas())
+        self._without_metrics &= {replica.spec.id for _, replica in running}
+        if (self._polling is None or self._polling.done()) and self._replicas_to_poll(running):
+            self._polling = asyncio.ensure_future(self._poll_replicas())
 
-    def _running(self) -> list[tuple[str, ReplicaKeeper]]:
+    def _running(self) -> list[tuple[str, ReplicaSupervisor]]:
         return [
             (key, replica)
             for key, member in self.members.items()
-            for replica in member.keeper.replicas.values()
+            for replica in member.reconciler.replicas.values()
             if replica.phase is Phase.RUNNING
         ]
 
-    def _to_ask(self, running: list[tuple[str, ReplicaKeeper]]) -> list[tuple[str, ReplicaKeeper]]:
-        """Return the replicas to ask: a policy of the user's wants to hear of all, otherwise those that measure."""
+    def _replicas_to_poll(
+        self, running: list[tuple[str, ReplicaSupervisor]]
+    ) -> list[tuple[str, ReplicaSupervisor]]:
+        """Return the replicas to poll: all for a user's policy, otherwise those with measurements."""
         if self._runs_user_code:
             return running
-        return [(key, replica) for key, replica in running if replica.spec.id not in self._silent]
+        return [(key, replica) for key, replica in running if replica.spec.id not in self._without_metrics]
 
-    async def _ask_replicas(self) -> None:
-        """Ask replicas what they measured, as often as the configuration says, while there is one to ask."""
-        while replicas := self._to_ask(self._running()):
+    async def _poll_replicas(self) -> None:
+        """Poll replicas for their measurements every `metrics_interval_s`, while there are replicas to poll."""
+        while replicas := self._replicas_to_poll(self._running()):
             for key, replica in replicas:
-                # One that has not answered is not asked again: each question takes a thread there.
-                if replica.spec.id not in self._questions:
-                    task = asyncio.ensure_future(self._ask(key, replica.spec.id, replica.stats))
-                    self._questions[replica.spec.id] = task
+                # At most one call per replica, because each call occupies a thread there.
+                if replica.spec.id not in self._stats_calls:
+                    task = asyncio.ensure_future(self._poll_replica(key, replica.spec.id, replica.stats))
+                    self._stats_calls[replica.spec.id] = task
             await asyncio.sleep(min(m.scaler.config.metrics_interval_s for m in self.members.values()))
 
-    async def _ask(self, key: str, id: ReplicaID, stats: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+    async def _poll_replica(
+        self, key: str, id: ReplicaID, stats: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> None:
         try:
             found = await stats()
             custom = {name: float(value) for name, value in found["custom"].items()}
         except Exception as error:
-            if id not in self._unwell:
-                self._unwell.add(id)
-                logger.warning("%s did not tell its measurements for autoscaling: %s", id, error)
+            if id not in self._failing:
+                self._failing.add(id)
+                logger.warning("%s did not report its measurements for autoscaling: %s", id, error)
             return
         finally:
-            del self._questions[id]
-        self._unwell.discard(id)
-        late = max(time.time() - found["at"], 0.0)
-        self._health.replica_delays.add(late)
-        tell_replica_delay(id.deployment_id, late)
+            del self._stats_calls[id]
+        self._failing.discard(id)
+        delay = max(time.time() - found["at"], 0.0)
+        self._health.replica_delays.add(delay)
+        tell_replica_delay(id.deployment_id, delay)
         if not found["measures"]:
-            self._silent.add(id)
+            self._without_metrics.add(id)
         if not self._runs_user_code:
-            return  # callers have told what the default policy goes by, and have told it earlier
+            return  # callers have already reported the input of the default policy
         running = float(found["running"])
-        with self._health.from_replicas.timed():
-            self._note(
+        with self._health.from_replicas.measure():
+            self._apply_change(
                 id, lambda: self.members[key].scaler.record_replica(id, running, custom, time.monotonic())
             )

@@ -1,4 +1,4 @@
-"""All that the controller knows: applications, the proxy, and what others are told of them."""
+"""The controller's state: applications, the proxy, and the updates that the controller publishes."""
 
 from __future__ import annotations
 
@@ -9,108 +9,113 @@ from typing import Any
 
 import msgspec
 
-from skate.serve._autoscaling.application import externally_scaled
+from skate.serve._autoscaling.application import validate_external_target
 from skate.serve._build.spec import ApplicationSpec
-from skate.serve._controller.application import ApplicationKeeper
-from skate.serve._controller.board import Board
-from skate.serve._controller.declared import Declarations
-from skate.serve._controller.health import Health
-from skate.serve._controller.ledger import open_ledger
-from skate.serve._controller.memory import Memory, Recall
-from skate.serve._controller.proxies import ProxyKeeper
-from skate.serve._controller.records import Record
-from skate.serve._controller.recovery import Found, end, look
-from skate.serve._controller.scaling import Scaling
-from skate.serve._process import reachable_host
+from skate.serve._controller.applications import ApplicationReconciler
+from skate.serve._controller.declarative import DeclarativeApplications
+from skate.serve._controller.health import ControllerHealth
+from skate.serve._controller.persistence import LoadObject, StateStore, open_storage
+from skate.serve._controller.proxies import ProxySupervisor
+from skate.serve._controller.pubsub import Publisher
+from skate.serve._controller.records import ControllerRecord
+from skate.serve._controller.recovery import ExistingActors, find_existing, remove_orphans
+from skate.serve._controller.scaling import AutoscalingManager
 from skate.serve._router.router import DeploymentNews, LoadReport
 from skate.serve._routes import Route
+from skate.serve._runtime.engine import reachable_host
 from skate.serve._schema.statuses import ApplicationStatus, ServeStatus
 from skate.serve._wire import Address, Link, Listener
 from skate.serve._wire.frames import News
 
-__all__ = ["State"]
+__all__ = ["ControllerState"]
 
 logger = logging.getLogger("skate.serve")
 
-_ROUTES = "routes"
-_CALLERS_RETURN_S = 2.0  # to a controller that has been restarted: before, it does not know their requests
+_ROUTES_TOPIC = "routes"
+_RECONNECT_GRACE_S = 2.0  # for callers to reconnect to a restarted controller and report their requests
 
 
-class State:
-    """What should run, what runs, and who is told. On the controller's loop."""
+class ControllerState:
+    """The desired and the actual state of Serve. Runs on the controller's loop."""
 
     def __init__(self, http_options: dict[str, Any] | None, grpc_options: dict[str, Any] | None) -> None:
-        self.health = Health()
-        self.proxy = ProxyKeeper(http_options, grpc_options, self._proxy_changed)
-        self._apps: dict[str, ApplicationKeeper] = {}
-        self._declarations = Declarations(self._keeper, self._deploy)
-        self._declared: tuple[dict[str, Any], str | None] | None = None  # the file before, and its folder
+        self.health = ControllerHealth()
+        self.proxy = ProxySupervisor(http_options, grpc_options, self._handle_proxy_change)
+        self._apps: dict[str, ApplicationReconciler] = {}
+        self._declarative = DeclarativeApplications(self._reconciler, self._deploy)
+        # The last configuration file and its folder.
+        self._declared: tuple[dict[str, Any], str | None] | None = None
         self._target_capacity: float | None = None
-        self._scaling = Scaling(self.health)
-        self._memory = Memory(open_ledger(), self._record)
+        self._scaling = AutoscalingManager(self.health)
+        self._store = StateStore(open_storage(), self._record)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._board = Board(self._heard, self._left)
-        self._listener = Listener(self._board.opened, host=reachable_host())
+        self._publisher = Publisher(self._handle_message, self._handle_disconnect)
+        self._listener = Listener(self._publisher.handle_connection, host=reachable_host())
 
     async def open(self) -> Address:
-        """Go on where another controller was killed, listen for processes that want to be told, and return where."""
-        found = await asyncio.get_running_loop().run_in_executor(None, look)
-        remembered = await self._memory.open()
-        with self.health.turn():
-            self._adopt(*remembered, found)
-        self._post_routes()
+        """Recover the state of a previous controller, listen for other processes, and return the address."""
+        existing = await asyncio.get_running_loop().run_in_executor(None, find_existing)
+        recorded = await self._store.open()
+        with self.health.iteration():
+            self._recover(*recorded, existing)
+        self._publish_routes()
         return await self._listener.open()
 
-    def _record(self, key_of: Callable[[Any], str]) -> Record:
-        return Record(
+    def _record(self, key_of: Callable[[Any], str]) -> ControllerRecord:
+        return ControllerRecord(
             applications=[app.record(key_of) for app in self._apps.values()],
             proxy=self.proxy.record(),
             declared=None if self._declared is None else key_of(self._declared),
             target_capacity=self._target_capacity,
-            capacity_is_growing=self._declarations.is_growing,
+            is_ramping_up=self._declarative.is_ramping_up,
         )
 
-    def _adopt(self, record: Record, recall: Recall, found: Found) -> None:
-        # In one turn of the loop: half of it must not be written down as all there is.
+    def _recover(self, record: ControllerRecord, load_object: LoadObject, existing: ExistingActors) -> None:
+        # Without awaiting, because a partly recovered state must not be stored.
         self._target_capacity = record.target_capacity
         for each in record.applications:
-            app = ApplicationKeeper.adopted(
-                each, recall, found.actors, self._post_deployment, self._memory.note, self.health
+            app = ApplicationReconciler.from_record(
+                each,
+                load_object,
+                existing.actors,
+                self._publish_deployment,
+                self._store.mark_changed,
+                self.health,
             )
             self._apps[app.spec.name] = app
         if record.proxy is not None:
-            self.proxy.adopt(record.proxy)
+            self.proxy.recover(record.proxy)
         needed = [name for app in self._apps.values() for name in app.actors]
         if record.proxy is not None:
             needed.append(record.proxy.actor)
         for app in self._apps.values():
             app.step()
             if app.is_deleting:
-                self._keep(self._forget_when_gone(app.spec.name, app))
+                self._spawn(self._remove_when_deleted(app.spec.name, app))
             else:
-                self._scaling.follow(app, _CALLERS_RETURN_S)
+                self._scaling.manage(app, _RECONNECT_GRACE_S)
         if record.declared is not None:
-            from skate.serve._schema.application import ServeDeploySchema
+            from skate.serve._schema.config_file import ServeDeploySchema
 
-            self._declared = file, folder = recall(record.declared)
-            self._declarations.is_growing = record.capacity_is_growing
-            begun = [app for app in self._apps.values() if app.is_building]
-            self._declarations.resume(ServeDeploySchema.model_validate(file), folder, begun)
-        self._keep(end(found.without(needed)))
+            self._declared = file, folder = load_object(record.declared)
+            self._declarative.is_ramping_up = record.is_ramping_up
+            building = [app for app in self._apps.values() if app.is_building]
+            self._declarative.resume(ServeDeploySchema.model_validate(file), folder, building)
+        self._spawn(remove_orphans(existing.without(needed)))
 
-    def _keep(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a coroutine; the loop alone would not keep it alive."""
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine as a task, and keep a reference to it."""
         task = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _proxy_changed(self) -> None:
-        self._memory.note()
-        self._board.look_again()
+    def _handle_proxy_change(self) -> None:
+        self._store.mark_changed()
+        self._publisher.recheck_acknowledgements()
 
     async def status(self) -> ServeStatus:
-        """Return how everything stands."""
+        """Return the status of proxies and applications."""
         return ServeStatus(
             proxies=self.proxy.statuses(),
             applications={name: app.overview for name, app in self._apps.items()},
@@ -118,151 +123,152 @@ class State:
         )
 
     async def details(self) -> dict[str, Any]:
-        """Return how everything stands in full, as the fields of `ServeInstanceDetails`."""
+        """Return the full state as the fields of `ServeInstanceDetails`."""
         from skate.serve._controller.details import instance_details
 
         return instance_details(self._apps.values(), self.proxy, self._target_capacity).model_dump()
 
     async def configs(self) -> dict[str, dict[str, Any]]:
-        """Return what files say about the applications that they declare."""
+        """Return the configurations of the applications that a file declares, by application name."""
         apps = [app for app in self._apps.values() if app.spec.is_declarative and not app.is_deleting]
         return {app.spec.name: app.spec.config or {} for app in apps}
 
     async def ingress_of(self, app: str) -> str | None:
-        """Return the name of an application's ingress deployment, or None if there is no such application."""
-        keeper = self._apps.get(app)
-        return None if keeper is None or keeper.is_deleting else keeper.spec.ingress or None
+        """Return the name of an application's ingress deployment, or None if the application does not exist."""
+        reconciler = self._apps.get(app)
+        return None if reconciler is None or reconciler.is_deleting else reconciler.spec.ingress or None
 
     async def deployments_of(self, app: str) -> list[str] | None:
-        """Return the names of an application's deployments, or None if there is no such application."""
-        keeper = self._apps.get(app)
-        return None if keeper is None else list(keeper.deployments)
+        """Return the names of an application's deployments, or None if the application does not exist."""
+        reconciler = self._apps.get(app)
+        return None if reconciler is None else list(reconciler.deployments)
 
     async def deploy(self, specs: list[ApplicationSpec]) -> None:
-        """Deploy applications, or change what is deployed under their names."""
+        """Deploy applications, replacing those with the same names."""
         for spec in specs:
             self._check_route(spec)
         for spec in specs:
-            self._declarations.forget(spec.name)
+            self._declarative.cancel(spec.name)
             self._deploy(spec)
-        await self._memory.saved()
+        await self._store.flush()
 
     async def declare(self, file: dict[str, Any], folder: str | None) -> None:
-        """Have the applications of a file in place of those of the file before it."""
-        from skate.serve._schema.application import ServeDeploySchema
+        """Deploy the applications of a configuration file, replacing those of the previous file."""
+        from skate.serve._schema.config_file import ServeDeploySchema
 
         config = ServeDeploySchema.model_validate(file)
         self._target_capacity = config.target_capacity
         self._declared = file, folder
         wanted = {app.name for app in config.applications}
-        gone = [name for name, app in self._apps.items() if app.spec.is_declarative and name not in wanted]
-        await self.delete(gone, wait=False)
-        self._declarations.apply(config, folder)
-        await self._memory.saved()
+        removed = [name for name, app in self._apps.items() if app.spec.is_declarative and name not in wanted]
+        await self.delete(removed, wait=False)
+        self._declarative.apply(config, folder)
+        await self._store.flush()
 
-    def _keeper(self, spec: ApplicationSpec) -> ApplicationKeeper:
+    def _reconciler(self, spec: ApplicationSpec) -> ApplicationReconciler:
         app = self._apps.get(spec.name)
         if app is None:
-            app = self._apps[spec.name] = ApplicationKeeper(
-                spec, self._post_deployment, self._memory.note, self.health
+            app = self._apps[spec.name] = ApplicationReconciler(
+                spec, self._publish_deployment, self._store.mark_changed, self.health
             )
         return app
 
     def _deploy(self, spec: ApplicationSpec) -> None:
         self._check_route(spec)
-        app = self._keeper(spec)
+        app = self._reconciler(spec)
         app.deploy(spec)
-        self._scaling.follow(app)
-        self._post_routes()
+        self._scaling.manage(app)
+        self._publish_routes()
 
     def _check_route(self, spec: ApplicationSpec) -> None:
         for name, app in self._apps.items():
             taken = app.spec.route_prefix
             if name == spec.name or (spec.is_declarative and app.spec.is_declarative):
-                continue  # those of one file have been compared, and may be about to change places
+                continue  # validation has compared the routes of one file, which may be about to swap
             if taken is not None and taken == spec.route_prefix and not app.is_deleting:
                 raise ValueError(
                     f'Prefix {taken} is being used by application "{name}". Failed to deploy application '
                     f'"{spec.name}": give one of them another route_prefix.'
                 )
 
-    async def running(self, name: str) -> str | None:
-        """Wait until an application runs; returns what went wrong, or None."""
+    async def wait_until_running(self, name: str) -> str | None:
+        """Wait until an application runs; return an error message, or None on success."""
         app = self._apps.get(name)
         if app is None:
             return "it was deleted"
         failed = (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.DELETING)
-        await app.until(lambda: app.status is ApplicationStatus.RUNNING or app.status in failed)
+        await app.wait_until(lambda: app.status is ApplicationStatus.RUNNING or app.status in failed)
         if app.status is not ApplicationStatus.RUNNING:
             return app.message or "it was deleted"
-        await self._routes_seen()
+        await self._wait_for_routes()
         return None
 
     async def scale(self, app: str, deployment: str, replicas: int) -> None:
-        """Give a deployment a number of replicas, because somebody outside wants it."""
-        keeper = self._apps.get(app)
-        found = None if keeper is None else keeper.deployments.get(deployment)
-        if keeper is None or found is None:
-            raise ValueError(f"There is no deployment {deployment!r} in an application {app!r}.")
-        found.scale(
-            externally_scaled(keeper.spec.external_scaler_enabled, app, deployment, replicas), by_load=False
+        """Set the number of replicas of a deployment on behalf of an external scaler."""
+        reconciler = self._apps.get(app)
+        existing = None if reconciler is None else reconciler.deployments.get(deployment)
+        if reconciler is None or existing is None:
+            raise ValueError(f"Application {app!r} has no deployment {deployment!r}.")
+        existing.scale(
+            validate_external_target(reconciler.spec.external_scaler_enabled, app, deployment, replicas),
+            by_load=False,
         )
-        await self._memory.saved()
+        await self._store.flush()
 
     async def is_externally_scaled(self, app: str) -> bool:
-        """Tell whether an application allows its deployments to be scaled from outside."""
-        keeper = self._apps.get(app)
-        return keeper is not None and keeper.spec.external_scaler_enabled
+        """Return whether an application allows external scaling of its deployments."""
+        reconciler = self._apps.get(app)
+        return reconciler is not None and reconciler.spec.external_scaler_enabled
 
     async def delete(self, names: list[str], wait: bool) -> None:
-        """Stop applications."""
+        """Delete applications."""
         apps = [self._apps[name] for name in names if name in self._apps]
         for app in apps:
-            self._declarations.forget(app.spec.name)
+            self._declarative.cancel(app.spec.name)
             app.delete()
-            self._scaling.drop(app.spec.name)
-        self._post_routes()
-        await self._memory.saved()
+            self._scaling.stop(app.spec.name)
+        self._publish_routes()
+        await self._store.flush()
         for app in apps:
-            task = self._keep(self._forget_when_gone(app.spec.name, app))
+            task = self._spawn(self._remove_when_deleted(app.spec.name, app))
             if wait:
                 await task
         if wait:
-            await self._routes_seen()
+            await self._wait_for_routes()
 
-    async def _routes_seen(self) -> None:
-        await self._board.until_seen(_ROUTES, lambda: int(self.proxy.is_running))
+    async def _wait_for_routes(self) -> None:
+        await self._publisher.wait_until_acknowledged(_ROUTES_TOPIC, lambda: int(self.proxy.is_running))
 
-    async def _forget_when_gone(self, name: str, app: ApplicationKeeper) -> None:
-        await app.until(lambda: app.is_gone)
+    async def _remove_when_deleted(self, name: str, app: ApplicationReconciler) -> None:
+        await app.wait_until(lambda: app.is_deleted)
         if self._apps.get(name) is app:
             del self._apps[name]
-            self._memory.note()
+            self._store.mark_changed()
 
     async def shutdown(self) -> None:
         """Stop everything."""
         await self.delete(list(self._apps), wait=True)
         self._scaling.close()
         await self.proxy.stop()
-        await self._memory.close()
+        await self._store.close()
         await self._listener.close()
 
-    def _post_deployment(self, key: str, news: DeploymentNews) -> None:
-        self._board.post(f"deployment:{key}", msgspec.msgpack.encode(news))
-        self._scaling.stepped(key)
+    def _publish_deployment(self, key: str, news: DeploymentNews) -> None:
+        self._publisher.publish(f"deployment:{key}", msgspec.msgpack.encode(news))
+        self._scaling.handle_replica_change(key)
 
-    def _post_routes(self) -> None:
-        # Where applications of a file change places, one that is not what it should be yet gives way.
+    def _publish_routes(self) -> None:
+        # If applications of a file swap routes, a running application takes precedence over one that is being built.
         routes = {
             app.spec.route_prefix: Route(app.spec.route_prefix, app.spec.name, app.spec.ingress)
-            for app in sorted(self._apps.values(), key=lambda app: not (app.is_building or app.problem))
+            for app in sorted(self._apps.values(), key=lambda app: not (app.is_building or app.build_error))
             if app.spec.route_prefix is not None and app.spec.ingress and not app.is_deleting
         }
-        self._board.post(_ROUTES, msgspec.msgpack.encode(list(routes.values())))
+        self._publisher.publish(_ROUTES_TOPIC, msgspec.msgpack.encode(list(routes.values())))
 
-    def _heard(self, link: Link, news: News) -> None:
+    def _handle_message(self, link: Link, news: News) -> None:
         if news.key == "load":
-            self._scaling.heard(link.name, msgspec.msgpack.decode(news.value, type=LoadReport))
+            self._scaling.handle_report(link.name, msgspec.msgpack.decode(news.value, type=LoadReport))
 
-    def _left(self, link: Link) -> None:
-        self._scaling.left(link.name)
+    def _handle_disconnect(self, link: Link) -> None:
+        self._scaling.handle_disconnect(link.name)

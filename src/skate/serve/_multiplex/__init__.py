@@ -1,1 +1,1 @@
-"""The models that a replica has loaded: which to keep, and who is told."""
+"""Model multiplexing: the models that a replica has loaded."""

@@ -1,4 +1,4 @@
-"""Models by id, loaded when first asked for; the one that was not used for longest makes room."""
+"""A cache of models by id, which loads on demand and evicts the least recently used model."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ _logger = logging.getLogger("skate.serve")
 
 
 class Watcher(Protocol):
-    """Whoever wants to know what happens in a cache."""
+    """An observer of a cache."""
 
     def ids_changed(self) -> None:
-        """Note that other models are loaded, or being loaded, than before."""
+        """Handle a change of the set of loaded and loading models."""
 
     def was_loaded(self, seconds: float) -> None:
-        """Note that a model was loaded, and how long that took."""
+        """Record the time to load a model."""
 
     def was_unloaded(self, seconds: float) -> None:
-        """Note that a model was let go, and how long that took."""
+        """Record the time to unload a model."""
 
 
 @dataclass
 class _Load:
-    """A model that is being loaded, and how many wait for it."""
+    """A model that is being loaded, and the number of its waiters."""
 
     task: asyncio.Task[Any]
     waiters: int = 0
 
 
 class ModelCache:
-    """Keeps up to so many models, of those that load and those that are being unloaded too.
+    """Keeps a limited number of models, including those that are being loaded or unloaded.
 
     Args:
         load: Loads the model with an id.
-        limit: How many there may be; None for any number.
-        watcher: Told of what happens.
-        owner: The object whose method loads, if it is one.
+        limit: The maximum number of models; None for no limit.
+        watcher: An observer of the cache.
+        owner: The object whose method loads models, if any.
     """
 
     def __init__(
@@ -58,22 +58,22 @@ class ModelCache:
         self._load_model = load
         self._limit = limit
         self._watcher = watcher
-        self._models: OrderedDict[str, Any] = OrderedDict()  # the last used one is the last
+        self._models: OrderedDict[str, Any] = OrderedDict()  # from the least to the most recently used
         self._loads: dict[str, _Load] = {}
         self._places_taken = 0
         self._place_is_free: asyncio.Future[None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An object may be copied or pickled; its models stay with the original.
+        # An object with a cache may be copied or pickled; the models stay with the original.
         return type(None), ()
 
     @property
     def ids(self) -> list[str]:
-        """The models that are loaded, from the one that was not used for longest, then those that load."""
+        """The loaded models from the least recently used one on, then those that are being loaded."""
         return [*self._models, *self._loads]
 
     async def get(self, model_id: str) -> Any:
-        """Return a model, from here or newly loaded; several that ask at once wait for one load."""
+        """Return a model, loading it if necessary; concurrent callers share one load."""
         if model_id in self._models:
             self._models.move_to_end(model_id)
             return self._models[model_id]
@@ -88,10 +88,10 @@ class ModelCache:
             load.waiters -= 1
             if not load.waiters and not load.task.done():
                 load.task.cancel()
-                self._forget_load(model_id, load)  # whoever comes next does not want one that ends like this
+                self._forget_load(model_id, load)  # the next caller must not get the cancelled load
 
     async def clear(self) -> None:
-        """Let go of all models, and of those that are being loaded; an error of one does not save the others."""
+        """Unload all models and cancel loads; an error in one does not affect the others."""
         loads = [load.task for load in self._loads.values()]
         self._loads.clear()
         for task in loads:
@@ -107,9 +107,9 @@ class ModelCache:
 
     def _start_loading(self, model_id: str) -> asyncio.Task[Any]:
         own = contextvars.copy_context()
-        own.run(_become_independent)
+        own.run(_detach_from_request)
         task = asyncio.get_running_loop().create_task(self._load(model_id), context=own)
-        task.add_done_callback(_observe)
+        task.add_done_callback(_retrieve_exception)
         return task
 
     async def _load(self, model_id: str) -> Any:
@@ -122,10 +122,10 @@ class ModelCache:
                 model = await self._load_model(model_id)
                 self._watcher.was_loaded(loop.time() - start)
             except BaseException:
-                self._give_place()
+                self._release_place()
                 raise
             self._models[model_id] = model
-            self._wake()  # it can be let go again, should somebody wait for its place
+            self._wake()  # a load that waits for a place may evict it
             return model
         finally:
             load = self._loads.get(model_id)
@@ -138,17 +138,17 @@ class ModelCache:
             self._watcher.ids_changed()
 
     async def _take_place(self) -> None:
-        """Wait until there is room for one more model, and make some."""
+        """Wait for a free place, unloading the least recently used model if necessary."""
         while self._limit is not None and self._places_taken >= self._limit:
             if self._models:
                 await self._unload_oldest()
-            else:  # all places are those of models on their way in or out
+            else:  # all places belong to models that are being loaded or unloaded
                 if self._place_is_free is None:
                     self._place_is_free = asyncio.get_running_loop().create_future()
                 await asyncio.shield(self._place_is_free)
         self._places_taken += 1
 
-    def _give_place(self) -> None:
+    def _release_place(self) -> None:
         self._places_taken -= 1
         self._wake()
 
@@ -163,14 +163,14 @@ class ModelCache:
         loop = asyncio.get_running_loop()
         start = loop.time()
         try:
-            await finalise(model)
+            await finalize(model)
         finally:
-            self._give_place()
+            self._release_place()
             self._watcher.was_unloaded(loop.time() - start)
 
 
-async def finalise(model: Any) -> None:
-    """Run a model's `__del__` now, though requests may still hold it, and only now."""
+async def finalize(model: Any) -> None:
+    """Run a model's `__del__` method now and only once, even if requests still refer to the model."""
     ending = getattr(model, "__del__", None)
     if ending is None:
         return
@@ -178,31 +178,31 @@ async def finalise(model: Any) -> None:
         if inspect.iscoroutinefunction(ending):
             await ending()
         else:
-            await asyncio.to_thread(ending)  # it may well block
+            await asyncio.to_thread(ending)  # it may block
     finally:
         del ending
-        _quieten(model)
+        _disable_finalizer(model)
 
 
-def _quieten(model: Any) -> None:
-    """Keep Python from calling a `__del__` again that has been called."""
+def _disable_finalizer(model: Any) -> None:
+    """Prevent Python from calling a `__del__` method again."""
     kind = type(model)
     try:
         if any("__init_subclass__" in vars(cls) for cls in kind.__mro__[:-1]):
-            raise TypeError("it would take this for a class of its user's")
+            raise TypeError("its __init_subclass__ would run for the replacement class")
         model.__class__ = type(kind.__name__, (kind,), {"__slots__": (), "__del__": lambda _: None})
     except TypeError as error:
         _logger.debug("the __del__ of a %s will run again when its memory is freed: %s", kind.__name__, error)
 
 
-def _become_independent() -> None:
-    """Let what is loaded for one request not be cancelled with it: others wait for it too."""
+def _detach_from_request() -> None:
+    """Detach the current context from its request, so that the load is not cancelled with it: others may wait."""
     request = context._get_request()
     if request is not None:
         context._request.set(replace(request, children=set()))
 
 
-def _observe(task: asyncio.Task[Any]) -> None:
-    # Those who wait raise the error; where nobody does, it is of no interest.
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    # Waiters raise the error; without waiters it can be ignored.
     if not task.cancelled():
         task.exception()

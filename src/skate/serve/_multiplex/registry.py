@@ -1,4 +1,4 @@
-"""Which models each replica of this process holds, for the replica to tell its routers."""
+"""The models of each replica in this process, which the replica reports to routers."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ Callback = Callable[[frozenset[str]], None]
 
 
 class Registry:
-    """The caches and the listeners of one replica, or of a process that is none."""
+    """The caches and listeners of one replica, or of a process outside of replicas."""
 
     def __init__(self) -> None:
         self._caches: weakref.WeakSet[ModelCache] = weakref.WeakSet()
         self._callbacks: list[Callback] = []
-        self._told: frozenset[str] = frozenset()
+        self._last_reported: frozenset[str] = frozenset()
 
     def ids(self) -> frozenset[str]:
-        """Return the models that are loaded or being loaded."""
+        """Return the ids of loaded and loading models."""
         return frozenset(model_id for cache in self._caches for model_id in cache.ids)
 
     def add(self, cache: ModelCache) -> None:
-        """Count a cache in."""
+        """Add a cache."""
         self._caches.add(cache)
 
     def on_change(self, callback: Callback) -> Callable[[], None]:
-        """Call a function with the ids whenever they change; the result is a function that ends it."""
+        """Call a function with the ids whenever they change; return a function that unsubscribes it."""
         self._callbacks.append(callback)
         return lambda: self._callbacks.remove(callback)
 
-    def tell(self) -> None:
-        """Call those who want to know, if anything has changed."""
+    def notify(self) -> None:
+        """Call the listeners if the ids have changed."""
         ids = self.ids()
-        if ids == self._told:
+        if ids == self._last_reported:
             return
-        self._told = ids
+        self._last_reported = ids
         for callback in list(self._callbacks):
             callback(ids)
 
     async def clear(self) -> None:
-        """Let go of all models."""
+        """Unload all models."""
         for cache in list(self._caches):
             await cache.clear()
 
@@ -52,7 +52,7 @@ _registries: dict[Any, Registry] = {}
 
 
 def registry() -> Registry:
-    """Return the registry of the replica that the caller is in. On the inline engine a process has several."""
+    """Return the registry of the calling replica. On the inline engine, a process contains several replicas."""
     replica = _get_replica()
     key = None if replica is None else replica.replica_id
     if key not in _registries:
@@ -61,7 +61,7 @@ def registry() -> Registry:
 
 
 async def close_registry() -> None:
-    """Let go of all models of the replica that the caller is in, and of what is known of it."""
+    """Unload all models of the calling replica and remove its registry."""
     replica = _get_replica()
     key = None if replica is None else replica.replica_id
     if key in _registries:

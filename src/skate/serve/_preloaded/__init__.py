@@ -1,1 +1,1 @@
-"""What processes of Serve need, for `runtime_env={"preload": …}`: imported once, and forked from there."""
+"""Modules for `runtime_env={"preload": …}`: imported once by the process that Serve's processes fork from."""

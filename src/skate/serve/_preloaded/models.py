@@ -1,4 +1,4 @@
-"""The models of configurations, for those who have to do with one."""
+"""Imports of the configuration models."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Ids of deployments and replicas: policies of applications are given dictionaries by `DeploymentID`."""
+"""Ids of deployments and replicas, the keys of an application policy's dictionaries."""
 
-from skate.serve._ids import DeploymentID, ReplicaID
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 
 __all__ = ["DeploymentID", "ReplicaID"]

@@ -6,10 +6,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._ending import Ending
-from skate.serve._loop import ServeLoop
-from skate.serve._process import adopt
 from skate.serve._router.runtime import close_runtime, set_loop
+from skate.serve._runtime.engine import stop_with_session
+from skate.serve._runtime.loop import ServeLoop
+from skate.serve._runtime.stop_event import StopEvent
 from skate.serve._watch.options import WatchOptions
 from skate.serve._watch.process import ProcessWatch
 
@@ -32,9 +32,9 @@ class Proxy:
         self._grpc = grpc
         self._watch = ProcessWatch("proxy", watch or WatchOptions())
         self._loop = ServeLoop("skate-serve-proxy")
-        adopt(self._loop)
+        stop_with_session(self._loop)
         set_loop(self._loop)
-        self._ending = Ending()
+        self._ending = StopEvent()
         self._turn = threading.Lock()
         self._listening: dict[str, Any] | None = None
         self._doors: Doors | None = None

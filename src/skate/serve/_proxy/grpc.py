@@ -13,14 +13,14 @@ from typing import Any
 
 from skate.air._optional import load
 from skate.serve import _rpc_status as status
-from skate.serve._config import references
-from skate.serve._config.edge import gRPCOptions
-from skate.serve._ids import DeploymentID
+from skate.serve._config import import_paths
+from skate.serve._config.http import gRPCOptions
 from skate.serve._proxy.limits import Limits
 from skate.serve._proxy.rpc import RpcCall
 from skate.serve._proxy.server import bind
 from skate.serve._router.runtime import Runtime
 from skate.serve._routes import Route
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._watch.proxy import ProxyMeasures
 from skate.serve._wire.frames import Context, Metadata, Rpc
 
@@ -126,7 +126,7 @@ class GrpcServer:
     def codec(self, handler: Any) -> bytes:
         """Return what reads and writes the messages of a method, for replicas."""
         plain = (handler.request_deserializer or bytes, handler.response_serializer or bytes)
-        return references.pack(plain)
+        return import_paths.pack(plain)
 
     async def answer(self, path: str, codec: bytes, handler: Any, request: Any, context: Any) -> bytes:
         """Answer one call of any kind; returns the message, where it is not a stream."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._ids import DeploymentID, new_request_id
 from skate.serve._proxy.calls import HttpCall
 from skate.serve._proxy.limits import BodyTooLargeError, Limits
 from skate.serve._proxy.routes import RouteTable
@@ -16,6 +15,7 @@ from skate.serve._proxy.whole import WholeRequest
 from skate.serve._router.router import Router
 from skate.serve._router.runtime import Runtime
 from skate.serve._routes import Route
+from skate.serve._runtime.ids import DeploymentID, new_request_id
 from skate.serve._watch.proxy import ProxyMeasures
 from skate.serve._wire.frames import Context, Headers, Scope
 from skate.serve.exceptions import (

@@ -15,10 +15,6 @@ from typing import Any
 import skate
 from skate._api.payloads import unpack
 from skate.exceptions import RayTaskError
-from skate.serve._ending import Ending
-from skate.serve._ids import DeploymentID, ReplicaID
-from skate.serve._loop import ServeLoop
-from skate.serve._process import adopt, reachable_host
 from skate.serve._replica.http import HttpHandler
 from skate.serve._replica.lifespan import Lifespan
 from skate.serve._replica.routing_stats import RoutingStats
@@ -27,6 +23,10 @@ from skate.serve._replica.spec import ReplicaSpec
 from skate.serve._replica.threads import ThreadLimit
 from skate.serve._replica.user_code import UserCode, is_asynchronous
 from skate.serve._router.runtime import set_loop
+from skate.serve._runtime.engine import reachable_host, stop_with_session
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
+from skate.serve._runtime.loop import ServeLoop
+from skate.serve._runtime.stop_event import StopEvent
 from skate.serve._watch.replica import ReplicaWatch
 from skate.serve._wire import Address, Listener
 from skate.serve.context import ReplicaContext, _in_replica, _set_replica
@@ -48,11 +48,11 @@ class Replica:
     def __init__(self, spec: ReplicaSpec) -> None:
         self._spec = spec
         self._id: ReplicaID = spec.id
-        self._ending = Ending()
+        self._ending = StopEvent()
         self._turn = threading.Lock()  # of those who start it, then of those who stop it
         self._started: Future[dict[str, Any]] | None = None
         self._loop = ServeLoop()
-        adopt(self._loop)
+        stop_with_session(self._loop)
         set_loop(self._loop)
         self._parts: _Parts | None = None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from skate._api.payloads import pack
 from skate.serve._config import defaults
-from skate.serve._config.deployment import DeploymentOptions
+from skate.serve._config.options import DeploymentOptions
 from skate.serve._replica.user_code import UserCode
 
 __all__ = ["RoutingStats"]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from skate.serve import _rpc_status as status
-from skate.serve._config import references
+from skate.serve._config import import_paths
 from skate.serve._replica.user_code import UserCode
 from skate.serve._wire.frames import Item, Metadata, Rpc, RpcEnd
 from skate.serve.exceptions import RayServeException
@@ -103,7 +103,7 @@ class RpcHandler:
     def _codec(self, packed: bytes) -> tuple[Callable[[bytes], Any], Callable[[Any], bytes]]:
         found = self._codecs.get(packed)
         if found is None:
-            found = self._codecs[packed] = references.unpack(packed)
+            found = self._codecs[packed] = import_paths.unpack(packed)
         return found
 
     def _takes_context(self, name: str, function: Callable[..., Any]) -> bool:

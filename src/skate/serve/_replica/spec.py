@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skate.serve._config.deployment import DeploymentOptions
-from skate.serve._ids import ReplicaID
+from skate.serve._config.options import DeploymentOptions
+from skate.serve._runtime.ids import ReplicaID
 from skate.serve._watch.options import WatchOptions
 from skate.serve.gang import GangContext
 

@@ -13,14 +13,14 @@ import msgspec
 
 import skate
 from skate._api.payloads import unpack
-from skate.serve._config import defaults, references
-from skate.serve._ids import DeploymentID
+from skate.serve._config import defaults, import_paths
 from skate.serve._router.calls import Outgoing
 from skate.serve._router.line import Line
 from skate.serve._routing.base import RequestRouter
 from skate.serve._routing.mixins import FIFOMixin
 from skate.serve._routing.replicas import RunningReplica
 from skate.serve._routing.requests import PendingRequest, RequestMetadata, RoutingProgress
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve.exceptions import RayServeException
 
 __all__ = ["CustomRouting", "RouterNews"]
@@ -279,7 +279,7 @@ def _is_waiting(call: Outgoing) -> bool:
 
 
 def _class_of(news: RouterNews) -> type[RequestRouter]:
-    kind: Any = references.load(news.path) if news.code is None else references.unpack(news.code)
+    kind: Any = import_paths.load(news.path) if news.code is None else import_paths.unpack(news.code)
     if not (isinstance(kind, type) and issubclass(kind, RequestRouter)):
         raise TypeError(f"{kind!r} does not derive from skate.serve.request_router.RequestRouter")
     return kind

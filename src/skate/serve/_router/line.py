@@ -11,9 +11,9 @@ import msgspec
 
 import skate
 from skate._api.payloads import unpack
-from skate.serve._ids import NAMESPACE
 from skate.serve._router.calls import Outgoing
 from skate.serve._router.outcome import Outcome
+from skate.serve._runtime.ids import NAMESPACE
 from skate.serve._wire.address import Address
 from skate.serve._wire.frames import Bye, ByeHeard, Frame, Load, Reject
 from skate.serve._wire.link import Link, connect

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from skate.serve._ids import DeploymentID
 from skate.serve._router.calls import Outgoing
 from skate.serve._router.choice import choose
 from skate.serve._router.custom import CustomRouting, RouterNews
 from skate.serve._router.line import Line, ReplicaInfo
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._watch.router import RouterMeasures
 from skate.serve._wire.link import LinkClosed
 from skate.serve.exceptions import (

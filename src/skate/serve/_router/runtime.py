@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 import skate
-from skate.serve._ids import CONTROLLER_NAME, NAMESPACE, DeploymentID, new_id
-from skate.serve._loop import ServeLoop
-from skate.serve._process import ask, is_shared
 from skate.serve._router.router import DeploymentNews, LoadReport, Router
+from skate.serve._runtime.engine import call_actor, shares_process
+from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE, DeploymentID, new_id
+from skate.serve._runtime.loop import ServeLoop
 from skate.serve._wire.address import Address
 from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
 from skate.serve._wire.link import Link, LinkClosed, connect
@@ -94,7 +94,7 @@ class Runtime:
         while not self._is_closed:
             try:
                 controller = await loop.run_in_executor(None, _find_controller)
-                address: Address = await ask(controller.address)
+                address: Address = await call_actor(controller.address)
                 link = await connect(address, self._receive, self._closed, self.name)
             except (LinkClosed, ValueError, skate.exceptions.RayActorError) as error:
                 if isinstance(error, ValueError) and not self._link:
@@ -150,7 +150,7 @@ def _find_controller() -> Any:
 def set_loop(loop: ServeLoop) -> None:
     """Let handles in this process live on the loop of the replica, or proxy, that it is."""
     global _own_loop
-    if not is_shared():
+    if not shares_process():
         _own_loop = loop
 
 

@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._router.calls import Outgoing
 from skate.serve._router.runtime import Runtime
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 from skate.serve._wire.frames import Context, Frame
 from skate.serve.exceptions import ReplicaUnavailableError
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from skate.serve._config import defaults
-from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._routing.replicas import RunningReplica
 from skate.serve._routing.requests import PendingRequest
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 
 __all__ = ["ReplicaResult", "RequestRouter"]
 

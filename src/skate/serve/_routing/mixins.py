@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._ids import ReplicaID
 from skate.serve._routing.replicas import RunningReplica
 from skate.serve._routing.requests import PendingRequest
+from skate.serve._runtime.ids import ReplicaID
 
 if TYPE_CHECKING:
     from skate.serve._routing.base import RequestRouter as _Router

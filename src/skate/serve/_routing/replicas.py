@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Protocol
 
-from skate.serve._ids import DeploymentID, ReplicaID
+from skate.serve._runtime.ids import DeploymentID, ReplicaID
 
 __all__ = ["Connection", "RunningReplica"]
 

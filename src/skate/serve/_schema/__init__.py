@@ -1,1 +1,1 @@
-"""What is read from a configuration file, and what is told of applications that run."""
+"""Schemas of configuration files, statuses and details of running applications."""

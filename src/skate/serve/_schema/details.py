@@ -1,19 +1,19 @@
-"""What is told of applications that run: `serve status --verbose` and the dashboard."""
+"""Details of running applications, for `serve status --verbose` and the dashboard."""
 
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, field_validator
 
-from skate.serve._config.choices import ProxyLocation
-from skate.serve._config.wording import check_route_prefix
-from skate.serve._schema.application import ServeApplicationSchema, TargetCapacity
-from skate.serve._schema.deployment import DeploymentSchema
-from skate.serve._schema.health import ControllerHealthMetrics
-from skate.serve._schema.options import HTTPOptionsSchema, gRPCOptionsSchema
+from skate.serve._config.defaults import ProxyLocation
+from skate.serve._config.http import HTTPOptionsSchema, gRPCOptionsSchema
+from skate.serve._config.validation import check_route_prefix
+from skate.serve._schema.config_file import DeploymentSchema, ServeApplicationSchema, TargetCapacity
 from skate.serve._schema.statuses import (
     APIType,
     ApplicationStatus,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ServeActorDetails(BaseModel):
-    """Where an actor of Serve runs."""
+    """The location and ids of one of Serve's actors."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -44,7 +44,9 @@ class ServeActorDetails(BaseModel):
     actor_id: str | None = None
     actor_name: str | None = None
     worker_id: str | None = None
-    log_file_path: str | None = Field(default=None, description="Its log, below the folder of logs.")
+    log_file_path: str | None = Field(
+        default=None, description="The path of its log below the folder of logs."
+    )
 
 
 class ReplicaDetails(ServeActorDetails):
@@ -57,7 +59,7 @@ class ReplicaDetails(ServeActorDetails):
 
 
 class ReplicaRank(BaseModel):
-    """The place of a replica among those of its deployment, of its node, and the place of the node."""
+    """The rank of a replica in its deployment, of its node, and of the replica on its node."""
 
     rank: int
     node_rank: int
@@ -71,7 +73,7 @@ class ProxyDetails(ServeActorDetails):
 
 
 class ScalingDecision(BaseModel):
-    """A change of the number of replicas, and why."""
+    """A change of the number of replicas, and its reason."""
 
     timestamp_s: float
     reason: str
@@ -81,10 +83,10 @@ class ScalingDecision(BaseModel):
 
 
 class DeploymentAutoscalingDetail(BaseModel):
-    """What autoscaling does for a deployment."""
+    """The state of a deployment's autoscaling."""
 
     scaling_status: AutoscalingStatus
-    decisions: list[ScalingDecision] = Field(default_factory=list, description="The latest ones.")
+    decisions: list[ScalingDecision] = Field(default_factory=list, description="The latest decisions.")
     metrics: dict[str, Any] | None = None
     metrics_health: AutoscalingMetricsHealth = AutoscalingMetricsHealth.HEALTHY
     errors: list[str] = Field(default_factory=list)
@@ -108,7 +110,7 @@ class DeploymentDetails(BaseModel):
 
 
 class DeploymentNode(BaseModel):
-    """A deployment and whom it calls."""
+    """A deployment and the deployments that it calls."""
 
     name: str
     app_name: str
@@ -119,7 +121,7 @@ class DeploymentNode(BaseModel):
 
 
 class DeploymentTopology(BaseModel):
-    """Who calls whom in an application."""
+    """The calls between the deployments of an application."""
 
     app_name: str
     nodes: dict[str, DeploymentNode]
@@ -133,7 +135,7 @@ class ApplicationDetails(BaseModel):
 
     name: str
     route_prefix: str | None
-    docs_path: str | None = Field(description="Where its API documentation is, below the address of Serve.")
+    docs_path: str | None = Field(description="The path of its API documentation.")
     status: ApplicationStatus
     message: str
     last_deployed_time_s: float
@@ -151,7 +153,7 @@ class ApplicationDetails(BaseModel):
 
 
 class Target(BaseModel):
-    """An address that takes requests."""
+    """An address that accepts requests."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -162,7 +164,7 @@ class Target(BaseModel):
 
 
 class TargetGroup(BaseModel):
-    """Addresses that take the same requests."""
+    """Addresses that accept the same requests."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -175,13 +177,62 @@ class TargetGroup(BaseModel):
 
 
 class ScaleDeploymentRequest(BaseModel):
-    """How many replicas somebody outside wants a deployment to have."""
+    """The number of replicas that an external scaler requests."""
 
     target_num_replicas: NonNegativeInt
 
 
+class DurationStats(BaseModel):
+    """Summary statistics of durations."""
+
+    mean: float = 0.0
+    std: float = 0.0
+    min: float = 0.0
+    max: float = 0.0
+
+    @classmethod
+    def from_values(cls, values: Sequence[float]) -> DurationStats:
+        """Return the mean, standard deviation, minimum and maximum; zeros if there are no values."""
+        if not values:
+            return cls()
+        return cls(
+            mean=statistics.fmean(values), std=statistics.pstdev(values), min=min(values), max=max(values)
+        )
+
+
+class ControllerHealthMetrics(BaseModel):
+    """Metrics of the controller: its load, and the delays of reports."""
+
+    timestamp: float = 0.0
+    controller_start_time: float = 0.0
+    uptime_s: float = 0.0
+    last_control_loop_time: float = 0.0
+    num_control_loops: int = 0
+    loop_duration_s: DurationStats | None = None
+    loops_per_second: float = 0.0
+    last_sleep_duration_s: float = 0.0
+    expected_sleep_duration_s: float = 0.0
+    event_loop_delay_s: float = 0.0
+    num_asyncio_tasks: int = 0
+    handle_ingest_duration_ms: DurationStats | None = None
+    replica_ingest_duration_ms: DurationStats | None = None
+    metrics_decompress_duration_ms: DurationStats | None = None
+    columnar_decode_duration_ms: DurationStats | None = None
+    handle_reports_received: int = 0
+    replica_reports_received: int = 0
+    ingest_reports_received: int = 0
+    ingest_cpu_fraction: float = 0.0
+    deployment_state_update_duration_s: DurationStats | None = None
+    application_state_update_duration_s: DurationStats | None = None
+    proxy_state_update_duration_s: DurationStats | None = None
+    node_update_duration_s: DurationStats | None = None
+    handle_metrics_delay_ms: DurationStats | None = None
+    replica_metrics_delay_ms: DurationStats | None = None
+    process_memory_mb: float = 0.0
+
+
 class ServeInstanceDetails(BaseModel):
-    """All of Serve: its controller, its proxies, its applications."""
+    """The full state of Serve: its controller, proxies and applications."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -198,11 +249,11 @@ class ServeInstanceDetails(BaseModel):
 
     @staticmethod
     def get_empty_schema_dict() -> dict[str, Any]:
-        """Return what is told where Serve does not run."""
+        """Return the details if Serve does not run."""
         return {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
 
     def _get_status(self) -> ServeStatus:
-        """Return the short form, as `serve.status` shows it."""
+        """Return the status, as `serve.status` does."""
         return ServeStatus(
             proxies={node: proxy.status for node, proxy in self.proxies.items()},
             applications={name: _overview(details) for name, details in self.applications.items()},
@@ -210,23 +261,23 @@ class ServeInstanceDetails(BaseModel):
         )
 
     def _get_user_facing_json_serializable_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return all of it as JSON would have it, without what only Serve itself can read."""
-        told = _without_bytes(self.model_dump(*args, **kwargs))
-        plain: dict[str, Any] = json.loads(json.dumps(told, default=str))
+        """Return the details as JSON types, without binary values."""
+        content = _without_bytes(self.model_dump(*args, **kwargs))
+        plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
         return plain
 
 
 def autoscaling_detail(
     scaler: DeploymentAutoscaler, current: int, target: int, now: float, epoch: float = 0.0
 ) -> DeploymentAutoscalingDetail:
-    """Return what is told of a deployment's autoscaling.
+    """Return the state of a deployment's autoscaling.
 
     Args:
-        scaler: Who decides.
-        current: Replicas that run.
-        target: Replicas that there should be.
-        now: The time, on the scaler's clock.
-        epoch: What makes it a time since 1970, if that clock counts otherwise.
+        scaler: The autoscaler of the deployment.
+        current: The number of running replicas.
+        target: The target number of replicas.
+        now: The time on the scaler's clock.
+        epoch: The offset from the scaler's clock to Unix time.
     """
     context = scaler.context(current, target, now)
     direction = (target > current) - (target < current) or scaler.direction

@@ -1,4 +1,4 @@
-"""How applications, deployments, replicas and proxies are doing: words for it, and the overview of `serve.status`."""
+"""Statuses of applications, deployments, replicas and proxies, and the overviews that `serve.status` returns."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import StrEnum
 
 
 class _Numbered(StrEnum):
-    """A word that metrics show as a number: its place in the order below, from 1; 0 is none of them."""
+    """A status that metrics export as a number: its position in the order below, from 1, or 0."""
 
     def to_numeric(self) -> int:
-        """Return the number that stands for this word in metrics."""
+        """Return the number of this status in metrics."""
         order = _ORDERS[type(self).__name__]
         return order.index(self.value) + 1 if self.value in order else 0
 
 
 class ApplicationStatus(_Numbered):
-    """How an application is doing."""
+    """The status of an application."""
 
     NOT_STARTED = "NOT_STARTED"
     DEPLOYING = "DEPLOYING"
@@ -27,7 +27,7 @@ class ApplicationStatus(_Numbered):
 
 
 class DeploymentStatus(_Numbered):
-    """How a deployment is doing."""
+    """The status of a deployment."""
 
     UPDATING = "UPDATING"
     HEALTHY = "HEALTHY"
@@ -38,7 +38,7 @@ class DeploymentStatus(_Numbered):
 
 
 class ProxyStatus(_Numbered):
-    """How a proxy is doing."""
+    """The status of a proxy."""
 
     STARTING = "STARTING"
     HEALTHY = "HEALTHY"
@@ -48,7 +48,7 @@ class ProxyStatus(_Numbered):
 
 
 class DeploymentStatusTrigger(StrEnum):
-    """What made a deployment's status what it is."""
+    """The cause of a deployment's status."""
 
     UNSPECIFIED = "UNSPECIFIED"
     CONFIG_UPDATE_STARTED = "CONFIG_UPDATE_STARTED"
@@ -64,7 +64,7 @@ class DeploymentStatusTrigger(StrEnum):
 
 
 class ReplicaState(StrEnum):
-    """Where a replica is in its life."""
+    """The state of a replica."""
 
     STARTING = "STARTING"
     UPDATING = "UPDATING"
@@ -76,7 +76,7 @@ class ReplicaState(StrEnum):
 
 
 class RequestProtocol(StrEnum):
-    """How a request came in."""
+    """The protocol of a request."""
 
     UNDEFINED = "UNDEFINED"
     HTTP = "HTTP"
@@ -84,7 +84,7 @@ class RequestProtocol(StrEnum):
 
 
 class AutoscalingStatus(StrEnum):
-    """Which way the number of replicas goes."""
+    """The direction of autoscaling."""
 
     UPSCALING = "UPSCALING"
     DOWNSCALING = "DOWNSCALING"
@@ -92,7 +92,7 @@ class AutoscalingStatus(StrEnum):
 
 
 class AutoscalingMetricsHealth(StrEnum):
-    """Whether measurements for autoscaling come in."""
+    """Whether the measurements for autoscaling arrive."""
 
     HEALTHY = "healthy"
     DELAYED = "delayed"
@@ -108,11 +108,11 @@ class APIType(StrEnum):
 
     @classmethod
     def get_valid_user_values(cls) -> list[str]:
-        """Return the words that a user may filter by."""
+        """Return the values that a user may filter by."""
         return [cls.IMPERATIVE.value, cls.DECLARATIVE.value]
 
 
-# Dashboards made for Ray read these numbers.
+# Dashboards written for Ray depend on these numbers.
 _ORDERS = {
     "ApplicationStatus": ["DEPLOY_FAILED", "UNHEALTHY", "NOT_STARTED", "DELETING", "DEPLOYING", "RUNNING"],
     "DeploymentStatus": ["DEPLOY_FAILED", "UNHEALTHY", "UPDATING", "UPSCALING", "DOWNSCALING", "HEALTHY"],
@@ -122,7 +122,7 @@ _ORDERS = {
 
 @dataclass
 class DeploymentStatusOverview:
-    """How a deployment is doing, and how many replicas are in which state."""
+    """The status of a deployment, and the number of its replicas by state."""
 
     status: DeploymentStatus
     status_trigger: DeploymentStatusTrigger
@@ -132,7 +132,7 @@ class DeploymentStatusOverview:
 
 @dataclass
 class ApplicationStatusOverview:
-    """How an application is doing, and each of its deployments."""
+    """The status of an application and of its deployments."""
 
     status: ApplicationStatus
     message: str
@@ -142,7 +142,7 @@ class ApplicationStatusOverview:
 
 @dataclass
 class ServeStatus:
-    """How all proxies and applications are doing.
+    """The status of all proxies and applications.
 
     >>> from skate.serve.schema import ServeStatus
     >>> ServeStatus().applications

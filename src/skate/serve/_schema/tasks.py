@@ -1,4 +1,4 @@
-"""Work from a queue: how a consumer is configured, and what an adapter for a queue must do."""
+"""Task queues: the configuration of consumers, and the interface of queue adapters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skate.serve._config import defaults
 
 
 class CeleryAdapterConfig(BaseModel):
-    """How Celery reaches its broker and keeps results."""
+    """The connection of Celery to its broker and result backend."""
 
     app_custom_config: dict[str, Any] | None = Field(
         default=None, description="Settings of the Celery application."
@@ -20,35 +20,35 @@ class CeleryAdapterConfig(BaseModel):
     task_custom_config: dict[str, Any] | None = Field(
         default=None, description="Options of each Celery task."
     )
-    broker_url: str = Field(description="Where tasks wait: `redis://…`, `amqp://…`, `filesystem://`.")
-    backend_url: str = Field(description="Where results are kept.")
+    broker_url: str = Field(description="The URL of the broker: `redis://…`, `amqp://…`, `filesystem://`.")
+    backend_url: str = Field(description="The URL of the result backend.")
     broker_transport_options: dict[str, Any] | None = Field(
         default=None, description="Options of the broker."
     )
 
 
 class TaskProcessorConfig(BaseModel):
-    """Which queue a consumer takes tasks from, and through what."""
+    """The queue of a consumer and the adapter that accesses it."""
 
-    queue_name: str = Field(description="The queue.")
+    queue_name: str = Field(description="The name of the queue.")
     adapter: str | Callable[..., Any] = Field(
         default=defaults.TASK_PROCESSOR,
         description="A class derived from `TaskProcessorAdapter`, or its import path.",
     )
     adapter_config: Any = Field(description="Its configuration, such as a `CeleryAdapterConfig`.")
     max_retries: int | None = Field(
-        default=3, description="How often a failed task is tried again; None: always."
+        default=3, description="The number of retries of a failed task; None for no limit."
     )
     failed_task_queue_name: str | None = Field(
-        default=None, description="Where tasks go that failed for good."
+        default=None, description="The queue for tasks that failed permanently."
     )
     unprocessable_task_queue_name: str | None = Field(
-        default=None, description="Where tasks go that nobody knows."
+        default=None, description="The queue for tasks without a handler."
     )
 
 
 class TaskResult(BaseModel):
-    """A task and what became of it."""
+    """A task, its status and its result."""
 
     id: str
     status: str
@@ -57,13 +57,13 @@ class TaskResult(BaseModel):
 
 
 class TaskProcessorAdapter(ABC):
-    """Takes tasks from a queue, and puts them there.
+    """The interface between Serve and a task queue.
 
-    The methods that end in `_sync` must be there; those that end in `_async` may.
+    The `_sync` methods are required; the `_async` methods are optional.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: B027 - what an adapter keeps is its own business
-        """Take what the adapter needs; Serve gives it a `TaskProcessorConfig`."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: B027 - the base class has no state
+        """Accept the adapter's configuration; Serve passes a `TaskProcessorConfig`."""
 
     @abstractmethod
     def initialize(self, consumer_concurrency: int = defaults.CONSUMER_CONCURRENCY) -> None:
@@ -71,58 +71,58 @@ class TaskProcessorAdapter(ABC):
 
     @abstractmethod
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Let a function take the tasks of its name, or of `name`."""
+        """Register the handler of the tasks with its name, or with `name`."""
 
     @abstractmethod
     def enqueue_task_sync(
         self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any
     ) -> TaskResult:
-        """Put a task into the queue."""
+        """Add a task to the queue."""
 
     @abstractmethod
     def get_task_status_sync(self, task_id: str) -> TaskResult:
-        """Return what became of a task."""
+        """Return the status and result of a task."""
 
     @abstractmethod
     def start_consumer(self, **kwargs: Any) -> None:
-        """Begin to take tasks."""
+        """Start to consume tasks."""
 
     @abstractmethod
     def stop_consumer(self, timeout: float = 10.0) -> None:
-        """Take no further tasks, and wait for those that run."""
+        """Stop consuming tasks, and wait for the running ones."""
 
     @abstractmethod
     def cancel_task_sync(self, task_id: str) -> None:
-        """Cancel a task that has not begun."""
+        """Cancel a task that has not started."""
 
     @abstractmethod
     def get_metrics_sync(self) -> dict[str, Any]:
-        """Return what the queue tells of itself."""
+        """Return metrics of the queue."""
 
     @abstractmethod
     def health_check_sync(self) -> list[dict[str, Any]]:
-        """Return how the consumers are doing."""
+        """Return the health of the consumers."""
 
     async def enqueue_task_async(
         self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any
     ) -> TaskResult:
-        """Put a task into the queue."""
+        """Add a task to the queue."""
         self._is_missing("enqueue_task_async")
 
     async def get_task_status_async(self, task_id: str) -> TaskResult:
-        """Return what became of a task."""
+        """Return the status and result of a task."""
         self._is_missing("get_task_status_async")
 
     async def cancel_task_async(self, task_id: str) -> None:
-        """Cancel a task that has not begun."""
+        """Cancel a task that has not started."""
         self._is_missing("cancel_task_async")
 
     async def get_metrics_async(self) -> dict[str, Any]:
-        """Return what the queue tells of itself."""
+        """Return metrics of the queue."""
         self._is_missing("get_metrics_async")
 
     async def health_check_async(self) -> list[dict[str, Any]]:
-        """Return how the consumers are doing."""
+        """Return the health of the consumers."""
         self._is_missing("health_check_async")
 
     def _is_missing(self, method: str) -> NoReturn:

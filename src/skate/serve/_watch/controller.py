@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from skate.serve._ids import DeploymentID
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._watch.tally import Spread, gauge, histogram
 from skate.util._metrics_store import Family, store
 
 if TYPE_CHECKING:
     from skate.serve._autoscaling.deployment import DeploymentAutoscaler
-    from skate.serve._controller.application import ApplicationKeeper
+    from skate.serve._controller.applications import ApplicationReconciler
 
 __all__ = [
     "tell_application",
@@ -51,13 +51,13 @@ _PROXY = gauge("proxy_status", "1 STARTING, 2 HEALTHY, 3 UNHEALTHY, 4 DRAINING, 
 _PROXY_STOPPED = histogram("proxy_shutdown_duration_ms", "How long the proxy took to stop.")
 
 
-def tell_application(app: ApplicationKeeper) -> None:
+def tell_application(app: ApplicationReconciler) -> None:
     """Tell how an application and its deployments stand now."""
     of_app = ("application", app.spec.name)
-    store.set(_APPLICATION, (of_app,), 0 if app.is_gone else app.status.to_numeric())
+    store.set(_APPLICATION, (of_app,), 0 if app.is_deleted else app.status.to_numeric())
     for name, keeper in app.deployments.items():
         labels = (of_app, ("deployment", name))
-        store.set(_DEPLOYMENT, labels, 0 if keeper.is_gone else keeper.status.to_numeric())
+        store.set(_DEPLOYMENT, labels, 0 if keeper.is_deleted else keeper.status.to_numeric())
         store.set(_TARGET, labels, keeper.target)
         if keeper.spec.options.is_autoscaled:
             store.set(_SCALED, labels, keeper.target)
@@ -93,8 +93,8 @@ def tell_scaling(scaler: DeploymentAutoscaler, now: float, seconds: float, scope
         scope: What it was made for: a "deployment", or a whole "application".
     """
     labels = _of(scaler.id)
-    if scaler.wanted is not None:
-        store.set(_WANTED, labels, scaler.wanted)
+    if scaler.desired is not None:
+        store.set(_WANTED, labels, scaler.desired)
     store.set(_COUNTED, labels, scaler.requests(now))
     if (aim := scaler.config.get_target_ongoing_requests()) is not None:  # a policy may have no use for it
         store.set(_AIMED, labels, aim)

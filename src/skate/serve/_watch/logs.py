@@ -17,7 +17,7 @@ from logging.handlers import MemoryHandler, RotatingFileHandler
 from typing import Any
 
 from skate._api import variables
-from skate.serve._ids import ReplicaID
+from skate.serve._runtime.ids import ReplicaID
 from skate.serve._watch.prints import PrintsToLog
 from skate.serve.context import _get_request
 

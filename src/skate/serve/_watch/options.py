@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skate._api import variables
-from skate.serve._config import numbers
+from skate.serve._config import validation
 
 __all__ = ["WatchOptions", "set_options", "watch_options"]
 
@@ -39,8 +39,8 @@ class WatchOptions:
             return cls()
         from skate.serve.schema import LoggingConfig, TracingConfig
 
-        logs = numbers.model("logging_config", LoggingConfig, _fields(logging_config))
-        traces = numbers.model("tracing_config", TracingConfig, _fields(tracing_config))
+        logs = validation.validate_model("logging_config", LoggingConfig, _fields(logging_config))
+        traces = validation.validate_model("tracing_config", TracingConfig, _fields(tracing_config))
         if traces is not None and traces.enabled:
             from skate.serve._watch.tracing import need_opentelemetry
 

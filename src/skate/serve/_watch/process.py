@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from skate.serve._process import is_shared
+from skate.serve._runtime.engine import shares_process
 from skate.serve._watch.logs import Component, ServeLogs
 from skate.serve._watch.options import WatchOptions, set_options
 
@@ -27,7 +27,7 @@ class ProcessWatch:
         self.tracer: Tracer | None = None
         self._logs: ServeLogs | None = None
         set_options(options)
-        if is_shared():
+        if shares_process():
             return  # the logger is the program's own, and so are its traces
         component = Component(kind, str(os.getpid()))
         self._logs = ServeLogs(component)

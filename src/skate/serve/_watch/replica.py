@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from skate._api import variables
-from skate.serve._ids import ReplicaID
-from skate.serve._process import is_shared
+from skate.serve._runtime.engine import shares_process
+from skate.serve._runtime.ids import ReplicaID
 from skate.serve._watch.access import AccessLog
 from skate.serve._watch.logs import Component, ServeLogs
 from skate.serve._watch.options import WatchOptions
@@ -73,7 +73,7 @@ class ReplicaWatch:
         self._access: AccessLog | None = None
         self.tracer: Tracer | None = None
         self._shows_clients = variables.flag("SERVE_LOG_CLIENT_ADDRESS", False)
-        if is_shared():
+        if shares_process():
             return  # the logger is the program's own, and so are its traces
         component = Component("replica", id)
         self._logs = ServeLogs(component)

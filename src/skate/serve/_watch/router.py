@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skate.serve._ids import DeploymentID
+from skate.serve._runtime.ids import DeploymentID
 from skate.serve._watch.tally import Spread, Tallies, counter, gauge, histogram
 
 __all__ = ["RouterMeasures"]

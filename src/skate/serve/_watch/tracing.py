@@ -20,10 +20,10 @@ from skate.serve._watch.options import WatchOptions
 from skate.serve._wire.frames import Call, Http, Rpc
 
 if TYPE_CHECKING:
-    from skate.serve._ids import DeploymentID
     from skate.serve._replica.server import _Running
     from skate.serve._router.calls import Outgoing
     from skate.serve._routes import Route
+    from skate.serve._runtime.ids import DeploymentID
     from skate.serve.context import ReplicaContext
 
 __all__ = ["Tracer", "current_tracer", "follow", "need_opentelemetry", "set_up", "trace_context"]

@@ -10,11 +10,11 @@ from typing import Any
 
 import skate
 from skate.exceptions import RayActorError
-from skate.serve._ids import NAMESPACE, ReplicaID
-from skate.serve._process import ask
 from skate.serve._routing.base import RequestRouter
 from skate.serve._routing.replicas import RunningReplica
 from skate.serve._routing.requests import PendingRequest
+from skate.serve._runtime.engine import call_actor
+from skate.serve._runtime.ids import NAMESPACE, ReplicaID
 from skate.serve.context import _deployment_actor_name
 from skate.util import list_named_actors
 
@@ -57,7 +57,7 @@ class CapacityQueueRouter(RequestRouter):
         self.on_request_cancelled(request_id)  # it was not of use: the replica did not take the request
         try:
             queue = await self._find()
-            replica_id = None if queue is None else await ask(queue.acquire)
+            replica_id = None if queue is None else await call_actor(queue.acquire)
         except RayActorError as error:
             logger.warning("The capacity queue of %s does not answer: %s", self.deployment_id, error)
             self._queue = queue = None

@@ -7,10 +7,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from skate.serve._ids import ReplicaID
 from skate.serve._routing.base import RequestRouter
 from skate.serve._routing.replicas import RunningReplica
 from skate.serve._routing.requests import PendingRequest
+from skate.serve._runtime.ids import ReplicaID
 
 __all__ = ["ConsistentHashRouter"]
 
