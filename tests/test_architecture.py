@@ -95,10 +95,10 @@ API_IN_UTIL = {
 PURE = (
     "skate._engine.local.state",
     "skate.data._exec.exchanges",
-    "skate.data._exec.flow",
+    "skate.data._exec.scheduler",
     "skate.data._exec.operators",
-    "skate.data._exec.passing",
-    "skate.data._exec.pool",
+    "skate.data._exec.streaming_operators",
+    "skate.data._exec.actor_pool",
     "skate.serve._autoscaling",
     "skate.train._reports.ledger",
     "skate.train._workers.watch",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from skate.data._exec.execution import Execution
+from skate.data._exec.operator_stats import OperatorStats
 from skate.data._exec.operators import Values
-from skate.data._exec.stats import OperatorStats
+from skate.data._execution import Execution
 
 
 def stats_text(run: Execution) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from skate._api import variables
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, Range, check_attribute
-from skate.data._exec_options import ExecutionOptions
+from skate.data._execution_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
 from skate.util.annotations import RayDeprecationWarning
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from skate.data import aggregate as aggregates
 from skate.data._aggregates.base import check_aggregations
 from skate.data._arguments import NON_NEGATIVE, check_type, checked
-from skate.data._dataset.calling import check_format, user_call
+from skate.data._dataset.user_functions import check_format, user_call
 from skate.data._expressions import evaluate
 from skate.data._plan import nodes
 from skate.data.expressions import Expr, star

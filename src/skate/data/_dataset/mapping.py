@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from skate.data._arguments import checked, message
 from skate.data._compute import compute_of
-from skate.data._dataset.base import Plan
-from skate.data._dataset.calling import Call, check_format, user_call
+from skate.data._dataset.base import PlanHolder
+from skate.data._dataset.user_functions import Call, check_format, user_call
 from skate.data._expressions.predicates import as_predicate
 from skate.data._plan import nodes
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from skate.data.dataset import Dataset
 
 
-class Mapping(Plan):
+class MapMethods(PlanHolder):
     """The part of a dataset's API that works on rows and batches one after the other."""
 
     @checked()

@@ -13,8 +13,8 @@ import pyarrow as pa
 from skate.data._arguments import POSITIVE, Range, check_type, checked, shown
 from skate.data._block import values
 from skate.data._compute import compute_of
-from skate.data._dataset.base import Plan
-from skate.data._exec.exchanges import cut_at
+from skate.data._dataset.base import PlanHolder
+from skate.data._exec.exchanges import split_items
 from skate.data._exec.items import Item
 from skate.data._plan import nodes
 from skate.data._seeds import seed_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from skate.data.iterator import DataIterator
 
 
-class Splitting(Plan):
+class SplitMethods(PlanHolder):
     """The part of a dataset's API that cuts."""
 
     @checked()
@@ -206,7 +206,7 @@ class Splitting(Plan):
             ValueError: `n` is not positive, or there is not one hint for each.
             TypeError: `equal` is no bool.
         """
-        from skate.data._splits import streaming_split
+        from skate.data._iteration.splits import streaming_split
 
         check_type("equal", equal, bool, "True or False")
         if locality_hints is not None and len(locality_hints) != n:
@@ -224,7 +224,7 @@ class Splitting(Plan):
         columns = [item.cut(0, 0) for item in items[:1]]
         return [
             MaterializedDataset(nodes.Values(tuple(part or columns)), self._context)
-            for part in cut_at(items, ends)
+            for part in split_items(items, ends)
         ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from skate.data._exec.failures import Letter
+from skate.data._exec.failures import FailedRows
 from skate.data._exec.transforms import Blocks
 from skate.data._expressions import evaluate
 from skate.data._expressions.context import EvaluationContext, Instances
@@ -42,7 +42,7 @@ class Columns:
         """Return what becomes of each block."""
         passed = 0
         for block in blocks:
-            if isinstance(block, Letter):
+            if isinstance(block, FailedRows):
                 yield block
                 continue
             context = replace(self.context, task_index=index, row_offset=passed, instances=_instances)

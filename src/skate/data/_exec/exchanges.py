@@ -1,6 +1,6 @@
 """Operations that need all rows at once: sorting, shuffling, grouping, joining, repartitioning.
 
-Each is a plan of rounds (see `Gather`): given the items of its inputs, it asks for tasks and is told what they made.
+Each is a plan of rounds (see `Barrier`): given the items of its inputs, it asks for tasks and is told what they made.
 As long as the rows fit into the memory of one worker, one task does all of it, with all processors. Otherwise the rows
 are cut into parts that fit, which is a round over all blocks, and each part is a task.
 """
@@ -15,15 +15,15 @@ from typing import Any
 import pyarrow as pa
 
 from skate.data._block import tables
-from skate.data._exec.failures import Letter
+from skate.data._exec.failures import FailedRows
 from skate.data._exec.items import Item
 from skate.data._exec.operators import Exchange, Round
-from skate.data._exec.transforms import Transform, resized
+from skate.data._exec.transforms import Transform, resize_blocks
 from skate.data.context import DataContext
 
 
 @dataclass(frozen=True)
-class Whole:
+class PartitionWork:
     """Work on all blocks of a part at once.
 
     Attributes:
@@ -44,16 +44,16 @@ class Whole:
         for transform in self.transforms:
             transform.prepare()
 
-    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | Letter]:
+    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | FailedRows]:
         """Yield what the function makes of the blocks."""
         made: Any = self.function(blocks, argument)
         for transform in self.transforms:
             made = transform.apply(made, index)
-        return made if self.block_size is None else resized(made, self.block_size)
+        return made if self.block_size is None else resize_blocks(made, self.block_size)
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PartitionSizes:
     """How large the parts of an exchange are.
 
     Attributes:
@@ -71,23 +71,27 @@ class Sizes:
         return max(1, min(max(math.ceil(total / self.part), self.least_parts), rows))
 
 
-def at_once(tasks: Round) -> Exchange:
+def single_round(tasks: Round) -> Exchange:
     """Return the exchange that needs no round before its last."""
     yield from ()
     return tasks
 
 
-def one_task(work: Whole) -> Callable[..., Exchange]:
+def single_task(work: PartitionWork) -> Callable[..., Exchange]:
     """Return the exchange that needs no parts: one task gets all rows."""
 
     def exchange(*inputs: list[Item]) -> Exchange:
-        return at_once([(work, tuple(map(len, inputs)), [item for items in inputs for item in items])])
+        return single_round([(work, tuple(map(len, inputs)), [item for items in inputs for item in items])])
 
     return exchange
 
 
-def by_range(
-    sample: Whole, bounds: Whole, cut: Whole, finish: Whole, sizes: Sizes
+def range_exchange(
+    sample: PartitionWork,
+    bounds: PartitionWork,
+    cut: PartitionWork,
+    finish: PartitionWork,
+    sizes: PartitionSizes,
 ) -> Callable[[list[Item]], Exchange]:
     """Return the exchange that brings rows into an order: each part has the rows between two bounds.
 
@@ -113,8 +117,8 @@ def by_range(
     return exchange
 
 
-def by_hash(
-    cuts: Sequence[Whole], finish: Whole, sizes: Sizes, *, exactly: int | None = None
+def hash_exchange(
+    cuts: Sequence[PartitionWork], finish: PartitionWork, sizes: PartitionSizes, *, exactly: int | None = None
 ) -> Callable[..., Exchange]:
     """Return the exchange that brings rows of equal keys together, of one or more inputs.
 
@@ -148,7 +152,9 @@ def by_hash(
     return exchange
 
 
-def at_random(cut: Whole, finish: Whole, sizes: Sizes) -> Callable[[list[Item]], Exchange]:
+def random_exchange(
+    cut: PartitionWork, finish: PartitionWork, sizes: PartitionSizes
+) -> Callable[[list[Item]], Exchange]:
     """Return the exchange that brings rows into a random order.
 
     Args:
@@ -168,26 +174,26 @@ def at_random(cut: Whole, finish: Whole, sizes: Sizes) -> Callable[[list[Item]],
     return exchange
 
 
-def by_position(count: int, join: Whole) -> Callable[[list[Item]], Exchange]:
+def position_exchange(count: int, join: PartitionWork) -> Callable[[list[Item]], Exchange]:
     """Return the exchange that cuts rows into `count` blocks of equal size, in their order."""
 
     def exchange(items: list[Item]) -> Exchange:
         rows = sum(item.rows for item in items)
         ends = [rows * (place + 1) // count for place in range(count)]
         result: Round = []
-        for cuts in cut_at(items, ends):
+        for cuts in split_items(items, ends):
             if len(cuts) == 1:
                 result.append(cuts[0])
             elif cuts:
                 result.append((join, None, cuts))
             else:
                 result.extend(item.cut(0, 0) for item in items[:1])
-        return at_once(result)
+        return single_round(result)
 
     return exchange
 
 
-def cut_at(items: Sequence[Item], ends: Sequence[int]) -> list[list[Item]]:
+def split_items(items: Sequence[Item], ends: Sequence[int]) -> list[list[Item]]:
     """Return the items cut where these numbers of rows have passed; what is after the last of them is left out."""
     result: list[list[Item]] = []
     waiting = list(reversed(_with_rows(items)))
@@ -210,6 +216,6 @@ def _with_rows(items: Sequence[Item]) -> list[Item]:
     return [item for item in items if item.rows] or list(items[:1])
 
 
-def concatenated(blocks: Sequence[pa.Table], argument: Any) -> Iterator[pa.Table]:
+def concatenate(blocks: Sequence[pa.Table], argument: Any) -> Iterator[pa.Table]:
     """Yield the blocks as one."""
     yield tables.concat(list(blocks))

@@ -18,7 +18,7 @@ CHOICES = ("raise", "drop", "dead_letter")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class FailedRows:
     """Rows that have failed, with what was raised for each."""
 
     table: pa.Table
@@ -43,7 +43,7 @@ class Failures:
 
     def call_each(
         self, function: Callable[[Any], Any], values: list[Any], *, complete: bool = False
-    ) -> tuple[list[Any], list[Any], Letter | None]:
+    ) -> tuple[list[Any], list[Any], FailedRows | None]:
         """Call a function with each value.
 
         Args:
@@ -72,11 +72,11 @@ class Failures:
             else:
                 good.append(value)
                 results.append(result)
-        return good, results, self._letter([value for value, _ in bad], [error for _, error in bad])
+        return good, results, self._failed_rows([value for value, _ in bad], [error for _, error in bad])
 
     def call_batch(
         self, call: Callable[[pa.Table], Iterator[pa.Table]], block: pa.Table
-    ) -> Iterator[pa.Table | Letter]:
+    ) -> Iterator[pa.Table | FailedRows]:
         """Call a function with a batch; if it fails and the job is to go on, find the rows that make it fail.
 
         The batch is tried in halves, and these in halves: each good row is in exactly one call that works.
@@ -91,7 +91,7 @@ class Failures:
             made = list(call(block))  # nothing is passed on before all of it is known to be good
         except Exception as error:
             if block.num_rows <= 1:
-                letter = self._letter(list(row_blocks.to_rows(block)), [error] * block.num_rows)
+                letter = self._failed_rows(list(row_blocks.to_rows(block)), [error] * block.num_rows)
                 if letter is not None:
                     yield letter
                 return
@@ -102,7 +102,7 @@ class Failures:
         yield from self.call_batch(call, tables.slice_rows(block, 0, half))
         yield from self.call_batch(call, tables.slice_rows(block, half, block.num_rows))
 
-    def _letter(self, values: list[Any], errors: list[Exception]) -> Letter | None:
+    def _failed_rows(self, values: list[Any], errors: list[Exception]) -> FailedRows | None:
         if not values:
             return None
         notes = meter.current().notes
@@ -119,10 +119,10 @@ class Failures:
             }
             for value, error in zip(values, errors, strict=True)
         ]
-        return Letter(row_blocks.to_block(about))
+        return FailedRows(row_blocks.to_block(about))
 
 
-RAISES = Failures()
+RAISE_ERRORS = Failures()
 
 
 def _completed(many: Any) -> Any:

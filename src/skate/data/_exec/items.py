@@ -76,7 +76,7 @@ class Item:
         )
 
 
-def fetched(item: Item) -> pa.Table:
+def fetch_rows(item: Item) -> pa.Table:
     """Return the rows of an item, wherever its block is."""
     block = item.block if isinstance(item.block, pa.Table) else skate.get(item.block)
     return item.table(block)

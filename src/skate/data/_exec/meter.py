@@ -89,7 +89,7 @@ def memory_of(process: int) -> int | None:
         return None
 
 
-def give_back(above: int) -> None:
+def release_unused_memory(above: int) -> None:
     """Give memory that nothing is in back to the system, if this process has more than `above` bytes.
 
     Arrow and the C library keep what was freed for the next time. Taking it from the system again costs a few per cent

@@ -1,6 +1,6 @@
 """The operators of a running plan: what each has received, has running, and has ready for the next one.
 
-They decide, and do nothing else: no clock, no processes, no data. `Flow` moves items between them, and asks them for
+They decide, and do nothing else: no clock, no processes, no data. `Scheduler` moves items between them, and asks them for
 tasks to start.
 """
 
@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
+from skate.data._exec.actor_pool import ActorPool
 from skate.data._exec.items import Item
-from skate.data._exec.pool import Pool
 from skate.data._exec.tasks import Task, Work
 
 
@@ -22,10 +22,10 @@ class Operator:
         ready: What the next operator may take.
         finished: Nothing will be added to `ready` any more.
         held: Bytes of everything here that is not in `ready`: received, in running tasks, or waiting for its turn.
-        gathers: It needs all of its input before it makes anything, so that its input is not held back.
+        is_barrier: It needs all of its input before it makes anything, so that its input is not held back.
     """
 
-    gathers = False
+    is_barrier = False
 
     def __init__(self, name: str, inputs: Sequence[Operator] = ()) -> None:
         self.name = name
@@ -35,11 +35,11 @@ class Operator:
         self.finished = False
         self.held = 0
         self.running: list[Task] = []
-        self.pool: Pool | None = None
+        self.pool: ActorPool | None = None
         self.options: dict[str, Any] = {}
-        self.options_now: Any = None  # called for further options when a task starts
+        self.options_fn: Any = None  # called for further options when a task starts
         self.cpus = 1.0
-        self.most_running: int | None = None
+        self.max_running: int | None = None
         self.tasks_ended = 0
         self.bytes_made = 0
         self.rows_made = 0
@@ -58,7 +58,7 @@ class Operator:
 
     def may_start(self) -> bool:
         """Tell whether there is a task to start, and not more of them run than may."""
-        most = self.most_running
+        most = self.max_running
         return self.has_task() and (most is None or sum(not task.ended for task in self.running) < most)
 
     def next_task(self) -> Task:
@@ -92,7 +92,7 @@ class Operator:
         return 0
 
     @property
-    def nothing_more(self) -> bool:
+    def all_tasks_started(self) -> bool:
         """Whether all tasks that there will be have been started."""
         return self.finished
 
@@ -101,7 +101,7 @@ class Operator:
         """Bytes that a new task is expected to add to what is held at once."""
         return self.bytes_made // self.tasks_ended if self.tasks_ended else 0
 
-    def _pass_on(self, item: Item) -> None:
+    def _emit(self, item: Item) -> None:
         self.ready.append(item)
         self.ready_bytes += item.bytes
 
@@ -118,7 +118,7 @@ class Values(Operator):
         super().__init__(name)
         self.blocks = self.rows = 0
         for item in items:
-            self._pass_on(item)
+            self._emit(item)
             self.ready_bytes -= item.bytes  # they exist whether the plan runs or not
             self.blocks += 1
             self.rows += item.rows
@@ -166,7 +166,7 @@ class Tasks(Operator):
         self.bytes_made += item.bytes
         self.rows_made += item.rows
         if not self.in_order or self.running[0] is task:
-            self._pass_on(item)
+            self._emit(item)
         else:
             task.made.append(item)
             self.held += item.bytes
@@ -187,7 +187,7 @@ class Tasks(Operator):
             first = self.running[0]
             for item in first.made:
                 self.held -= item.bytes
-                self._pass_on(item)
+                self._emit(item)
             first.made.clear()
             if not first.ended:
                 break
@@ -230,7 +230,7 @@ class Read(Tasks):
         return len(self._parts)
 
     @property
-    def nothing_more(self) -> bool:
+    def all_tasks_started(self) -> bool:
         """Whether every part is read by somebody."""
         return not self._parts
 
@@ -242,7 +242,7 @@ class Map(Tasks):
     """Makes items out of items, one task for each, or for several small ones.
 
     Attributes:
-        least_rows: A task gets at least as many rows, as long as there are some.
+        min_rows: A task gets at least as many rows, as long as there are some.
     """
 
     def __init__(
@@ -252,11 +252,11 @@ class Map(Tasks):
         input: Operator,
         *,
         in_order: bool = True,
-        least_rows: int = 0,
-        pool: Pool | None = None,
+        min_rows: int = 0,
+        pool: ActorPool | None = None,
     ) -> None:
         super().__init__(name, work, [input], in_order=in_order)
-        self.least_rows = least_rows
+        self.min_rows = min_rows
         self.pool = pool
         self._waiting: deque[Item] = deque()
         self._waiting_rows = 0
@@ -279,7 +279,7 @@ class Map(Tasks):
         return len(self._waiting)
 
     @property
-    def nothing_more(self) -> bool:
+    def all_tasks_started(self) -> bool:
         """Whether there is no input any more that has no task."""
         return self._closed and not self._waiting
 
@@ -289,13 +289,13 @@ class Map(Tasks):
         return bool(enough) and (self.pool is None or self.pool.has_room())
 
     def _has_enough(self) -> bool:
-        if self._waiting_rows < self.least_rows:
+        if self._waiting_rows < self.min_rows:
             return False
         first = self._waiting[0].unit
         rows = 0
         for item in self._waiting:
             rows += item.rows
-            if first is None or item.unit is not first or rows >= self.least_rows:
+            if first is None or item.unit is not first or rows >= self.min_rows:
                 return True
         return False
 
@@ -303,7 +303,7 @@ class Map(Tasks):
         """Return a task on the next items."""
         items = [self._next()]
         rows = items[0].rows
-        while self._waiting and rows < self.least_rows and self._waiting[0].unit is items[0].unit:
+        while self._waiting and rows < self.min_rows and self._waiting[0].unit is items[0].unit:
             items.append(self._next())
             rows += items[-1].rows
         return self._start(None, items)
@@ -328,10 +328,10 @@ Round = list[tuple[Work, Any, list[Item]] | Item]
 Exchange = Generator[Round, list[list[Item]], Round]
 
 
-class Gather(Tasks):
+class Barrier(Tasks):
     """Waits for all of its inputs, and then works in rounds: sorting, grouping, joining, shuffling."""
 
-    gathers = True
+    is_barrier = True
 
     def __init__(self, name: str, inputs: Sequence[Operator], exchange: Any, work: Work) -> None:
         super().__init__(name, work, inputs)
@@ -367,11 +367,11 @@ class Gather(Tasks):
         self._results = [[entry] if isinstance(entry, Item) else [] for entry in tasks]
         self._unfinished = sum(not isinstance(entry, Item) for entry in tasks)
         self._to_start.extend(enumerate(tasks))
-        self._pass_what_is_there()
+        self._emit_available()
         if not self._unfinished:
             self._end_round()
 
-    def _pass_what_is_there(self) -> None:
+    def _emit_available(self) -> None:
         """In the last round, pass on items that need no task, as soon as what is before them has been started."""
         while self._to_start and isinstance(entry := self._to_start[0][1], Item):
             self._to_start.popleft()
@@ -381,7 +381,7 @@ class Gather(Tasks):
                 )
                 self.held += entry.bytes
             elif self._last:
-                self._pass_on(entry)
+                self._emit(entry)
 
     def _end_round(self) -> None:
         if self._last:
@@ -406,7 +406,7 @@ class Gather(Tasks):
         task = self._start(argument, items, work)
         self._place[task] = place
         self.held += task.input_bytes
-        self._pass_what_is_there()
+        self._emit_available()
         return task
 
     def made(self, task: Task, item: Item) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from skate.air import _live
+from skate.data._exec.operator_stats import OperatorStats
 from skate.data._exec.operators import Operator
-from skate.data._exec.stats import OperatorStats
 
 
 def wanted(enabled: bool) -> bool:

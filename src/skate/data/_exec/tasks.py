@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from skate.data._exec.failures import Letter
+from skate.data._exec.failures import FailedRows
 from skate.data._exec.items import Item, Report
 from skate.data.context import DataContext
 
@@ -28,7 +28,7 @@ class Work(Protocol):
     def prepare(self) -> None:
         """Set up what all tasks in this process share: instances of the user's classes."""
 
-    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | Letter]:
+    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | FailedRows]:
         """Yield the blocks that a task makes, and letters about rows that have failed.
 
         Args:
@@ -57,7 +57,7 @@ class Task:
     unit: Any = None  # in a write that can be resumed: what its rows are part of
 
     @property
-    def is_going(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it makes something, or will as soon as it has been started."""
         return not self.ended and not self.paused
 
@@ -67,5 +67,5 @@ class Task:
         return sum(item.bytes for item in self.inputs)
 
 
-# Told of each block that a task has made; says whether it belongs to the flow.
+# Told of each block that a task has made; says whether it belongs to the scheduler.
 OnMade = Callable[[Task, Item, Report], bool]

@@ -15,12 +15,12 @@ import pyarrow as pa
 from skate.data._arguments import shown
 from skate.data._block import batcher, batches, rows, tables
 from skate.data._exec import meter
-from skate.data._exec.failures import Failures, Letter
+from skate.data._exec.failures import FailedRows, Failures
 from skate.data._exec.udf import Udf, run_async
 
 ROWS_AT_ONCE = 4096  # dictionaries that exist at a time
 
-Blocks = Iterator["pa.Table | Letter"]
+Blocks = Iterator["pa.Table | FailedRows"]
 
 
 class Transform(Protocol):
@@ -62,7 +62,7 @@ class EachRow:
         calls = [(kind, udf.bound(), udf.is_async, failures) for kind, udf, failures in self.calls]
         keeps_columns = all(kind == "Filter" for kind, *_ in calls)
         for block in blocks:
-            if isinstance(block, Letter):
+            if isinstance(block, FailedRows):
                 yield block
                 continue
             for start in range(0, block.num_rows, ROWS_AT_ONCE):
@@ -81,7 +81,7 @@ class EachRow:
 
 def _call_each(
     kind: str, function: Callable[[Any], Any], values: list[Any], is_async: bool, failures: Failures
-) -> tuple[list[Any], Letter | None]:
+) -> tuple[list[Any], FailedRows | None]:
     """Call a function with each of these rows; return the rows that follow, and those that failed."""
     with meter.current().user:
         if is_async:
@@ -145,16 +145,16 @@ class EachBatch:
     def apply(self, blocks: Blocks, index: int) -> Blocks:
         """Return blocks of what the function makes of each batch."""
         function = self.udf.bound()
-        letters: list[Letter] = []
+        letters: list[FailedRows] = []
 
-        def without_letters() -> Iterator[pa.Table]:
+        def without_failed_rows() -> Iterator[pa.Table]:
             for block in blocks:
-                if isinstance(block, Letter):
+                if isinstance(block, FailedRows):
                     letters.append(block)
                 else:
                     yield block
 
-        cut = batcher.batched(without_letters(), self.size)
+        cut = batcher.batched(without_failed_rows(), self.size)
         if self.udf.is_async:
             made = run_async(lambda block: function(self._given(block)), cut, self.at_once)
             for _, result in made:
@@ -224,7 +224,7 @@ class EachGroup:
         from skate.data._kernels import grouping
 
         for block in blocks:
-            if isinstance(block, Letter):
+            if isinstance(block, FailedRows):
                 yield block
             else:
                 yield from grouping.groups(block, list(self.keys))
@@ -253,10 +253,10 @@ class EachBlock:
     def apply(self, blocks: Blocks, index: int) -> Blocks:
         """Return what becomes of each block."""
         for block in blocks:
-            yield block if isinstance(block, Letter) else self.function(block, index)
+            yield block if isinstance(block, FailedRows) else self.function(block, index)
 
 
-def resized(blocks: Blocks, most_bytes: int) -> Blocks:
+def resize_blocks(blocks: Blocks, most_bytes: int) -> Blocks:
     """Return the same rows in blocks that are not larger than `most_bytes`, and small ones together.
 
     Small blocks of one task are what a filter or small batches leave; one block of them costs less than many.
@@ -265,7 +265,7 @@ def resized(blocks: Blocks, most_bytes: int) -> Blocks:
     size = 0
     empty = None
     for block in blocks:
-        if isinstance(block, Letter):
+        if isinstance(block, FailedRows):
             yield block
             continue
         if not block.num_rows:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import skate
 from skate.data._block import tables
 from skate.data._exec import meter
-from skate.data._exec.failures import Letter
+from skate.data._exec.failures import FailedRows
 from skate.data._exec.items import Report
 from skate.data._exec.tasks import Work
 from skate.data._kernels import threads
@@ -26,13 +26,15 @@ _KEPT = 16
 _works: OrderedDict[str, Work] = OrderedDict()
 
 # A task is held back when it has made as many objects that nobody has taken: two blocks and their reports.
-AHEAD = 4
+BACKPRESSURE_OBJECTS = 4
 
 HOST = os.uname().nodename  # tells processes of several machines apart
 
 _PRELOADED = "skate.data._preloaded"  # imports the libraries that every worker needs
 
-KEEPS = 256 * 1024 * 1024  # bytes that a worker has for itself before it gives back what it does not use
+MEMORY_KEPT_PER_WORKER = (
+    256 * 1024 * 1024
+)  # bytes that a worker has for itself before it gives back what it does not use
 
 Span = tuple[int, int]  # first row and number of rows
 
@@ -43,7 +45,7 @@ def produce(
     """Do a task's work; yield each block with a report of it."""
     with meter.measuring() as measured:
         for made in _in_context(work, work.run(argument, blocks, index)):
-            if isinstance(made, Letter):
+            if isinstance(made, FailedRows):
                 measured.notes["dead_letter"] = True
                 block = made.table
             else:
@@ -87,17 +89,17 @@ def cut(block: pa.Table, span: Span) -> pa.Table:
     return block if span == (0, block.num_rows) else tables.slice_rows(block, span[0], span[0] + span[1])
 
 
-# A name that no other work has; a reference to the work, which is not fetched for it; and the process of the driver.
-Holder = tuple[str, Any, int]
+# A name that no other work has; a reference to the work, which is not fetch_rows for it; and the process of the driver.
+WorkHandle = tuple[str, Any, int]
 
 
-def hold(work: Work) -> Holder:
+def hold(work: Work) -> WorkHandle:
     """Keep a work where every worker finds it."""
     return uuid.uuid4().hex, skate.put(work), os.getpid()
 
 
-def _work(holder: Holder) -> Work:
-    """Return the work of an operator, which is fetched the first time."""
+def _work(holder: WorkHandle) -> Work:
+    """Return the work of an operator, which is fetch_rows the first time."""
     key, reference, driver = holder
     found = _works.get(key)
     if found is None:
@@ -113,18 +115,18 @@ def _work(holder: Holder) -> Work:
 
 
 def _stream(
-    holder: Holder, argument: Any, index: int, spans: list[Span], blocks: tuple[pa.Table, ...]
+    holder: WorkHandle, argument: Any, index: int, spans: list[Span], blocks: tuple[pa.Table, ...]
 ) -> Iterator[Any]:
     cuts = [cut(block, span) for block, span in zip(blocks, spans, strict=True)]
     for block, report in produce(_work(holder), argument, cuts, index):
         yield block
         yield report
-    meter.give_back(KEEPS)
+    meter.release_unused_memory(MEMORY_KEPT_PER_WORKER)
 
 
-@skate.remote(num_returns="streaming", _generator_backpressure_num_objects=AHEAD)  # type: ignore[untyped-decorator]
+@skate.remote(num_returns="streaming", _generator_backpressure_num_objects=BACKPRESSURE_OBJECTS)  # type: ignore[untyped-decorator]
 def run_task(
-    holder: Holder, argument: Any, index: int, spans: list[Span], *blocks: pa.Table
+    holder: WorkHandle, argument: Any, index: int, spans: list[Span], *blocks: pa.Table
 ) -> Iterator[Any]:
     """Do a task's work; yield, for each block, the block and its report."""
     yield from _stream(holder, argument, index, spans, blocks)
@@ -144,8 +146,8 @@ def with_preloading(options: Mapping[str, Any]) -> dict[str, Any]:
 class WorkerActor:
     """Does an operator's work in a process of its own, which keeps what the work has set up."""
 
-    def __init__(self, holder: Holder) -> None:
-        self._holder = holder
+    def __init__(self, holder: WorkHandle) -> None:
+        self._work_handle = holder
         _work(holder).prepare()
 
     def ready(self) -> None:
@@ -153,4 +155,4 @@ class WorkerActor:
 
     def run(self, argument: Any, index: int, spans: list[Span], *blocks: pa.Table) -> Iterator[Any]:
         """Do a task's work; yield, for each block, the block and its report."""
-        yield from _stream(self._holder, argument, index, spans, blocks)
+        yield from _stream(self._work_handle, argument, index, spans, blocks)

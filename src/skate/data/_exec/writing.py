@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from skate.data._block import frames, tables
-from skate.data._exec.failures import Letter
+from skate.data._exec.failures import FailedRows
 from skate.data._exec.transforms import Blocks
-from skate.data._resuming.units import place_of
+from skate.data._exec.units import split_task_index
 from skate.data.datasource.datasink import TaskContext, WriteResult
 
 
 @dataclass(frozen=True)
-class Writing:
+class WriteBlocks:
     """Gives blocks to a sink.
 
     Attributes:
@@ -47,13 +47,13 @@ class Writing:
 
     def apply(self, blocks: Blocks, index: int) -> Blocks:
         """Write the blocks; yield one row that says what was written."""
-        letters: list[Letter] = []
+        letters: list[FailedRows] = []
         rows = size = 0
 
-        def without_letters() -> Iterator[pa.Table]:
+        def without_failed_rows() -> Iterator[pa.Table]:
             nonlocal rows, size
             for block in blocks:
-                if isinstance(block, Letter):
+                if isinstance(block, FailedRows):
                     letters.append(block)
                 else:
                     rows += block.num_rows
@@ -61,7 +61,7 @@ class Writing:
                     yield frames.without_mark(block)
 
         context = TaskContext(task_idx=index, kwargs={"write_uuid": self.job}, part=self._part(index))
-        returned = self.sink.write(without_letters(), context)
+        returned = self.sink.write(without_failed_rows(), context)
         yield from letters
         yield pa.table({"rows": [rows], "bytes": [size], "returned": [pickle.dumps(returned)]})
 
@@ -69,7 +69,7 @@ class Writing:
         """Return what names the files of a task, the same whenever it is done again."""
         if not self.in_units:
             return f"{self.job}_{index:06}"
-        unit, task = place_of(index)
+        unit, task = split_task_index(index)
         return f"{self.job}_{unit:06}_{task:06}"
 
 

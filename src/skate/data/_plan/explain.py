@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from skate.data._plan import estimates, nodes, relational
-from skate.data._plan.optimizer import optimized
+from skate.data._plan.optimizer import optimize
 from skate.data.context import DataContext
 
 
 def explained(node: nodes.Node, context: DataContext) -> str:
     """Return a plan as the user wrote it, and as it will run."""
-    better = optimized(node)
+    better = optimize(node)
     size = estimates.source_bytes(better)
     if size is not None and size <= context.small_plan_bytes:
         where = "in this process"

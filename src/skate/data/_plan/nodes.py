@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data._exec.failures import RAISES, Failures
+from skate.data._exec.failures import RAISE_ERRORS, Failures
 from skate.data._exec.items import Item
 from skate.data._exec.udf import Udf
 from skate.data._expressions.printing import inline
@@ -28,16 +28,16 @@ class Compute:
     Attributes:
         actors: Fewest, most and first number of actors; None runs tasks.
         most: Tasks at a time; None leaves it to the number of processors.
-        tasks_each: Tasks that an actor has at a time.
+        tasks_per_actor: Tasks that an actor has at a time.
         options: Those of the tasks or actors: resources, runtime environment, …
-        options_now: Called for further options when a task or actor starts.
+        options_fn: Called for further options when a task or actor starts.
     """
 
     actors: tuple[int, int, int] | None = None
     most: int | None = None
-    tasks_each: int = 2
+    tasks_per_actor: int = 2
     options: dict[str, Any] = field(default_factory=dict)
-    options_now: Callable[[], dict[str, Any]] | None = None
+    options_fn: Callable[[], dict[str, Any]] | None = None
 
     def runs_anywhere(self) -> bool:
         """Tell whether nothing is asked for: it may share a task with others, or run in this process."""
@@ -116,7 +116,7 @@ class EachRow(OneInput):
 
     kind: str
     udf: Udf
-    failures: Failures = RAISES
+    failures: Failures = RAISE_ERRORS
     compute: Compute = Compute()
 
     @property
@@ -133,7 +133,7 @@ class EachBatch(OneInput):
     size: int | None
     format: str | None
     copies: bool = False
-    failures: Failures = RAISES
+    failures: Failures = RAISE_ERRORS
     compute: Compute = Compute()
     at_once: int = 1
 
@@ -272,7 +272,7 @@ class MapGroups(OneInput):
     udf: Udf
     format: str | None
     copies: bool = False
-    failures: Failures = RAISES
+    failures: Failures = RAISE_ERRORS
     compute: Compute = Compute()
     parts: int | None = None
 

@@ -18,7 +18,7 @@ from skate.data._plan.nodes import Node
 _SAME_ROWS = (nodes.Sort, nodes.Shuffle, nodes.Union)
 
 
-def optimized(node: Node) -> Node:
+def optimize(node: Node) -> Node:
     """Return a plan that gives the same rows in the same order, with less work."""
     return _with_needed_columns(_with_limits_down(_with_filters_down(node)), None)
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from skate.data._exec import exchanges, operators, passing, transforms
+from skate.data._exec import exchanges, operators, streaming_operators, transforms
+from skate.data._exec.actor_pool import ActorPool
 from skate.data._exec.columns import Columns
 from skate.data._exec.operators import Operator
-from skate.data._exec.pool import Pool
-from skate.data._exec.steps import Step
 from skate.data._exec.transforms import Transform
-from skate.data._exec.writing import Writing
+from skate.data._exec.work import Step
+from skate.data._exec.writing import WriteBlocks
 from skate.data._expressions.context import EvaluationContext
 from skate.data._mixing import MixStoppingCondition
-from skate.data._plan import gathering, nodes
+from skate.data._plan import barriers, nodes
 from skate.data._plan.nodes import Compute
 from skate.data._plan.schemas import check_union
 from skate.data.context import DataContext
@@ -40,7 +40,7 @@ class Stage:
         self._source = source
         self._compute = compute
         self._transforms: list[Transform] = []
-        self._least_rows = 0
+        self._min_rows = 0
         self._cut: list[Any] | None = None
 
     def takes(self, compute: Compute) -> bool:
@@ -65,7 +65,7 @@ class Stage:
             self._cut = self._planner.parts_of(self._source)
         return self._cut
 
-    def add(self, transform: Transform, compute: Compute, least_rows: int = 0) -> None:
+    def add(self, transform: Transform, compute: Compute, min_rows: int = 0) -> None:
         """Add what is done next."""
         joins = bool(self._transforms) and isinstance(transform, transforms.EachRow)
         last = self._transforms[-1] if self._transforms else None
@@ -74,7 +74,7 @@ class Stage:
         else:
             self._transforms.append(transform)
         self._compute = compute
-        self._least_rows = max(self._least_rows, least_rows)
+        self._min_rows = max(self._min_rows, min_rows)
 
     def done(self) -> Operator:
         """Return the operator for all of it."""
@@ -99,7 +99,7 @@ class Stage:
                 step,
                 self._input,
                 in_order=self._in_order,
-                least_rows=self._least_rows,
+                min_rows=self._min_rows,
                 pool=self._pool(step, compute, context),
             )
         _apply(compute, operator)
@@ -109,22 +109,22 @@ class Stage:
     def _in_order(self) -> bool:
         # What a write that can be gone on with has written is committed as soon as it is.
         last = self._transforms[-1] if self._transforms else None
-        return self._planner.in_order and not (isinstance(last, Writing) and last.commits_parts)
+        return self._planner.in_order and not (isinstance(last, WriteBlocks) and last.commits_parts)
 
-    def _pool(self, step: Step, compute: Compute, context: DataContext) -> Pool | None:
+    def _pool(self, step: Step, compute: Compute, context: DataContext) -> ActorPool | None:
         if compute.actors is None:
             return None
         smallest, largest, initial = compute.actors
-        each = context.max_tasks_in_flight_per_actor or compute.tasks_each
+        each = context.max_tasks_in_flight_per_actor or compute.tasks_per_actor
         options = {"max_restarts": -1, "max_task_retries": -1, **compute.options}
-        return Pool(step, smallest, largest, initial, each, options, compute.options_now)
+        return ActorPool(step, smallest, largest, initial, each, options, compute.options_fn)
 
 
 def _apply(compute: Compute, operator: operators.Tasks) -> None:
-    operator.most_running = compute.most
+    operator.max_running = compute.most
     if compute.actors is None:
         operator.options = dict(compute.options)
-        operator.options_now = compute.options_now
+        operator.options_fn = compute.options_fn
         operator.cpus = float(
             compute.options.get("num_cpus") or (0 if compute.options.get("num_gpus") else 1)
         )
@@ -205,10 +205,10 @@ class Planner:
         if make is not None:
             stage = self._stage(node.inputs[0])
             compute: Compute = node.compute  # type: ignore[attr-defined]
-            least_rows = _least_rows(node)
-            if not stage.takes(compute) or stage.reads_less_than(least_rows):
+            min_rows = _min_rows(node)
+            if not stage.takes(compute) or stage.reads_less_than(min_rows):
                 stage = Stage(self, input=stage.done())
-            stage.add(make(node, self), compute, least_rows)
+            stage.add(make(node, self), compute, min_rows)
             return stage
         return Stage(self, input=self._operator(node))
 
@@ -219,38 +219,40 @@ class Planner:
                 stage = Stage(self, input=stage.done())
             stage.add(
                 transforms.EachBlock(
-                    "PartialAggregate", partial(gathering.partial_aggregate, node.keys, node.aggregates)
+                    "PartialAggregate", partial(barriers.partial_aggregate, node.keys, node.aggregates)
                 ),
                 Compute(),
             )
-            return gathering.operator(node, [stage.done()], self)
+            return barriers.operator(node, [stage.done()], self)
         inputs = [self.plan(each) for each in node.inputs]
         match node:
             case nodes.MapGroups() if not node.compute.runs_anywhere():
-                stage = Stage(self, input=gathering.groups_together(node, inputs[0], self))
-                stage.add(gathering.each_group(node), node.compute)
+                stage = Stage(self, input=barriers.groups_together(node, inputs[0], self))
+                stage.add(barriers.each_group(node), node.compute)
                 return stage.done()
             case nodes.Limit():
-                return passing.Limit(node.title, inputs[0], node.rows)
+                return streaming_operators.Limit(node.title, inputs[0], node.rows)
             case nodes.Resize():
-                work = exchanges.Whole(node.title, exchanges.concatenated)
-                return passing.Resize(node.title, work, inputs[0], node.rows, strict=node.strict)
+                work = exchanges.PartitionWork(node.title, exchanges.concatenate)
+                return streaming_operators.Resize(node.title, work, inputs[0], node.rows, strict=node.strict)
             case nodes.Union():
                 check_union(node)
-                return passing.Union(node.title, inputs, in_order=self.in_order)
+                return streaming_operators.Union(node.title, inputs, in_order=self.in_order)
             case nodes.Mix():
                 longest = node.stop_when == MixStoppingCondition.STOP_ON_LONGEST_DROP
-                return passing.Mix(node.title, inputs, node.weights, to_the_longest=longest)
+                return streaming_operators.Mix(node.title, inputs, node.weights, to_the_longest=longest)
             case nodes.Zip():
-                return passing.Zip(node.title, gathering.side_by_side(), inputs)
-            case nodes.Join() if gathering.can_look_up(node):
-                work = gathering.joined(node, self.context.target_max_block_size)
-                return passing.Lookup(node.title, work, inputs[0], inputs[1], in_order=self.in_order)
+                return streaming_operators.Zip(node.title, barriers.side_by_side(), inputs)
+            case nodes.Join() if barriers.can_look_up(node):
+                work = barriers.joined(node, self.context.target_max_block_size)
+                return streaming_operators.Lookup(
+                    node.title, work, inputs[0], inputs[1], in_order=self.in_order
+                )
             case _:
-                return gathering.operator(node, inputs, self)
+                return barriers.operator(node, inputs, self)
 
 
-def _least_rows(node: nodes.Node) -> int:
+def _min_rows(node: nodes.Node) -> int:
     """Return how many rows a task should get, where a batch is larger than blocks may be."""
     if isinstance(node, nodes.Write):
         return getattr(node.sink, "min_rows_per_write", None) or 0
@@ -282,7 +284,7 @@ def _evaluation(planner: Planner) -> EvaluationContext:
 
 
 def _write(node: nodes.Write, _: Planner) -> Transform:
-    return Writing(node.title, node.sink, node.job, node.in_units)
+    return WriteBlocks(node.title, node.sink, node.job, node.in_units)
 
 
 _TRANSFORMS: dict[type[nodes.Node], Callable[[Any, Planner], Transform]] = {

@@ -20,7 +20,7 @@ from skate.data.context import DataContext
 # Formats that Arrow decodes, by the modules of their sources, so that none is imported for it. A class that a user has
 # derived from one of them is the user's.
 _SOURCES = {f"skate.data._io.{name}" for name in ("parquet", "csv", "arrow_ipc", "orc", "memory")}
-_GATHERING = (nodes.Sort, nodes.Aggregate, nodes.Join, nodes.Shuffle)
+_BARRIERS = (nodes.Sort, nodes.Aggregate, nodes.Join, nodes.Shuffle)
 _OTHERS = (
     *(nodes.Values, nodes.Limit, nodes.Union, nodes.Zip),
     *(nodes.Repartition, nodes.Resize, nodes.ShuffleBlocks),
@@ -31,7 +31,7 @@ _SHARE_OF_MEMORY = 8
 
 def runs_on_threads(node: nodes.Node, context: DataContext) -> bool:
     """Tell whether threads of this process should run a plan."""
-    if not any(isinstance(each, _GATHERING) for each in node.walk()):
+    if not any(isinstance(each, _BARRIERS) for each in node.walk()):
         return False
     if not all(_is_relational(each) for each in node.walk()):
         return False
@@ -57,7 +57,7 @@ def with_fast_readers(node: nodes.Node, gathered: bool = False) -> nodes.Node:
         return node if at_once is None or not gathered else replace(node, source=at_once())
     if isinstance(node, nodes.Limit):
         gathered = False  # a few rows may be enough
-    elif isinstance(node, _GATHERING):
+    elif isinstance(node, _BARRIERS):
         gathered = True
     return nodes.over(node, partial(with_fast_readers, gathered=gathered))
 
@@ -76,7 +76,7 @@ def _is_relational(node: nodes.Node) -> bool:
         return node.compute.runs_anywhere() and _is_ours(node.expression)
     if isinstance(node, nodes.Aggregate):
         return _has_kernels(node)
-    return isinstance(node, _GATHERING + _OTHERS)
+    return isinstance(node, _BARRIERS + _OTHERS)
 
 
 def _is_ours(expression: Expr) -> bool:
