@@ -99,6 +99,7 @@ PURE = (
     "skate.data._exec.operators",
     "skate.data._exec.streaming_operators",
     "skate.data._exec.actor_pool",
+    "skate.data._exec.barrier_operators",
     "skate.serve._autoscaling",
     "skate.train._reports.ledger",
     "skate.train._workers.watch",

@@ -10,6 +10,7 @@ import pytest
 
 import skate
 from skate.data import DataContext, RandomSeedConfig
+from skate.data._plan import barriers
 from skate.data.aggregate import AggregateFn, Count, Max, Mean, Std, Sum
 
 pytestmark = pytest.mark.usefixtures("where")

@@ -142,7 +142,7 @@ def compute_of(
             "a class needs actors: leave `compute` out, or give an ActorPoolStrategy, or the number of actors as "
             "`concurrency`"
         )
-    return Compute(most=compute.size, options=given, options_fn=options_fn)
+    return Compute(max_tasks=compute.size, options=given, options_fn=options_fn)
 
 
 def _check_options(options: Mapping[str, Any], is_class: bool) -> None:

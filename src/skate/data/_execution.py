@@ -1,4 +1,4 @@
-"""One run of a plan: its items, in order, as somebody takes them."""
+"""One execution of a plan: chooses a driver, and yields the items of the plan in order."""
 
 from __future__ import annotations
 
@@ -16,16 +16,14 @@ from skate.data._exec.drivers.threads import ThreadDriver
 from skate.data._exec.drivers.workers import WorkerDriver
 from skate.data._exec.items import Item, Report, fetch_rows
 from skate.data._exec.limits import Limits
-from skate.data._exec.operator_stats import OperatorStats
+from skate.data._exec.operator_stats import IdleTimes, OperatorStats, ProgressTable, shows_progress
 from skate.data._exec.operators import Operator
-from skate.data._exec.progress import Progress, wanted
 from skate.data._exec.scheduler import Scheduler
 from skate.data._exec.tasks import Task
-from skate.data._exec.waiting import Waiting
 from skate.data._plan import estimates, nodes, relational
 from skate.data._plan.optimizer import optimize
 from skate.data._plan.planner import Planner
-from skate.data.context import DataContext
+from skate.data.context import DEFAULT_MAX_BLOCK_SIZE, DataContext
 from skate.exceptions import RayTaskError
 
 _GIB = 1024**3
@@ -33,20 +31,23 @@ _logger = logging.getLogger(__name__)
 
 
 class Execution:
-    """Runs a plan, once.
+    """Executes a plan once.
 
-    Iterate over it for the items. Leaving the iteration, or `close`, ends all that runs.
+    Iterate over it for the items. Ending the iteration, or `close`, stops all tasks.
 
     Args:
         node: The plan.
         context: The settings of the dataset.
-        name: What the dataset is called.
-        runs_before: How often the dataset has been run: a seed may give other values each time.
-        seed: Decides all that is random and has no seed of its own, together with `runs_before`; None is chance.
+        name: The name of the dataset.
+        runs_before: Number of earlier executions of the dataset; a seed may give different values in each.
+        seed: Together with `runs_before`, the seed of random operations that have none; None draws one.
 
     Attributes:
-        stats: What each operator has done, by its name, upstream first.
-        dead_letters: Blocks of rows that have failed.
+        stats: Statistics of each operator, upstream first.
+        dead_letters: Items of dead-letter rows.
+        begun: Start time of the execution.
+        ended: End time of the execution.
+        waited: Seconds that the consumer has waited for items.
     """
 
     def __init__(
@@ -66,17 +67,17 @@ class Execution:
         self.dead_letters: list[Item] = []
         self.begun: float | None = None
         self.ended: float | None = None
-        self.waited = 0.0  # how long the consumer has waited for items
+        self.waited = 0.0
         self._driver: InProcessDriver | ThreadDriver | WorkerDriver | None = None
-        self._waiting: Waiting | None = None
+        self._idle_times: IdleTimes | None = None
 
     def __iter__(self) -> Iterator[Item]:
         self.begun = time.perf_counter()
         progress = None
         try:
             self._start()
-            if wanted(self.context.enable_progress_bars):
-                progress = Progress(self.name or "dataset", self.stats)
+            if shows_progress(self.context.enable_progress_bars):
+                progress = ProgressTable(self.name or "dataset", self.stats)
             while True:
                 before = time.perf_counter()
                 item = self._next()
@@ -87,14 +88,14 @@ class Execution:
         finally:
             if progress is not None:
                 progress.stop()
-            if self._waiting is not None:
-                self._waiting.note()
+            if self._idle_times is not None:
+                self._idle_times.record()
             self.close()
             self.ended = time.perf_counter()
 
     @property
     def scheduler(self) -> Scheduler:
-        """What decides about the running plan."""
+        """The scheduler of the running plan."""
         assert self._driver is not None
         return self._driver.scheduler
 
@@ -104,7 +105,7 @@ class Execution:
             yield fetch_rows(item)
 
     def close(self) -> None:
-        """End all that runs."""
+        """Stop all tasks."""
         if self._driver is not None:
             self._driver.close()
             self._driver = None
@@ -112,20 +113,20 @@ class Execution:
     # ------------------------------------------------------------
 
     def _start(self) -> None:
-        here = self._is_small()
-        threads = not here and relational.runs_on_threads(self.plan, self.context)
-        cpus = _cpus(here or threads)
-        limits = _limits(self.context, cpus, here)
+        in_process = self._is_small()
+        threads = not in_process and relational.runs_on_threads(self.plan, self.context)
+        cpus = _count_cpus(needs_session=not (in_process or threads))
+        limits = _limits(self.context, cpus, in_process=in_process)
         plan = relational.with_fast_readers(self.plan) if threads else self.plan
-        store = None if here or threads else _store()
+        store = None if in_process or threads else _object_store_bytes()
         root = Planner(self.context, cpus, self._runs_before, store, self._seed).plan(plan)
-        scheduler = Scheduler(root, limits, self.context.target_max_block_size or 32 * 1024 * 1024)
+        scheduler = Scheduler(root, limits, _block_size(self.context))
         self.stats = {operator: OperatorStats(operator.name) for operator in reversed(scheduler.operators)}
-        self._waiting = Waiting(scheduler, self.stats)
-        if here:
+        self._idle_times = IdleTimes(scheduler, self.stats)
+        if in_process:
             self._driver = InProcessDriver(scheduler, self._made)
         elif threads:
-            self._driver = ThreadDriver(scheduler, self._made, 2 * relational.most_bytes(self.context))
+            self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))
         else:
             self._driver = WorkerDriver(scheduler, self._made)
 
@@ -136,17 +137,17 @@ class Execution:
             return driver.next()
         try:
             item = driver.next()
-        except Exception as error:  # as if a worker had raised it
+        except Exception as error:  # raise it as a worker would
             raise as_task_error(error, "data") from None
         if item is None and not driver.scheduler.finished:
             scheduler, instructions = driver.hand_over()
-            scheduler.limits = _limits(self.context, _cpus(False), False)
+            scheduler.limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
             self._driver = WorkerDriver(scheduler, self._made, instructions)
             return self._driver.next()
         return item
 
     def _is_small(self) -> bool:
-        """Tell whether the plan can run in this process."""
+        """Return whether the plan is small enough to run in this process, and no function needs a worker."""
         size = estimates.source_bytes(self.plan)
         if size is None or size > self.context.small_plan_bytes:
             return False
@@ -157,7 +158,7 @@ class Execution:
         )
 
     def _made(self, task: Task, item: Item, report: Report) -> bool:
-        """Count a block; keep it apart if it is of rows that have failed."""
+        """Count a block; return whether it belongs to the output, and store dead-letter rows."""
         self.stats[task.operator].add(task, report)
         if task.unit is not None:
             task.unit.failed_rows += report.notes.get("failed_rows", 0)
@@ -170,12 +171,12 @@ class Execution:
         return False
 
     def _tolerate(self, task: Task, error: RayTaskError) -> None:
-        """Count a task that has failed, as far as the user lets tasks fail; a write to be resumed lacks no rows."""
+        """Log the error of a task, or raise it if too many tasks have failed or the write is resumable."""
         allowed = self.context.max_errored_blocks
         errored = sum(each.errored_blocks for each in self.stats.values())
         if task.unit is not None or 0 <= allowed < errored:
             raise error.as_instanceof_cause()
-        _logger.warning("A task of %s has failed, and its block is left out: %s", task.operator.name, error)
+        _logger.warning("A task of %s failed, and its block is dropped: %s", task.operator.name, error)
 
 
 def _has_class(node: Any) -> bool:
@@ -183,40 +184,45 @@ def _has_class(node: Any) -> bool:
 
 
 def as_task_error(error: Exception, name: str) -> Exception:
-    """Return an error as `skate.get` raises it, of what has failed in this process."""
+    """Return an error of this process in the form in which `skate.get` raises it."""
     if isinstance(error, RayTaskError):
         return error
     return RayTaskError.from_exception(name, error).as_instanceof_cause()
 
 
-def _cpus(here: bool) -> float:
-    if here and not skate.is_initialized():
+def _count_cpus(*, needs_session: bool) -> float:
+    """Return the number of CPUs: of the session, which is started if needed, or of this machine."""
+    if not needs_session and not skate.is_initialized():
         return float(os.cpu_count() or 1)
     if not skate.is_initialized():
         skate.init()
     return float(skate.cluster_resources().get("CPU", 1))
 
 
-def _store() -> int | None:
-    """Return the bytes of the object store, where tasks leave their blocks; None if nobody says so."""
+def _object_store_bytes() -> int | None:
+    """Return the bytes of the object store of the session; None if they are unknown."""
     return int(skate.cluster_resources().get("object_store_memory", 0)) or None
 
 
-def _limits(context: DataContext, cpus: float, here: bool) -> Limits:
-    """Return what a plan may use: the user's limits, or what is good for streaming on this machine."""
+def _block_size(context: DataContext) -> int:
+    """Return the expected bytes of a block."""
+    return context.target_max_block_size or DEFAULT_MAX_BLOCK_SIZE
+
+
+def _limits(context: DataContext, cpus: float, *, in_process: bool) -> Limits:
+    """Return the limits of a plan: those of the user, or defaults that suit streaming on this machine."""
     options = context.execution_options.resource_limits
     excluded = context.execution_options.exclude_resources
     cpus = max(1.0, min(cpus, options.cpu if options.cpu is not None else cpus) - (excluded.cpu or 0))
-    block = context.target_max_block_size or 32 * 1024 * 1024
-    budget = context.memory_budget or int(max(_GIB // 4, 4 * cpus * block))
+    budget = context.memory_budget or int(max(_GIB // 4, 4 * cpus * _block_size(context)))
     store = options.object_store_memory
     if store is not None and store != float("inf"):
         budget = int(store)
-    return Limits(cpus=1.0 if here else cpus, bytes=budget, memory=_memory(context))
+    return Limits(cpus=1.0 if in_process else cpus, bytes=budget, memory=_memory(context))
 
 
 def _memory(context: DataContext) -> int | None:
-    """Return the bytes that blocks and workers may have together: the user's limit, or what a session may use."""
+    """Return the memory limit of blocks and workers together: that of the user, or that of the session."""
     most = context.execution_options.resource_limits.memory
     if most is None or most == float("inf"):
         most = skate.cluster_resources().get("memory") if skate.is_initialized() else None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from skate.data._exec.limits import Limits
-from skate.data._exec.operator_stats import OperatorStats
+from skate.data._exec.operator_stats import IdleTimes, OperatorStats
 from skate.data._exec.operators import Map, Operator, Read
 from skate.data._exec.scheduler import Scheduler, Start
-from skate.data._exec.waiting import Waiting
 from tests.data.exec.test_scheduler import MIB, WORK, item
 
 
@@ -21,11 +20,11 @@ class Watched:
         self.stats: dict[Operator, OperatorStats] = {
             each: OperatorStats(each.name) for each in (self.read, self.map)
         }
-        self.waiting = Waiting(self.scheduler, self.stats, lambda: self.now)
+        self.idle_times = IdleTimes(self.scheduler, self.stats, lambda: self.now)
         self.tasks = [each.task for each in self.scheduler.begin() if isinstance(each, Start)]
 
     def stood(self, operator: Operator) -> tuple[float, float, float]:
-        self.waiting.note()
+        self.idle_times.record()
         stats = self.stats[operator]
         return stats.input_seconds, stats.output_seconds, stats.processor_seconds
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import skate
 from skate.air import _live
-from skate.data._exec import progress
+from skate.data._exec import operator_stats
 from skate.data._execution import Execution
 
 
@@ -22,12 +22,12 @@ class Terminal(io.StringIO):
 
 def test_nobody_looks_at_what_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert not progress.wanted(True)
+    assert not operator_stats.shows_progress(True)
     monkeypatch.setattr("sys.stderr", Terminal())
-    assert progress.wanted(True)
-    assert not progress.wanted(False)
+    assert operator_stats.shows_progress(True)
+    assert not operator_stats.shows_progress(False)
     monkeypatch.setenv(_live.SWITCH, "0")
-    assert not progress.wanted(True)
+    assert not operator_stats.shows_progress(True)
 
 
 def test_there_is_a_line_for_each_step_that_works() -> None:
@@ -35,7 +35,7 @@ def test_there_is_a_line_for_each_step_that_works() -> None:
     run = Execution(ds._node, ds.context)
     for _ in run:
         pass
-    shown = progress.Progress("numbers", run.stats)
+    shown = operator_stats.ProgressTable("numbers", run.stats)
     shown.stop()
     screen = Console(file=io.StringIO(), width=120)
     screen.print(shown.lines())
@@ -53,13 +53,13 @@ def test_lines_are_shown_while_the_plan_runs_and_gone_afterwards(monkeypatch: py
     monkeypatch.setattr(_live, "DELAY", 0)
     before = set(threading.enumerate())
     shown = threading.Event()
-    lines = progress.Progress.lines
+    lines = operator_stats.ProgressTable.lines
 
     def noted(self: Any) -> Any:
         shown.set()
         return lines(self)
 
-    monkeypatch.setattr(progress.Progress, "lines", noted)
+    monkeypatch.setattr(operator_stats.ProgressTable, "lines", noted)
     for _ in skate.data.range(10).map(lambda row: row).iter_rows():
         assert shown.wait(10)
     assert "ReadRange" in terminal.getvalue()

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from skate.data._exec.actor_pool import ActorPool
+from skate.data._exec.barrier_operators import Barrier
 from skate.data._exec.items import Item
 from skate.data._exec.limits import Limits
-from skate.data._exec.operators import Barrier, Map, Operator, Read, Values
+from skate.data._exec.operators import Map, Operator, Read, Values
 from skate.data._exec.scheduler import Cancel, Instruction, Resume, Scheduler, Start, StartActor
 from skate.data._exec.streaming_operators import Limit, Lookup, Union, Zip
 from skate.data._exec.tasks import Task

@@ -10,11 +10,11 @@ import pyarrow as pa
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
 from skate.data._block import batches, rows, tables
 from skate.data._dataset.base import PlanHolder
-from skate.data._exec.items import fetch_rows, stored
+from skate.data._exec.items import fetch_rows, store_block
 from skate.data._iteration.position import PositionTracker, StartPosition
 from skate.data._iteration.sharding import remaining
 from skate.data._plan import estimates, nodes
-from skate.data._plan.schemas import known_schema
+from skate.data._plan.schemas import infer_schema
 from skate.data._schema import Schema
 from skate.data.iterator import DataIterator, IterationMethods
 
@@ -90,7 +90,7 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
             fetch_if_missing: If the plan does not tell, run it as far as the first rows; otherwise return None.
         """
         if self._schema is None:
-            self._schema = known_schema(self._node)
+            self._schema = infer_schema(self._node)
         if self._schema is None and fetch_if_missing:
             found = None
             for item in self._run(nodes.Limit(self._node, 1)):
@@ -122,7 +122,7 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
         from skate.data.dataset import MaterializedDataset
 
         made = MaterializedDataset(
-            nodes.Values(tuple(map(stored, self._items())), self._title()), self._context
+            nodes.Values(tuple(map(store_block, self._items())), self._title()), self._context
         )
         made._name = self._name
         made._last = self._last

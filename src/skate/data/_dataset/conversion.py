@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -12,13 +13,46 @@ from skate.air._optional import load
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, check_protocol, checked
 from skate.data._block import batches, frames, tables
 from skate.data._dataset.base import PlanHolder
-from skate.data._dataset.bundles import BlockEntry, RefBundle
 from skate.data._exec.items import Item, fetch_rows
 from skate.data._plan import nodes
 from skate.data.block import BlockMetadata
 
 if TYPE_CHECKING:
     from skate.data.random_access_dataset import RandomAccessDataset
+
+
+class BlockEntry(NamedTuple):
+    """A reference to a block, and what is known of the block."""
+
+    ref: Any
+    metadata: BlockMetadata
+
+
+@dataclass(frozen=True)
+class RefBundle:
+    """Blocks that belong together."""
+
+    blocks: tuple[BlockEntry, ...]
+    schema: pa.Schema | None = None
+    owns_blocks: bool = False
+
+    @property
+    def block_refs(self) -> list[Any]:
+        """References to the blocks."""
+        return [entry.ref for entry in self.blocks]
+
+    @property
+    def metadata(self) -> list[BlockMetadata]:
+        """What is known of each block."""
+        return [entry.metadata for entry in self.blocks]
+
+    def num_rows(self) -> int:
+        """Return the number of rows of all blocks."""
+        return sum(each.num_rows or 0 for each in self.metadata)
+
+    def size_bytes(self) -> int:
+        """Return the bytes of all blocks."""
+        return sum(each.size_bytes or 0 for each in self.metadata)
 
 
 class ConversionMethods(PlanHolder):

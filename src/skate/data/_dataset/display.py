@@ -11,7 +11,7 @@ from skate.data._block import rows as row_blocks
 from skate.data._exec.exchanges import split_items
 from skate.data._exec.items import Item, fetch_rows
 from skate.data._plan import estimates, nodes
-from skate.data._plan.schemas import known_schema
+from skate.data._plan.schemas import infer_schema
 from skate.data._schema import type_text
 
 ENDS = 5  # rows shown of the beginning, and of the end
@@ -34,7 +34,7 @@ def plan_text(node: nodes.Node, kind: str, name: str | None) -> str:
     if node.inputs:
         titles.append(node.title)
     else:
-        schema, rows = known_schema(node), estimates.row_count(node)
+        schema, rows = infer_schema(node), estimates.row_count(node)
     columns = "Unknown schema"
     if schema is not None:
         columns = "{" + ", ".join(f"{field.name}: {type_text(field.type)}" for field in schema) + "}"

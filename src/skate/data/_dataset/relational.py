@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, SHARE, checked, message
 from skate.data._compute import compute_of
 from skate.data._dataset.base import PlanHolder
-from skate.data._mixing import MixStoppingCondition
 from skate.data._plan import nodes
+from skate.data._plan.nodes import MixStoppingCondition
 from skate.data._seeds import seed_of
 from skate.data.expressions import random
 

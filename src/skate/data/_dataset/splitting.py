@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from skate.data._arguments import POSITIVE, Range, check_type, checked, shown
@@ -23,6 +24,9 @@ from skate.data.expressions import random
 if TYPE_CHECKING:
     from skate.data.dataset import Dataset, MaterializedDataset
     from skate.data.iterator import DataIterator
+
+
+_TEST_MARK = "__is_test"  # the column that marks rows of the test set in a stratified split
 
 
 class SplitMethods(PlanHolder):
@@ -122,13 +126,11 @@ class SplitMethods(PlanHolder):
         >>> train.count(), test.count()
         (6, 2)
         """
-        from skate.data._dataset.stratifying import stratified
-
         _check_test_size(test_size)
         if stratify is not None:
             if shuffle:
                 raise ValueError("`shuffle` and `stratify` cannot be given together")
-            return stratified(self, test_size, stratify)  # type: ignore[arg-type]  # self is a Dataset
+            return _stratified_split(self, test_size, stratify)  # type: ignore[arg-type]  # self is a Dataset
         source = self._then(nodes.Shuffle(self._node, seed_of(seed))) if shuffle else self
         items = source._kept()
         rows = sum(item.rows for item in items)
@@ -249,3 +251,21 @@ def _check_test_size(test_size: Any) -> None:
         )
     if isinstance(test_size, int) and test_size <= 0:
         raise ValueError(f"If `test_size` is an int, it must be bigger than 0. Got {test_size}.")
+
+
+def _stratified_split(
+    dataset: Dataset, test_size: int | float, column: str
+) -> tuple[MaterializedDataset, MaterializedDataset]:
+    """Return a training and a test set: the last rows of each group are for testing."""
+    share = test_size if isinstance(test_size, float) else test_size / dataset.count()
+    marked = dataset.groupby(column).map_groups(partial(_marked, share), batch_format="numpy").materialize()
+
+    def part(is_test: bool) -> MaterializedDataset:
+        return marked.filter(lambda row: row[_TEST_MARK] == is_test).drop_columns([_TEST_MARK]).materialize()
+
+    return part(False), part(True)
+
+
+def _marked(share: float, group: dict[str, Any]) -> dict[str, Any]:
+    rows = len(next(iter(group.values())))
+    return {**group, _TEST_MARK: np.arange(rows) >= rows - int(rows * share)}

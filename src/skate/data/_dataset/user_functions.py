@@ -1,4 +1,4 @@
-"""A user's function as a plan calls it: what it is given, where it runs, and what becomes of rows it fails for."""
+"""The user functions of map methods: their arguments, where they run, and how their errors are handled."""
 
 from __future__ import annotations
 
@@ -12,43 +12,65 @@ from skate.data._exec.udf import Udf
 from skate.data._plan.nodes import Compute
 from skate.data.util import torch_inference
 
-#: What `fn` may be given as a batch.
+#: The formats of a batch.
 FORMATS = ("default", "numpy", "pandas", "pyarrow", "polars", None)
 
 
 @dataclass(frozen=True)
-class Call:
-    """A function, where it runs, and what is done with its errors."""
+class UserFunction:
+    """A user function with its compute and its handling of errors."""
 
     udf: Udf
     compute: Compute
     on_error: str = "raise"
 
     def failures(self, kind: str) -> Failures:
-        """Return what is done with errors, by a step that is called so."""
+        """Return the handling of errors for a step of this kind."""
         return Failures(self.on_error, f"{kind}({self.udf.name})")
 
 
-# What a function is called with besides rows, and its class: fn_args, fn_kwargs, fn_constructor_args and
-# fn_constructor_kwargs.
-Given = tuple[Iterable[Any] | None, dict[str, Any] | None, Iterable[Any] | None, dict[str, Any] | None]
+@dataclass(frozen=True)
+class FunctionArguments:
+    """Further arguments of a user function, and of the constructor of its class; the fields are those of `map`."""
 
-# Where it runs: compute, concurrency and ray_remote_args_fn.
-Where = tuple[Any, Any, Callable[[], dict[str, Any]] | None]
+    fn_args: Iterable[Any] | None = None
+    fn_kwargs: dict[str, Any] | None = None
+    fn_constructor_args: Iterable[Any] | None = None
+    fn_constructor_kwargs: dict[str, Any] | None = None
 
 
-def user_call(fn: Any, given: Given, where: Where, options: dict[str, Any], on_error: str) -> Call:
-    """Return a function as a plan holds it, after a look at what the user gave.
+@dataclass(frozen=True)
+class ComputeArguments:
+    """The arguments of `map` that say where a function runs.
+
+    Attributes:
+        compute: A strategy.
+        concurrency: A number of tasks or actors.
+        options_fn: Returns further options each time a task or actor starts.
+        options: Resources and other options of the tasks or actors; None values count as not given.
+    """
+
+    compute: Any
+    concurrency: Any
+    options_fn: Callable[[], dict[str, Any]] | None
+    options: dict[str, Any]
+
+
+def user_function(
+    fn: Any, arguments: FunctionArguments, compute: ComputeArguments, on_error: str
+) -> UserFunction:
+    """Check the arguments of a map method, and return its function.
 
     Args:
-        fn: The function, or the class.
-        given: What it is called with.
-        where: Where it runs.
-        options: Resources and other options of its tasks or actors; None is not given.
-        on_error: What is done with rows for which it fails.
+        fn: The function or class.
+        arguments: Its further arguments.
+        compute: Where it runs.
+        on_error: How rows for which it fails are handled.
     """
-    fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs = given
-    compute, concurrency, options_fn = where
+    fn_constructor_args, fn_constructor_kwargs = (
+        arguments.fn_constructor_args,
+        arguments.fn_constructor_kwargs,
+    )
     if not callable(fn):
         raise ValueError(f"`fn` must be callable, got {type(fn).__name__}: {fn!r}")
     is_inference = torch_inference.is_inference(fn)
@@ -59,17 +81,20 @@ def user_call(fn: Any, given: Given, where: Where, options: dict[str, Any], on_e
     if not isinstance(fn, type) and (fn_constructor_args is not None or fn_constructor_kwargs is not None):
         which = "fn_constructor_args" if fn_constructor_args is not None else "fn_constructor_kwargs"
         raise ValueError(f"{which} can only be specified if providing a class, but got: {fn}")
-    args = None if fn_args is None else tuple(fn_args)
+    args = None if arguments.fn_args is None else tuple(arguments.fn_args)
     constructor_args = None if fn_constructor_args is None else tuple(fn_constructor_args)
     if is_inference:
-        torch_inference.check(fn, args, fn_kwargs, options.get("num_gpus"))
+        torch_inference.check(fn, args, arguments.fn_kwargs, compute.options.get("num_gpus"))
         fn = torch_inference.managed(fn)
-    udf = Udf(fn, args, fn_kwargs, constructor_args, fn_constructor_kwargs)
-    return Call(udf, compute_of(udf.is_class, compute, concurrency, options, options_fn), on_error)
+    udf = Udf(fn, args, arguments.fn_kwargs, constructor_args, fn_constructor_kwargs)
+    resolved = compute_of(
+        udf.is_class, compute.compute, compute.concurrency, compute.options, compute.options_fn
+    )
+    return UserFunction(udf, resolved, on_error)
 
 
 def check_format(batch_format: str | None) -> None:
-    """Refuse a format that no batch has."""
+    """Raise ValueError for an unknown batch format."""
     if batch_format not in FORMATS:
         raise ValueError(
             f"The batch format must be one of: {', '.join(map(str, FORMATS))}; it is {batch_format!r}"

@@ -1,25 +1,31 @@
-"""What a plan has done: for each operator, its tasks, rows, bytes, and where the time went."""
+"""Statistics of the operators of a running plan: work done, idle time, and the live table on a terminal."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from skate.air import _live
 from skate.data._exec.items import Report
+from skate.data._exec.operators import Operator
+from skate.data._exec.scheduler import OperatorStatus, Scheduler
 from skate.data._exec.tasks import Task
 
 
 @dataclass
 class OperatorStats:
-    """What one operator has done so far.
+    """Counters of one operator.
 
     Attributes:
-        seconds: Time of all tasks together, of which `user_seconds` in functions that the user wrote.
-        input_seconds: Time in which nothing ran because there were no rows to work on.
-        output_seconds: The same, because nobody had taken what was made.
-        processor_seconds: The same, because other operators had all processors.
-        failed_rows: Rows for which user code has failed, and that were left out.
-        errored_blocks: Tasks that have failed, and whose last block was left out.
+        seconds: Total time of all tasks, including `user_seconds`.
+        user_seconds: Time in functions of the user.
+        input_seconds: Idle time without input rows.
+        output_seconds: Idle time while the output was not consumed.
+        processor_seconds: Idle time while other operators used all processors.
+        failed_rows: Rows dropped because user code failed.
+        errored_blocks: Tasks that failed and whose last block was dropped.
     """
 
     name: str
@@ -41,7 +47,7 @@ class OperatorStats:
     _seen: set[int] = field(default_factory=set)
 
     def add(self, task: Task, report: Report) -> None:
-        """Count what a task has reported."""
+        """Count one report of a task."""
         now = time.perf_counter()
         self.begun = now - report.seconds if self.begun is None else self.begun
         self.ended = now
@@ -62,5 +68,97 @@ class OperatorStats:
 
     @property
     def framework_seconds(self) -> float:
-        """Time of all tasks together that was not in user code."""
+        """Total time of all tasks outside user code."""
         return max(0.0, self.seconds - self.user_seconds)
+
+
+class IdleTimes:
+    """Adds the idle time of operators to their statistics after every decision of the scheduler.
+
+    Args:
+        scheduler: The scheduler to observe.
+        stats: The statistics of each operator.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        stats: Mapping[Operator, OperatorStats],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._scheduler = scheduler
+        self._stats = stats
+        self._clock = clock
+        self._since = clock()
+        self._status: dict[Operator, OperatorStatus] = {}
+        scheduler.on_change = self.record
+
+    def record(self) -> None:
+        """Add the time since the last call to each operator's previous status, and store its current status."""
+        now = self._clock()
+        elapsed, self._since = now - self._since, now
+        for operator, stats in self._stats.items():
+            status = self._status.get(operator)
+            if status is OperatorStatus.WAITING_FOR_INPUT:
+                stats.input_seconds += elapsed
+            elif status is OperatorStatus.WAITING_FOR_OUTPUT:
+                stats.output_seconds += elapsed
+            elif status is OperatorStatus.WAITING_FOR_PROCESSOR:
+                stats.processor_seconds += elapsed
+            self._status[operator] = self._scheduler.status_of(operator)
+
+
+def shows_progress(enabled: bool) -> bool:
+    """Return whether to show progress: it is enabled, and the standard error stream is a terminal."""
+    return enabled and _live.wanted()
+
+
+class ProgressTable:
+    """A live table with one line per operator, shown from half a second after its creation until `stop`."""
+
+    def __init__(self, title: str, stats: Mapping[Operator, OperatorStats]) -> None:
+        self._title = title
+        self._stats = stats
+        self._begun = time.perf_counter()
+        self._lines = _live.LiveLines(self.lines, "skate-data-progress")
+
+    def stop(self) -> None:
+        """Remove the table from the terminal."""
+        self._lines.stop()
+
+    def lines(self) -> Any:
+        """Return the current table, as `rich` renders it."""
+        from rich.table import Table
+
+        elapsed = time.perf_counter() - self._begun
+        table = Table(title=f"{self._title}  {elapsed:.0f} s", title_justify="left", box=None, pad_edge=False)
+        for name in ("step", "running", "queued", "rows", "rows/s", "size", "memory"):
+            table.add_column(name, justify="left" if name == "step" else "right", no_wrap=True)
+        for operator, done in self._stats.items():
+            if not done.tasks and not operator.running and not operator.waiting:
+                continue
+            running = sum(not task.ended for task in list(operator.running))
+            rate = done.rows / elapsed if elapsed else 0
+            table.add_row(
+                _shorten(done.name),
+                str(running),
+                str(operator.waiting),
+                f"{done.rows:,}",
+                f"{rate:,.0f}",
+                _format_bytes(done.bytes),
+                _format_bytes(done.largest_memory),
+            )
+        return table
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= 48 else f"{name[:23]}…{name[-24:]}"
+
+
+def _format_bytes(amount: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit in ("B", "KB") else f"{amount:.1f} {unit}"
+        amount /= 1000
+    raise AssertionError("the loop returns")

@@ -1,14 +1,13 @@
-"""Decides what a running plan does next: which task to start, which to hold back, when to stop.
+"""Schedules the tasks of a running plan: which task to start, which to pause, when to stop.
 
-Events come in as calls, instructions go out as a list: `Scheduler` starts nothing itself, so that the same decisions drive
-worker processes and a plan that runs in this process. It has no clock.
+Events arrive as method calls, and each call returns a list of instructions. The scheduler starts nothing itself and has
+no clock, so the same decisions drive worker processes, threads and plans that run in this process.
 
-A task is started where the most downstream operator has something to do, as long as there is a processor for it and
-the blocks that exist because of the plan stay within the budget. Whoever makes blocks that nobody has taken is held
-back too, block by block; it lends its processor to the tasks further down, which make room. The further upstream, the
-smaller a share of the budget may be in use, so that what has been read does not take the room of what becomes of it. If
-nothing runs and nothing is ready, one task goes on whatever the budget says: a plan always gets on, with a single huge
-block as well.
+The scheduler starts tasks of the most downstream operator first, as long as a processor is free and the blocks of the
+plan stay within the limit. It pauses a task whose blocks are not consumed; a paused task lends its processor to tasks
+downstream, which free memory. Operators further upstream may use a smaller share of the limit, which keeps room for the
+results of blocks that have been read. If nothing runs and nothing is ready, one task continues regardless of the limit:
+a plan always makes progress, even with a single huge block.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from skate.data._exec.tasks import Task
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a task, and read what it makes."""
+    """Start a task, and read its blocks."""
 
     task: Task
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Go on reading what a task makes."""
+    """Continue reading the blocks of a paused task."""
 
     task: Task
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End a task that nobody needs."""
+    """Cancel a task whose results are not needed."""
 
     task: Task
 
@@ -57,7 +56,7 @@ class StartActor:
 
 @dataclass(frozen=True, slots=True)
 class StopActor:
-    """End an actor that has nothing to do any more."""
+    """Stop an actor that is no longer needed."""
 
     member: PoolActor
 
@@ -66,29 +65,34 @@ Instruction = Start | Resume | Cancel | StartActor | StopActor
 
 
 class OperatorStatus(enum.Enum):
-    """What an operator does, or waits for."""
+    """The status of an operator: active, waiting, or finished."""
 
-    WORKS = enum.auto()
-    WAITS_FOR_INPUT = enum.auto()
-    WAITS_FOR_OUTPUT = enum.auto()  # it could make more, and nobody takes what there is
-    WAITS_FOR_PROCESSOR = enum.auto()
+    ACTIVE = enum.auto()
+    WAITING_FOR_INPUT = enum.auto()
+    WAITING_FOR_OUTPUT = enum.auto()  # its output must be consumed before it may create more blocks
+    WAITING_FOR_PROCESSOR = enum.auto()
     FINISHED = enum.auto()
 
 
 class Scheduler:
-    """A plan that runs.
+    """The state of a running plan.
+
+    Args:
+        root: The last operator of the plan.
+        limits: The resources that the plan may use.
+        block_size: Expected bytes of the first blocks of an operator, until one of its tasks has ended.
 
     Attributes:
-        on_change: Called when something has happened, and everything that follows from it is decided.
+        on_change: Called after each event, when all decisions that follow from it have been made.
     """
 
     def __init__(self, root: Operator, limits: Limits, block_size: int = 0) -> None:
         self.root = root
         self.limits = limits
         self.operators = list(_downstream_first(root))
-        self.block_size = block_size  # of a usual block: what is guessed before a task of its kind has ended
-        self.in_use = 0  # bytes of the items that the consumer has taken and not let go of
-        self.memory_of: dict[Process, int] = {}  # bytes that each worker process has for itself
+        self.block_size = block_size
+        self.in_use = 0  # bytes of the item that the consumer works on
+        self.memory_of: dict[Process, int] = {}  # private memory of each worker process, in bytes
         self._shares = shares(root)
         self._closed_ports: set[tuple[int, int]] = set()
         self._stopped: set[Operator] = set()
@@ -97,41 +101,41 @@ class Scheduler:
     # ------------------------------------------------------------ events
 
     def begin(self) -> list[Instruction]:
-        """Return what to do first."""
+        """Return the first instructions."""
         return self._advance()
 
     def made(self, task: Task, item: Item) -> list[Instruction]:
-        """A task has made an item. Afterwards, `task.paused` tells whether to wait with the next."""
+        """Handle an item that a task has created; afterwards, `task.paused` says whether the task has to wait."""
         if task.operator in self._stopped:
             return []
         task.operator.made(task, item)
         instructions: list[Instruction] = []
         self._move(instructions)
         task.paused = not task.ended and not self._may_continue(task)
-        # Whoever asks has not stopped yet, and need not be told to go on.
+        # The caller has not paused the task yet, so it needs no instruction to resume it.
         return instructions + [each for each in self._advance() if each != Resume(task)]
 
     def update_memory(self, process: Process, memory: int) -> None:
-        """Note the memory of a worker, as it was a moment ago; none if the worker is gone."""
+        """Store the private memory of a worker in bytes; 0 if the worker has ended."""
         if memory:
             self.memory_of[process] = memory
         else:
             self.memory_of.pop(process, None)
 
     def ended(self, task: Task) -> list[Instruction]:
-        """A task has made its last item."""
+        """Handle the end of a task."""
         if task.operator in self._stopped:
             return []
         task.operator.ended(task)
         return self._advance()
 
     def actor_started(self, member: PoolActor, handle: Any) -> list[Instruction]:
-        """An actor of a pool can take tasks."""
+        """Handle the start of a pool's actor."""
         member.handle = handle
         return self._advance()
 
     def take(self) -> tuple[Item | None, list[Instruction]]:
-        """Hand the next item to the consumer, who is done with the one before; None if there is none now."""
+        """Return the next item for the consumer, or None if none is ready; the previous item counts as consumed."""
         self.in_use = 0
         instructions = [] if self.root.ready else self._advance()
         if not self.root.ready:
@@ -141,91 +145,91 @@ class Scheduler:
         return item, instructions + self._advance()
 
     def stop(self) -> list[Instruction]:
-        """The consumer wants nothing more."""
+        """Stop the plan."""
         cancelled = [Cancel(task) for operator in self.operators for task in self._stop(operator)]
         return [*cancelled, *self._stop_pools()]
 
-    # ------------------------------------------------------------ what is so
+    # ------------------------------------------------------------ state
 
     @property
     def finished(self) -> bool:
-        """Whether all items have been handed over."""
+        """Whether the consumer has taken all items."""
         return self.root.finished and not self.root.ready
 
     @property
     def used(self) -> int:
-        """Bytes of the blocks that exist because of the plan, without those that wait to be gathered."""
+        """Bytes of the blocks that the plan has created, without the inputs of barriers."""
         return self.in_use + sum(operator.held + operator.ready_bytes for operator in self.operators)
 
     @property
     def tasks_left(self) -> int:
-        """How many tasks have not been started, as far as that is known."""
+        """Number of known tasks that have not started."""
         return sum(operator.waiting for operator in self.operators)
 
     @property
     def short_of_memory(self) -> bool:
-        """Whether blocks and workers together have more memory than they may."""
+        """Whether blocks and workers together exceed the memory limit."""
         most = self.limits.memory
         return most is not None and self.used + sum(self.memory_of.values()) > most
 
     def status_of(self, operator: Operator) -> OperatorStatus:
-        """Return what an operator does now, or waits for."""
+        """Return the current status of an operator."""
         if operator.finished or operator in self._stopped:
             return OperatorStatus.FINISHED
         if _is_active(operator):
-            return OperatorStatus.WORKS
+            return OperatorStatus.ACTIVE
         if not any(task.paused for task in operator.running) and not operator.has_task():
-            return OperatorStatus.WAITS_FOR_INPUT
+            return OperatorStatus.WAITING_FOR_INPUT
         has_processor = self._has_processor(operator)
-        return OperatorStatus.WAITS_FOR_OUTPUT if has_processor else OperatorStatus.WAITS_FOR_PROCESSOR
+        return OperatorStatus.WAITING_FOR_OUTPUT if has_processor else OperatorStatus.WAITING_FOR_PROCESSOR
 
     def _is_active(self) -> bool:
-        """Tell whether something is on its way to the consumer."""
+        """Return whether an item is ready or an operator is active."""
         return bool(self.root.ready) or any(map(_is_active, self.operators))
 
-    # ------------------------------------------------------------ deciding
+    # ------------------------------------------------------------ decisions
 
     def _advance(self) -> list[Instruction]:
         instructions: list[Instruction] = []
         self._move(instructions)
         self._scale_pools(instructions)
         for operator in self.operators:
-            instructions.extend(self._resumed(operator))
+            instructions.extend(self._resume_tasks(operator))
             while self._may_start(operator):
-                instructions.append(Start(self._begun(operator)))
+                instructions.append(Start(self._start_task(operator)))
         if not self._is_active():
             instructions.extend(self._force_progress())
         if self.on_change is not None:
             self.on_change()
         return instructions
 
-    def _resumed(self, operator: Operator) -> Iterator[Instruction]:
+    def _resume_tasks(self, operator: Operator) -> Iterator[Instruction]:
         for task in operator.running:
             if task.paused and self._has_processor(operator) and self._may_continue(task):
                 task.paused = False
                 yield Resume(task)
 
-    def _begun(self, operator: Operator) -> Task:
-        """Return a new task of this operator; it says whether the processor is one that another task holds."""
+    def _start_task(self, operator: Operator) -> Task:
+        """Start the next task of an operator; set whether it borrows the processor of a paused task."""
         free = self.limits.cpus - self._cpus_taken()
         task = operator.next_task()
-        # One that asks for more than there is at all is left to the engine, which says so.
+        # The engine reports a task that asks for more CPUs than exist.
         task.borrows = operator.pool is None and free < operator.cpus <= self.limits.cpus
         return task
 
     def _force_progress(self) -> list[Instruction]:
-        """Let one task go on, whatever the limits say: the most downstream one, which makes room soonest."""
+        """Continue or start the most downstream task, regardless of the limits: it frees memory soonest."""
         for operator in self.operators:
             for task in operator.running:
                 if task.paused:
                     task.paused = False
                     return [Resume(task)]
             if operator not in self._stopped and operator.may_start():
-                return [Start(self._begun(operator))]
+                return [Start(self._start_task(operator))]
         return []
 
     def _move(self, instructions: list[Instruction]) -> None:
-        """Pass items on from operator to operator, upstream first."""
+        """Move ready items from operator to operator, upstream first."""
         for operator in reversed(self.operators):
             if operator.finished and operator not in self._stopped:
                 self._stop_inputs(operator, instructions)
@@ -256,16 +260,16 @@ class Scheduler:
         return tasks
 
     def _scale_pools(self, instructions: list[Instruction]) -> None:
-        """Start the actors that are missing, and let those go that nobody needs: others may want what they hold."""
+        """Start missing actors, and stop idle ones so that others can use their resources."""
         for operator in self.operators:
             pool = operator.pool
             if pool is None or operator.finished or operator in self._stopped:
                 continue
             if operator.all_tasks_started:
-                instructions.extend(map(StopActor, pool.unneeded(all_tasks_started=True)))
+                instructions.extend(map(StopActor, pool.remove_idle(all_tasks_started=True)))
                 continue
-            instructions.extend(map(StopActor, pool.unneeded(all_tasks_started=False)))
-            for _ in range(pool.wants_more(operator.waiting)):
+            instructions.extend(map(StopActor, pool.remove_idle(all_tasks_started=False)))
+            for _ in range(pool.count_missing(operator.waiting)):
                 member = PoolActor()
                 pool.members.append(member)
                 instructions.append(StartActor(pool, member))
@@ -283,7 +287,7 @@ class Scheduler:
         return [StopActor(member) for member in gone]
 
     def _may_start(self, operator: Operator) -> bool:
-        """Tell whether one more task of this operator should be started now."""
+        """Return whether to start another task of this operator now."""
         if operator in self._stopped or not operator.may_start() or not self._has_processor(operator):
             return False
         if self.short_of_memory:
@@ -293,23 +297,23 @@ class Scheduler:
         return self.used + self._expected(operator) <= self._room(operator)
 
     def _room(self, operator: Operator) -> int:
-        """Return the bytes of blocks that may exist when this operator makes another."""
+        """Return the bytes of blocks up to which this operator may create another."""
         return int(self.limits.bytes * self._shares[operator])
 
     def _expected(self, operator: Operator) -> int:
-        """Bytes that one more task of this operator would add, given that others of it have just begun.
+        """Return the bytes that another task of this operator adds, together with its running tasks.
 
-        A task that makes more than two blocks is held back before it makes the third.
+        A task counts with two blocks at most, because it is paused before its third.
         """
         each = min(operator.expected, 2 * self.block_size) if operator.tasks_ended else self.block_size
         return each * (1 + sum(not task.ended for task in operator.running))
 
     def _feeds_barrier(self, operator: Operator) -> bool:
-        """Tell whether what the operator makes is gathered: it is not held back, as it will be spilled if need be."""
+        """Return whether a barrier consumes this operator. It is then never paused: its blocks can be spilled."""
         return any(other.is_barrier and operator in other.inputs for other in self.operators)
 
     def _has_processor(self, operator: Operator) -> bool:
-        """Tell whether a task of this operator could run now, and not only wait for a processor."""
+        """Return whether a processor is free for a task of this operator."""
         if operator.pool is not None:
             return True
         in_use = sum(
@@ -320,7 +324,7 @@ class Scheduler:
         return operator.cpus <= self.limits.cpus - in_use
 
     def _cpus_taken(self) -> float:
-        """Return how many CPUs tasks have been given, also those that are held back."""
+        """Return the CPUs of all tasks that have not ended, including paused ones."""
         return sum(
             operator.cpus * sum(not task.ended and not task.borrows for task in operator.running)
             for operator in self.operators
@@ -328,18 +332,18 @@ class Scheduler:
         )
 
     def _may_continue(self, task: Task) -> bool:
-        """Tell whether a running task may make its next block."""
+        """Return whether a running task may create its next block."""
         operator = task.operator
         if operator.is_barrier or self._feeds_barrier(operator):
             return True
         if self.used <= self._room(operator) and not self.short_of_memory:
             return True
-        # Over budget: only what somebody waits for, which is the next block in order of an operator that has none.
+        # Over the limit, only the next block in order may be created, if an idle operator waits for it.
         is_next = not getattr(operator, "in_order", False) or operator.running[0] is task
         return is_next and not operator.ready and self._is_waited_for(operator)
 
     def _is_waited_for(self, operator: Operator) -> bool:
-        """Tell whether everything downstream is idle for want of what this operator makes."""
+        """Return whether all operators downstream are idle and wait for this one."""
         for other in self.operators:
             if other is operator:
                 return True
@@ -351,8 +355,8 @@ class Scheduler:
 
 
 def _is_active(operator: Operator) -> bool:
-    """Tell whether an operator has a task that is not held back, or will as soon as its first actor is there."""
-    if operator.pool is not None and operator.waiting and operator.pool.is_opening():
+    """Return whether an operator has a task that is not paused, or tasks that wait for its first actor to start."""
+    if operator.pool is not None and operator.waiting and operator.pool.is_starting():
         return True
     return any(task.is_active for task in operator.running)
 

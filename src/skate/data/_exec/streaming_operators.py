@@ -1,4 +1,4 @@
-"""Operators that pass items on as they come, without touching their data or with little work on each."""
+"""Streaming operators: they emit items as they arrive, without a task or with one task per item."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skate.data._exec.tasks import Task, Work
 
 
 class Limit(Operator):
-    """Passes on the first rows, and is finished as soon as it has them."""
+    """Emits the first rows, and finishes after the last of them."""
 
     def __init__(self, name: str, input: Operator, rows: int) -> None:
         super().__init__(name, [input])
@@ -19,7 +19,7 @@ class Limit(Operator):
         self.finished = rows == 0
 
     def receive(self, port: int, item: Item) -> None:
-        """Pass on as much of an item as is wanted."""
+        """Emit the rows of an item that are within the limit."""
         rows = min(self._left, item.rows)
         if rows or not item.rows:
             self._emit(item.cut(0, rows))
@@ -28,12 +28,12 @@ class Limit(Operator):
             self.finished = True
 
     def close(self, port: int) -> None:
-        """Note that there are no more rows."""
+        """Finish: the input has no more rows."""
         self.finished = True
 
 
 class Union(Operator):
-    """Passes on all of the first input, then all of the second, and so on."""
+    """Emits all items of the first input, then all items of the second, and so on."""
 
     def __init__(self, name: str, inputs: Sequence[Operator], *, in_order: bool = True) -> None:
         super().__init__(name, inputs)
@@ -45,11 +45,11 @@ class Union(Operator):
 
     @property
     def current(self) -> int:
-        """The input whose items are passed on now."""
+        """The index of the input whose items are emitted now."""
         return self._current
 
     def receive(self, port: int, item: Item) -> None:
-        """Take an item from an input."""
+        """Emit or queue an item of an input."""
         if not self._in_order or port == self._current:
             self._emit(item)
         else:
@@ -57,7 +57,7 @@ class Union(Operator):
             self.held += item.bytes
 
     def close(self, port: int) -> None:
-        """Go on with the next input when the current one has nothing more."""
+        """Handle the end of an input; after the current one, continue with the next."""
         self._open[port] = False
         while self._current < len(self.inputs):
             waiting = self._waiting[self._current]
@@ -72,14 +72,14 @@ class Union(Operator):
 
 
 class Resize(Tasks):
-    """Passes on the same rows in items of a given number of rows, as they come by.
+    """Emits the same rows in items of a given number of rows.
 
     Args:
-        name: What it is called.
-        work: Makes one block of several.
-        input: Whose items are cut.
-        rows: Rows of an item.
-        strict: Also put items together that have fewer; otherwise only larger ones are cut.
+        name: The name of the operator.
+        work: Concatenates blocks.
+        input: The input.
+        rows: Number of rows per item.
+        strict: Also concatenate smaller items; otherwise only larger items are split.
     """
 
     def __init__(self, name: str, work: Work, input: Operator, rows: int, *, strict: bool) -> None:
@@ -91,7 +91,7 @@ class Resize(Tasks):
         self._closed = False
 
     def receive(self, port: int, item: Item) -> None:
-        """Take an item; pass on what needs no work."""
+        """Split an item, or queue it for a task."""
         if not self._strict:
             for start in range(0, max(1, item.rows), self._each):
                 self._emit(item.cut(start, min(start + self._each, item.rows)))
@@ -101,21 +101,21 @@ class Resize(Tasks):
             self.held += item.bytes
 
     def close(self, port: int) -> None:
-        """Note that the input has nothing more."""
+        """Handle the end of the input."""
         self._closed = True
         self._finish_if_done()
 
     @property
     def waiting(self) -> int:
-        """How many tasks there would be to start now."""
+        """Number of tasks that could start now."""
         return -(-self._rows // self._each) if self._closed else self._rows // self._each
 
     def has_task(self) -> bool:
-        """Tell whether there are rows for an item, or no more to come."""
+        """Return whether the queue has the rows of an item, or its last rows."""
         return self.waiting > 0
 
     def next_task(self) -> Task:
-        """Return a task that makes the next item."""
+        """Start a task that creates the next item."""
         items: list[Item] = []
         missing = self._each
         while self._waiting and missing:
@@ -129,7 +129,7 @@ class Resize(Tasks):
         return self._start(None, items)
 
     def stop(self) -> list[Task]:
-        """Take nothing more."""
+        """Drop all queued items; return the tasks to cancel."""
         self._waiting.clear()
         self._rows = 0
         return super().stop()
@@ -139,13 +139,13 @@ class Resize(Tasks):
 
 
 class Mix(Operator):
-    """Passes on items of its inputs in turn, so that each has its share of the rows.
+    """Emits items of its inputs alternately, in the proportions of given weights.
 
     Args:
-        name: What it is called.
-        inputs: What to mix.
-        weights: The shares; only their proportions count.
-        to_the_longest: Go on without an input that has ended; otherwise the first to end ends the mix.
+        name: The name of the operator.
+        inputs: The inputs.
+        weights: The share of each input in the rows; only their proportions matter.
+        to_the_longest: Continue after the end of an input; otherwise finish with the first input that ends.
     """
 
     def __init__(
@@ -159,13 +159,13 @@ class Mix(Operator):
         self._passed = [0] * len(inputs)
 
     def receive(self, port: int, item: Item) -> None:
-        """Take an item from an input."""
+        """Emit or queue an item of an input."""
         self._waiting[port].append(item)
         self.held += item.bytes
         self._emit_due()
 
     def close(self, port: int) -> None:
-        """Note that an input has nothing more."""
+        """Handle the end of an input."""
         self._open[port] = False
         self._emit_due()
 
@@ -179,7 +179,7 @@ class Mix(Operator):
                 self.finished = True
                 self.held = 0
                 return
-            # Who is furthest behind its share is next, also if its next item is not there yet.
+            # The input furthest behind its share is next, even if its next item has not arrived.
             due = min(taking_part, key=lambda place: self._passed[place] / self._weights[place])
             if not self._waiting[due]:
                 return
@@ -190,9 +190,9 @@ class Mix(Operator):
 
 
 class Lookup(Tasks):
-    """Works on each item of its first input together with all of its second, which is small.
+    """Runs a task for each item of its first input, together with all items of its small second input.
 
-    So a large side of a join streams by, and is neither gathered nor cut into parts.
+    The large side of a join streams through it, without a barrier and without partitions.
     """
 
     def __init__(
@@ -204,7 +204,7 @@ class Lookup(Tasks):
         self._open = [True, True]
 
     def receive(self, port: int, item: Item) -> None:
-        """Take an item from an input."""
+        """Emit or queue an item of an input."""
         if port == 1:
             self._small.append(item)
         else:
@@ -212,27 +212,27 @@ class Lookup(Tasks):
             self.held += item.bytes
 
     def close(self, port: int) -> None:
-        """Note that an input has nothing more; with the small one, begin."""
+        """Handle the end of an input; tasks can start after the end of the small one."""
         self._open[port] = False
         self._finish_if_done()
 
     @property
     def waiting(self) -> int:
-        """How many items wait for a task."""
+        """Number of items that wait for a task."""
         return len(self._waiting)
 
     def has_task(self) -> bool:
-        """Tell whether the small side is complete, and an item waits."""
+        """Return whether the small input is complete and an item waits."""
         return bool(self._waiting) and not self._open[1]
 
     def next_task(self) -> Task:
-        """Return a task on the next item; its argument says how many blocks it gets of each side."""
+        """Start a task on the next item; its argument is the number of blocks of each side."""
         task = self._start((1, len(self._small)), [self._waiting.popleft(), *self._small])
-        self.held += sum(item.bytes for item in self._small)  # as long as the task has them
+        self.held += sum(item.bytes for item in self._small)  # while the task uses them
         return task
 
     def stop(self) -> list[Task]:
-        """Take nothing more."""
+        """Drop all queued items; return the tasks to cancel."""
         self._waiting.clear()
         return super().stop()
 
@@ -241,7 +241,7 @@ class Lookup(Tasks):
 
 
 class Zip(Tasks):
-    """Lays rows of several inputs side by side, as far as all of them have come."""
+    """Combines rows of several inputs side by side, as soon as all inputs have them."""
 
     def __init__(self, name: str, work: Work, inputs: Sequence[Operator]) -> None:
         super().__init__(name, work, inputs)
@@ -250,14 +250,14 @@ class Zip(Tasks):
         self._open = [True] * len(inputs)
 
     def receive(self, port: int, item: Item) -> None:
-        """Take an item from an input."""
+        """Emit or queue an item of an input."""
         if item.rows:
             self._waiting[port].append(item)
             self.held += item.bytes
         self._rows[port] += item.rows
 
     def close(self, port: int) -> None:
-        """Note that an input has nothing more: the others must have as many rows."""
+        """Handle the end of an input, and raise if another input has a different number of rows."""
         self._open[port] = False
         ended = {rows for rows, still in zip(self._rows, self._open, strict=True) if not still}
         most_open = max(
@@ -271,11 +271,11 @@ class Zip(Tasks):
         self._finish_if_done()
 
     def has_task(self) -> bool:
-        """Tell whether every input has rows waiting."""
+        """Return whether every input has queued rows."""
         return all(self._waiting)
 
     def next_task(self) -> Task:
-        """Return a task on as many rows as the first items of all inputs share."""
+        """Start a task on the rows that the first items of all inputs have in common."""
         rows = min(waiting[0].rows for waiting in self._waiting)
         items = []
         for waiting in self._waiting:
@@ -288,7 +288,7 @@ class Zip(Tasks):
         return self._start(None, items)
 
     def stop(self) -> list[Task]:
-        """Take nothing more."""
+        """Drop all queued items; return the tasks to cancel."""
         for waiting in self._waiting:
             waiting.clear()
         return super().stop()

@@ -1,8 +1,8 @@
-"""The work of a step: read or take blocks, put them through its transforms, and make blocks of a good size."""
+"""The work of tasks: `Step` transforms blocks one after another, `PartitionWork` needs all blocks of a partition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +18,13 @@ from skate.exceptions import RayTaskError
 
 @dataclass(frozen=True)
 class Step:
-    """Transforms that follow each other in one task.
+    """A chain of transforms that run in one task.
 
     Attributes:
-        transforms: What is done with each block.
-        block_size: Bytes of the largest blocks to make; None leaves them as they come.
-        reads: What the source is called, if what the tasks get are parts of one, to be called.
-        context: The settings of the dataset, which user code may ask for.
+        transforms: The transforms, in order.
+        block_size: Maximum bytes of a block; None keeps blocks as they are.
+        reads: The name of the source, if the argument of each task is a part of a source to read.
+        context: The settings of the dataset, as user code sees them.
     """
 
     transforms: tuple[Transform, ...]
@@ -34,16 +34,16 @@ class Step:
 
     @property
     def name(self) -> str:
-        """What it is called in plans and statistics."""
+        """The name of the work in plans and statistics."""
         return "->".join([*([self.reads] if self.reads else []), *(each.name for each in self.transforms)])
 
     def prepare(self) -> None:
-        """Make the instances of the user's classes."""
+        """Create the instances of user classes."""
         for transform in self.transforms:
             transform.prepare()
 
     def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | FailedRows]:
-        """Yield what the transforms make of a part of a source, or of blocks."""
+        """Yield the transformed blocks of a part of a source, or of the input blocks."""
         stream: Any = self._read(argument) if self.reads else iter(blocks)
         for transform in self.transforms:
             stream = transform.apply(stream, index)
@@ -52,7 +52,7 @@ class Step:
         return self._until_error(made) if tolerant else made
 
     def _until_error(self, made: Iterator[pa.Table | FailedRows]) -> Iterator[pa.Table | FailedRows]:
-        """Yield the same; an error ends it, and is noted for whoever counts how many there may be."""
+        """Yield the same blocks; end at an error, and record it in the report of an empty block."""
         try:
             yield from made
         except Exception as error:
@@ -65,3 +65,33 @@ class Step:
             meter.current().notes["files"] = files
         for block in part():
             yield block if isinstance(block, pa.Table) else batches.to_block(block)
+
+
+@dataclass(frozen=True)
+class PartitionWork:
+    """Work on all blocks of a partition at once.
+
+    Attributes:
+        function: Takes the blocks and the argument of the task, and returns blocks.
+        block_size: Maximum bytes of a block; None keeps blocks as they are.
+        transforms: Transforms that run afterwards in the same task.
+        context: The settings of the dataset, as user code sees them.
+    """
+
+    name: str
+    function: Callable[[Sequence[pa.Table], Any], Iterator[pa.Table]]
+    block_size: int | None = None
+    transforms: tuple[Transform, ...] = ()
+    context: DataContext | None = None
+
+    def prepare(self) -> None:
+        """Create the instances of user classes."""
+        for transform in self.transforms:
+            transform.prepare()
+
+    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | FailedRows]:
+        """Yield the blocks that the function and the transforms return."""
+        made: Any = self.function(blocks, argument)
+        for transform in self.transforms:
+            made = transform.apply(made, index)
+        return made if self.block_size is None else resize_blocks(made, self.block_size)

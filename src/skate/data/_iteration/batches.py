@@ -131,7 +131,7 @@ class _PrefetchBuffer(Generic[T]):
 
     def fill(self, values: Iterator[T]) -> None:
         """Put values here, as there is room, until they end or nobody wants more."""
-        self._interruption.serve()
+        self._interruption.install()
         try:
             for value in values:
                 with self._changed:

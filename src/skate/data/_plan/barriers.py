@@ -1,6 +1,6 @@
-"""How operations that need all rows are done: which exchange they use, and what its tasks do.
+"""Plans barrier operators: chooses their exchange and the work of its tasks.
 
-What tasks do is given as `functools.partial` of functions of this module, so that a worker finds them by name.
+The work is a `functools.partial` of functions of this module, which a worker finds by name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import pyarrow as pa
 
 from skate.data._block import tables
 from skate.data._exec import exchanges, transforms
-from skate.data._exec.exchanges import PartitionSizes, PartitionWork
+from skate.data._exec.barrier_operators import Barrier, Exchange
+from skate.data._exec.exchanges import PartitionSizes
 from skate.data._exec.items import Item
-from skate.data._exec.operators import Barrier, Exchange, Operator
+from skate.data._exec.operators import Operator
+from skate.data._exec.work import PartitionWork
 from skate.data._plan import estimates, nodes
 from skate.data._seeds import RandomSeedConfig
 from skate.data.context import DataContext
@@ -24,12 +26,12 @@ from skate.data.context import DataContext
 if TYPE_CHECKING:
     from skate.data._plan.planner import Planner
 
-_SMALL_SIDE = 8 * 1024 * 1024  # bytes of a side of a join that every task may get: it hashes them each time
-_SAMPLED_ROWS = 200  # of each block: enough for even parts, and nothing beside the sort itself
+_SMALL_SIDE = 8 * 1024 * 1024  # maximum bytes of a join side that every task hashes
+_SAMPLED_ROWS = 200  # per block: enough for even partitions, and cheap compared with the sort
 
 
-def operator(node: nodes.Node, inputs: list[Operator], planner: Planner) -> Operator:
-    """Return the operator for a node that needs all rows of its inputs."""
+def plan_barrier(node: nodes.Node, inputs: list[Operator], planner: Planner) -> Operator:
+    """Return the barrier operator of a node."""
     context = planner.context
     sizes = PartitionSizes(planner.part_bytes)
     size = context.target_max_block_size
@@ -54,7 +56,7 @@ def operator(node: nodes.Node, inputs: list[Operator], planner: Planner) -> Oper
         case nodes.Join():
             exchange = _joining(node, sizes, size)
         case _:
-            raise NotImplementedError(f"no operator for {node.title}")
+            raise NotImplementedError(f"{node.title} has no operator")
     return Barrier(node.title, inputs, exchange, PartitionWork(node.title, exchanges.concatenate))
 
 
@@ -82,7 +84,7 @@ def _sorting(
 
 
 def _given_ranges(by: By, bounds: tuple[Any, ...], blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
-    """Cut blocks where the user wants the borders to be."""
+    """Partition blocks at the boundaries of the user."""
     from skate.data._kernels import sorting
 
     ordered = pa.table({by[0][0]: sorted(bounds, reverse=by[1][0])})
@@ -133,11 +135,11 @@ def _sort(by: By, blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
         yield sorting.sort(tables.concat(list(blocks)), by[0], by[1])
 
 
-# ------------------------------------------------------------ shuffling, cutting, joining blocks
+# ------------------------------------------------------------ shuffling, repartitioning, zipping
 
 
 def _drawn(config: RandomSeedConfig, planner: Planner) -> int:
-    """Return the seed of this run."""
+    """Return the seed of this execution."""
     if config.seed is None:
         return planner.draw()
     return config.seed + (planner.runs_before << 32 if config.reseed_after_execution else 0)
@@ -190,7 +192,7 @@ def _repartitioning(
 def _then(
     first: Callable[[list[Item]], Exchange], second: Callable[[list[Item]], Exchange]
 ) -> Callable[[list[Item]], Exchange]:
-    """Return the exchange that does one and then the other."""
+    """Return the exchange that runs one exchange after another."""
 
     def exchange(items: list[Item]) -> Exchange:
         tasks = yield from first(items)
@@ -200,8 +202,8 @@ def _then(
     return exchange
 
 
-def side_by_side() -> PartitionWork:
-    """Return the work that lays the columns of blocks side by side."""
+def zip_work() -> PartitionWork:
+    """Return the work that combines the columns of blocks."""
     return PartitionWork("Zip", _zipped)
 
 
@@ -229,7 +231,7 @@ def _hash_parts(keys: tuple[str, ...], blocks: Sequence[pa.Table], parts: int) -
 def partial_aggregate(
     keys: tuple[str, ...], aggregates: tuple[Any, ...], block: pa.Table, index: int
 ) -> pa.Table:
-    """Return the state of each group in a block: what is done with each block before groups meet."""
+    """Return the state of each group of a block, before the states of all blocks are combined."""
     from skate.data._kernels import grouping
 
     return grouping.partial_aggregate(block, list(keys), list(aggregates))
@@ -255,8 +257,8 @@ def _combined(
     yield grouping.finalize(states, list(keys), list(aggregates))
 
 
-def groups_together(node: nodes.MapGroups, input: Operator, planner: Planner) -> Operator:
-    """Return the operator that makes blocks of whole groups, for a function that runs where the user says."""
+def plan_grouping(node: nodes.MapGroups, input: Operator, planner: Planner) -> Operator:
+    """Return the operator that creates blocks of whole groups, for a function with its own tasks or actors."""
     work = PartitionWork("GroupBy", exchanges.concatenate)
     return Barrier(work.name, [input], _groups_together(node, work, planner), work)
 
@@ -275,7 +277,7 @@ def _groups_together(
 ) -> Callable[..., Exchange]:
     if not node.keys:
         return exchanges.single_task(finish)
-    # The function is the user's, and so worth more than one task however small the data.
+    # A user function should run in parallel on small data too.
     actors = 0 if node.compute.actors is None else node.compute.actors[0]
     sizes = PartitionSizes(planner.part_bytes, node.parts or max(1, int(planner.cpus), actors))
     return _ranges((node.keys, (False,) * len(node.keys)), sizes, finish, "GroupBy")
@@ -283,8 +285,7 @@ def _groups_together(
 
 def each_group(node: nodes.MapGroups) -> transforms.EachGroup:
     """Return the transform that calls the function with each group."""
-    call = transforms.EachBatch(node.udf, None, node.format, node.copies, failures=node.failures)
-    return transforms.EachGroup(node.keys, call)
+    return transforms.EachGroup(node.keys, node.call)
 
 
 def _joining(node: nodes.Join, sizes: PartitionSizes, block_size: int | None) -> Callable[..., Exchange]:
@@ -292,19 +293,19 @@ def _joining(node: nodes.Join, sizes: PartitionSizes, block_size: int | None) ->
         PartitionWork(f"{node.title}Parts", partial(_hash_parts, keys))
         for keys in (node.left_keys, node.right_keys)
     ]
-    return exchanges.hash_exchange(cuts, joined(node, block_size), sizes)
+    return exchanges.hash_exchange(cuts, join_work(node, block_size), sizes)
 
 
-def can_look_up(node: nodes.Join) -> bool:
-    """Tell whether each row of the left side can be joined by itself, with a right side that every task gets."""
+def can_stream_join(node: nodes.Join) -> bool:
+    """Return whether the left side can be streamed, because the right side is small enough for every task."""
     if node.how not in ("inner", "left_outer", "left_semi", "left_anti"):
-        return False  # somebody has to know which rows of the right side no row of the left has met
+        return False  # these need the unmatched rows of the right side
     size = estimates.source_bytes(node.right)
     return size is not None and size <= _SMALL_SIDE
 
 
-def joined(node: nodes.Join, block_size: int | None) -> PartitionWork:
-    """Return the work that joins blocks; its argument says how many blocks are of each side."""
+def join_work(node: nodes.Join, block_size: int | None) -> PartitionWork:
+    """Return the work that joins blocks; its argument is the number of blocks of each side."""
     function = partial(_joined, node.left_keys, node.right_keys, node.how, node.suffixes)
     return PartitionWork(node.title, function, block_size)
 
@@ -321,5 +322,5 @@ def _joined(
 
     left = tables.concat(list(blocks[: counts[0]]))
     right = tables.concat(list(blocks[counts[0] :]))
-    kind: Any = how  # looked at when the plan was made
+    kind: Any = how  # checked when the plan was made
     yield joining.join(left, right, kind, list(left_keys), list(right_keys), *suffixes)

@@ -112,7 +112,7 @@ def cut(plan: nodes.Node, wanted: list[int], context: DataContext, runs_before: 
     """
     planner = Planner(context, _PROCESSORS, runs_before)
     sources = [node for node in plan.walk() if isinstance(node, (nodes.Read, nodes.Values))]
-    batch = max((node.size or 1 for node in plan.walk() if isinstance(node, nodes.EachBatch)), default=1)
+    batch = max((node.call.size or 1 for node in plan.walk() if isinstance(node, nodes.EachBatch)), default=1)
     found = []
     for node, number in zip(sources, wanted, strict=True):
         if isinstance(node, nodes.Read):

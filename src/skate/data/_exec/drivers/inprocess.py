@@ -1,7 +1,7 @@
-"""Runs a plan in this process, without a task: the whole of a small plan, and the beginning of others.
+"""The in-process driver: runs a small plan in the thread of its consumer, without remote tasks.
 
-Five rows are through before a worker would have been asked. Nobody knows how long a user's function takes, though: once
-the work has taken a while and there is more of it, the rest is given to workers.
+A few rows are done before a worker would have received them. The duration of user functions is unknown, however: if the
+work takes longer than expected, the driver hands the rest of the plan over to workers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from skate.data._exec.scheduler import Cancel, Instruction, Resume, Scheduler, S
 from skate.data._exec.tasks import OnMade, Task
 from skate.data._exec.worker import produce
 
-IN_PROCESS_SECONDS = 0.25  # seconds of work before anybody else is thought of
-MIN_REMAINING_SECONDS = (
-    0.5  # seconds of work left that workers are asked for: they have to be started, and to import Arrow
-)
-TASK_OVERHEAD_SECONDS = 0.001  # seconds of this process that a task costs which a worker does: many tiny ones are done sooner here
+IN_PROCESS_SECONDS = 0.25  # work for this long before considering workers
+MIN_REMAINING_SECONDS = 0.5  # remaining work that is worth starting workers, which have to import Arrow
+TASK_OVERHEAD_SECONDS = 0.001  # cost of a remote task for this process: many tiny tasks are faster in-process
 
 
 class InProcessDriver:
-    """Drives a scheduler in the thread of its consumer."""
+    """Runs the tasks of a scheduler in the thread of its consumer."""
 
     def __init__(self, scheduler: Scheduler, on_made: OnMade) -> None:
         self.scheduler = scheduler
@@ -35,15 +33,15 @@ class InProcessDriver:
         self._to_resume: list[Task] = []
         self._worked = 0.0
         self._ended = 0
-        self._note(scheduler.begin())
+        self._queue(scheduler.begin())
 
     def next(self) -> Item | None:
-        """Return the next item, working as long as there is none; None at the end, or when patience is over."""
+        """Return the next item, or None at the end or when workers should take over; run tasks meanwhile."""
         interruption = interruptions.current()
         while True:
             interruption.check()
             item, instructions = self.scheduler.take()
-            self._note(instructions)
+            self._queue(instructions)
             if item is not None or self.scheduler.finished:
                 return item
             if self._to_start and not self._open and self._takes_long():
@@ -53,7 +51,7 @@ class InProcessDriver:
             self._worked += time.perf_counter() - begun
 
     def _takes_long(self) -> bool:
-        """Tell whether what is left is worth starting workers for, if it takes as long as what has been done."""
+        """Return whether the remaining tasks are worth starting workers, judged by the tasks that have ended."""
         left = self.scheduler.tasks_left + len(self._to_start)
         each = self._worked / max(1, self._ended)
         return (
@@ -62,18 +60,18 @@ class InProcessDriver:
         )
 
     def hand_over(self) -> tuple[Scheduler, list[Instruction]]:
-        """Return the scheduler, for somebody else to drive, and what has not been done of what it wants."""
+        """Return the scheduler and its pending instructions, for another driver."""
         assert not self._open
         return self.scheduler, [Start(task) for task in self._to_start]
 
     def close(self) -> None:
-        """Give up what has begun."""
+        """Close all open tasks."""
         for generator in self._open.values():
             generator.close()  # type: ignore[attr-defined]
         self._open.clear()
         self.scheduler.stop()
 
-    def _note(self, instructions: list[Instruction]) -> None:
+    def _queue(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, Start):
                 self._to_start.append(instruction.task)
@@ -86,7 +84,7 @@ class InProcessDriver:
                     generator.close()  # type: ignore[attr-defined]
 
     def _work(self) -> None:
-        """Go on with a task until it is held back, or has ended."""
+        """Run one task until it is paused or ends."""
         if self._to_resume:
             task = self._to_resume.pop(0)
         else:
@@ -99,9 +97,9 @@ class InProcessDriver:
         for block, report in generator:
             item = Item.of(block, report)
             if self._on_made(task, item, report):
-                self._note(self.scheduler.made(task, item))
+                self._queue(self.scheduler.made(task, item))
             if task.paused or task not in self._open:
                 return
         self._open.pop(task, None)
         self._ended += 1
-        self._note(self.scheduler.ended(task))
+        self._queue(self.scheduler.ended(task))

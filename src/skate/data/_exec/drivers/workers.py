@@ -1,4 +1,7 @@
-"""Runs a plan on workers: a thread with an event loop starts tasks, reads what they make, and tells the scheduler."""
+"""The worker driver: runs a plan on workers.
+
+A thread with an event loop starts tasks, reads their blocks, and reports events to the scheduler.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ from skate.data._exec.worker import (
     HOST,
     WorkerActor,
     WorkHandle,
-    hold,
+    put_work,
     run_task,
     with_preloading,
 )
 
 
 class WorkerDriver:
-    """Drives a scheduler in a thread of its own; the consumer takes items from it."""
+    """Runs the tasks of a scheduler on workers; the consumer takes items from it."""
 
     def __init__(
         self, scheduler: Scheduler, on_made: OnMade, instructions: list[Instruction] | None = None
@@ -49,12 +52,12 @@ class WorkerDriver:
         self._thread = threading.Thread(target=self._run, name="skate-data", daemon=True)
         self._thread.start()
 
-    # ------------------------------------------------------------ the consumer's side
+    # ------------------------------------------------------------ consumer
 
     def next(self) -> Item | None:
-        """Return the next item, as soon as there is one; None at the end."""
+        """Wait for the next item; return None at the end."""
         interruption = interruptions.current()
-        interruption.waits_at(self._changed)
+        interruption.register(self._changed)
         with self._changed:
             while True:
                 interruption.check()
@@ -68,7 +71,7 @@ class WorkerDriver:
                 self._changed.wait()
 
     def close(self) -> None:
-        """Stop everything, and wait until it has stopped."""
+        """Stop all tasks and actors, and wait for the thread to end."""
         if self._closed:
             return
         self._closed = True
@@ -76,7 +79,7 @@ class WorkerDriver:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    # ------------------------------------------------------------ the thread
+    # ------------------------------------------------------------ event loop
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -88,7 +91,7 @@ class WorkerDriver:
 
     def _begin(self) -> None:
         if self._first is None:
-            self._tell(self.scheduler.begin)
+            self._report_event(self.scheduler.begin)
         else:
             self._perform(self._first)
 
@@ -108,14 +111,12 @@ class WorkerDriver:
                 self._error = error
             self._changed.notify_all()
 
-    def _tell(self, event: Callable[..., list[Instruction]], *args: Any) -> None:
-        """Tell the scheduler what has happened, and do what it says."""
+    def _report_event(self, event: Callable[..., list[Instruction]], *args: Any) -> None:
+        """Report an event to the scheduler, and perform its instructions."""
         with self._changed:
             try:
                 instructions = event(*args)
-            except (
-                Exception
-            ) as error:  # what the scheduler finds wrong with the data is the consumer's to know
+            except Exception as error:  # the data are invalid; the consumer raises it
                 self._error = self._error or error
                 instructions = []
             self._changed.notify_all()
@@ -125,7 +126,7 @@ class WorkerDriver:
         for instruction in instructions:
             try:
                 self._do(instruction)
-            except Exception as error:  # the consumer is the one to judge it
+            except Exception as error:  # the consumer raises it
                 self._fail(error)
                 return
 
@@ -163,10 +164,10 @@ class WorkerDriver:
         return generator
 
     def _function(self, operator: Operator, borrows: bool) -> Any:
-        """Return the remote function of an operator's tasks; it is made once, unless its options may change."""
+        """Return the remote function of an operator's tasks, which is cached unless its options may change."""
         found = self._functions.get((operator, borrows))
         if found is None:
-            options = {"name": operator.name, **operator.options, **_asked(operator.options_fn)}
+            options = {"name": operator.name, **operator.options, **_call_options_fn(operator.options_fn)}
             if borrows:
                 options["num_cpus"] = 0
             found = run_task.options(**with_preloading(options))
@@ -175,33 +176,34 @@ class WorkerDriver:
         return found
 
     def _work_handle(self, work: Work) -> WorkHandle:
-        """Return what a worker finds a work by; it fetches the work only if it does not have it."""
+        """Return the handle of a work; a worker fetches the work only if it has not cached it."""
         found = self._work_handles.get(id(work))
         if found is None:
-            # The work itself is kept too, so that no other gets its id.
-            found = self._work_handles[id(work)] = hold(work), work
+            # A reference to the work keeps its id unique.
+            found = self._work_handles[id(work)] = put_work(work), work
         return found[0]
 
     async def _read(self, task: Task, generator: Any) -> None:
-        """Read what a task makes, until its end."""
+        """Read the blocks of a task until its end."""
         reader = asyncio.current_task()
         try:
             async for reference in generator:
                 report = await self._report(generator, reference)
                 item = Item.of(reference, report)
                 if self._on_made(task, item, report):
-                    self._tell(self._made, task, item, report)
+                    self._report_event(self._made, task, item, report)
                 if reader is not None and reader.cancelling():
-                    # What it made was enough for somebody: that ends it before its actor's end looks like an error.
+                    # The item made the task unnecessary. Let the cancellation take effect before the end of its actor
+                    # raises an error here.
                     await asyncio.sleep(0)
                 if task.paused:
                     resumed = self._resumed[task] = asyncio.Event()
                     await resumed.wait()
-            self._tell(self._ended, task)
+            self._report_event(self._ended, task)
         except asyncio.CancelledError:
             skate.cancel(generator)
             raise
-        except Exception as error:  # the consumer is the one to judge it
+        except Exception as error:  # the consumer raises it
             self._fail(error)
         finally:
             self._readers.pop(task, None)
@@ -211,15 +213,15 @@ class WorkerDriver:
     def _made(self, task: Task, item: Item, report: Report) -> list[Instruction]:
         if (report.host, report.process) != (HOST, os.getpid()):
             self.scheduler.update_memory((report.host, report.process), report.memory)
-        self._look_again()
+        self._refresh_memory()
         return self.scheduler.made(task, item)
 
     def _ended(self, task: Task) -> list[Instruction]:
-        self._look_again()
+        self._refresh_memory()
         return self.scheduler.ended(task)
 
-    def _look_again(self) -> None:
-        """If memory is short, ask how much of it workers have now: a report is of the time when a block was made."""
+    def _refresh_memory(self) -> None:
+        """If memory is short, read the current memory of the workers: their reports may be outdated."""
         if not self.scheduler.short_of_memory:
             return
         for host, process in list(self.scheduler.memory_of):
@@ -227,31 +229,31 @@ class WorkerDriver:
                 self.scheduler.update_memory((host, process), meter.memory_of(process) or 0)
 
     async def _report(self, generator: Any, block: Any) -> Report:
-        """Return the report that follows a block."""
+        """Return the report that follows a block in the stream."""
         try:
             following = await anext(generator)
         except StopAsyncIteration:
-            await block  # no block, but the error that ended the task
+            await block  # raises the error of the task
             raise
         report: Report = await following
         return report
 
     async def _start_actor(self, pool: ActorPool, member: PoolActor) -> None:
         try:
-            options = {**pool.options, **_asked(pool.options_fn)}
+            options = {**pool.options, **_call_options_fn(pool.options_fn)}
             handle = (
                 skate.remote(WorkerActor)
                 .options(**with_preloading(options))
-                .remote(self._work_handle(pool.actor))
+                .remote(self._work_handle(pool.work))
             )
             await handle.ready.remote()
-            self._tell(self.scheduler.actor_started, member, handle)
-        except Exception as error:  # the consumer is the one to judge it
+            self._report_event(self.scheduler.actor_started, member, handle)
+        except Exception as error:  # the consumer raises it
             self._fail(error)
         finally:
             self._starting.pop(member, None)
 
 
-def _asked(options_fn: Any) -> dict[str, Any]:
-    """Return the options that a user's function gives at this moment."""
+def _call_options_fn(options_fn: Any) -> dict[str, Any]:
+    """Return the options that the user's function returns now."""
     return {} if options_fn is None else dict(options_fn())
