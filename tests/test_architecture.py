@@ -42,6 +42,41 @@ TRAIN = (
     "skate.train.data_parallel_trainer",
     "skate.train._frameworks",
 )
+# The parts of datasets. The bottom ones (blocks, expressions, formats, settings) import each other; above them, each may
+# import those before it. `skate.data` itself, with the methods of `Dataset` in `_dataset`, stands above all of them.
+DATA_BASE = {
+    f"skate.data.{part}"
+    for part in (
+        "_aggregates",
+        "_arguments",
+        "_block",
+        "_execution_options",
+        "_expressions",
+        "_io",
+        "_kernels",
+        "_schema",
+        "_seeds",
+        "aggregate",
+        "block",
+        "checkpoint",
+        "collate_fn",
+        "context",
+        "datasource",
+        "datatype",
+        "exceptions",
+        "expressions",
+    )
+}
+DATA = (
+    "skate.data._exec",
+    "skate.data._plan",
+    "skate.data._compute",
+    "skate.data._execution",
+    "skate.data._resuming",
+    "skate.data._checkpointing",
+    "skate.data._iteration",
+)
+DATASETS = {"skate.data", *(part for part in DATA_BASE if "._" not in part)}  # what is public of it
 TRAINING = {"skate.train", *(part for part in TRAIN if "._" not in part)}  # what is public of it
 # The parts of serving, from the bottom to the top, below those that talk to each other; each may import those before.
 SERVE = (
@@ -60,7 +95,7 @@ SERVE = (
     "skate.serve._multiplex",
 )
 SERVING = {"skate.serve", *(part for part in SERVE if "._" not in part)}  # what is public of it
-LIBRARIES = {"skate.air", "skate.data", "skate.tune"} | SERVING | TRAINING
+LIBRARIES = {"skate.air", "skate.tune"} | DATASETS | SERVING | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
     "skate._base": set(),
     # The first module of a child process, which stands above everything.
@@ -83,17 +118,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.air.session": {"skate.train"},
     "skate.air.result": {"skate.train"},
     "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._reports", "skate.train._run"},
-    "skate.data": CORE | {"skate.air"},
-    **{part: CORE | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},
-    "skate.train": CORE | {"skate.air", "skate.data"} | set(TRAIN),
-    "skate.tune": CORE | TRAINING | {"skate.air", "skate.data"},
+    **{part: CORE | {"skate.air"} | DATA_BASE for part in DATA_BASE},
+    **{part: CORE | {"skate.air"} | DATA_BASE | set(DATA[:below]) for below, part in enumerate(DATA)},
+    # Readers of a split are public iterators, and can keep their rows as a dataset.
+    "skate.data._iteration.splits": CORE | DATASETS | DATA_BASE | set(DATA),
+    "skate.data": CORE | {"skate.air", "skate.data._iteration.splits"} | DATA_BASE | set(DATA),
+    # Training stores the positions of readers in its checkpoints.
+    **{
+        part: CORE | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN[:below])
+        for below, part in enumerate(TRAIN)
+    },
+    "skate.train": CORE | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN),
+    "skate.tune": CORE | DATASETS | TRAINING | {"skate.air"},
     **{part: CORE | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
     # An application is built of deployments, which know how to pickle themselves in a build, and of handles.
     "skate.serve._build": CORE | {"skate.air", "skate.serve"} | set(SERVE),
     "skate.serve._controller": CORE | {"skate.air", "skate.serve", "skate.serve._build"} | set(SERVE),
     "skate.serve": CORE
+    | DATASETS
     | TRAINING
-    | {"skate.air", "skate.data", "skate.serve._build", "skate.serve._controller"}
+    | {"skate.air", "skate.serve._build", "skate.serve._controller"}
     | set(SERVE),
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
@@ -128,10 +172,11 @@ API_IN_UTIL = {
 PURE = (
     "skate._engine.local.state",
     "skate.data._exec.exchanges",
-    "skate.data._exec.flow",
+    "skate.data._exec.scheduler",
     "skate.data._exec.operators",
-    "skate.data._exec.passing",
-    "skate.data._exec.pool",
+    "skate.data._exec.streaming_operators",
+    "skate.data._exec.actor_pool",
+    "skate.data._exec.barrier_operators",
     "skate.serve._autoscaling",
     "skate.train._reports.ledger",
     "skate.train._workers.watch",

@@ -16,7 +16,7 @@ import pytest
 
 import skate
 from skate.data import DataContext
-from skate.data._exec import here
+from skate.data._exec.drivers import inprocess
 from skate.data.checkpoint import CheckpointConfig
 from tests.conftest import ENGINES
 from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
@@ -84,7 +84,7 @@ def tmp_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let plans that begin in this process end in it, however slow it is."""
-    monkeypatch.setattr(here, "PATIENCE", float("inf"))
+    monkeypatch.setattr(inprocess, "IN_PROCESS_SECONDS", float("inf"))
 
 
 @pytest.fixture

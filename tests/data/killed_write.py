@@ -26,7 +26,7 @@ import skate.data._checkpointing.write
 import skate.data._io.parquet_sink
 import skate.data._resuming.job
 from skate.data import DataContext
-from skate.data._exec import here
+from skate.data._exec.drivers import inprocess
 from skate.data._io import durability, retrying
 from skate.data.checkpoint import CheckpointConfig
 
@@ -102,7 +102,7 @@ def in_child(folder: Path, by_ids: bool, last: int | None = None) -> int | None:
     pid = os.fork()
     if pid == 0:
         steps = Steps(last)
-        here.PATIENCE = float(
+        inprocess.IN_PROCESS_SECONDS = float(
             "inf"
         )  # a step that takes long must not start workers, which count steps of their own
         retrying.call = steps.counted(retrying.call)

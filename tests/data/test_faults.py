@@ -12,8 +12,8 @@ import pytest
 
 import skate
 from skate.data import DataContext
-from skate.data._exec.execution import Execution
-from skate.data._exec.items import fetched
+from skate.data._exec.items import fetch_rows
+from skate.data._execution import Execution
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -95,8 +95,8 @@ def test_a_slow_consumer_holds_the_reading_back(settings: DataContext) -> None:
     items = iter(run)
     held = 0
     for _ in range(20):
-        fetched(next(items))
-        held = max(held, run.flow.used)
+        fetch_rows(next(items))
+        held = max(held, run.scheduler.used)
     made = sum(each.rows for each in run.stats.values())
     items.close()
     assert made < 40, "nobody has asked for the rest"
@@ -115,6 +115,6 @@ def test_memory_does_not_grow_with_what_one_task_makes(settings: DataContext) ->
     held, rows = 0, 0
     for item in run:
         rows += item.rows
-        held = max(held, run.flow.used)
+        held = max(held, run.scheduler.used)
     assert rows == 64
     assert held <= 6 * 2**20

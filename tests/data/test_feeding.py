@@ -13,7 +13,7 @@ from skate.data import DataContext
 
 torch = pytest.importorskip("torch")
 
-PATIENCE = 60.0  # seconds after which something is wrong
+IN_PROCESS_SECONDS = 60.0  # seconds after which something is wrong
 
 
 class Prepared:
@@ -31,7 +31,7 @@ class Prepared:
 
     def wait_for(self, count: int) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: self.count >= count, PATIENCE)
+            return self._changed.wait_for(lambda: self.count >= count, IN_PROCESS_SECONDS)
 
 
 @pytest.mark.parametrize("ahead", [1, 3])
@@ -71,7 +71,9 @@ def test_blocks_are_read_ahead_of_the_batches(engine: str, settings: DataContext
     ds = skate.data.range(6, override_num_blocks=6).map_batches(count)
     batches = iter(ds.iter_batches(batch_size=1))
     next(batches)
-    assert skate.get(read.reached.remote(6), timeout=PATIENCE), "all blocks, while the first batch is in use"
+    assert skate.get(read.reached.remote(6), timeout=IN_PROCESS_SECONDS), (
+        "all blocks, while the first batch is in use"
+    )
     assert [int(batch["id"][0]) for batch in batches] == [1, 2, 3, 4, 5]
 
 

@@ -45,7 +45,7 @@ def test_a_write_leaves_out_what_an_earlier_run_has_written(
     assert noted(ids) == before, "a row is noted as soon as it is there, and not before"
     write()
     assert ids_in(out) == list(range(100))
-    if where == "here":  # elsewhere a worker may not have heard yet that the first run is over
+    if where == "here":  # elsewhere a worker may not have update_memory yet that the first run is over
         assert len(before) == at // 10 * 10
         assert len((tmp_path / "seen").read_text().split()) == 100 - len(before), (
             "done rows are left out at once"

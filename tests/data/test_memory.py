@@ -14,9 +14,9 @@ import pytest
 
 import skate
 from skate.data import DataContext, ExecutionResources
-from skate.data._exec.execution import Execution
-from skate.data._exec.items import fetched
-from skate.data._exec.runner import OnWorkers
+from skate.data._exec.drivers.workers import WorkerDriver
+from skate.data._exec.items import fetch_rows
+from skate.data._execution import Execution
 from skate.exceptions import OutOfDiskError
 from tests.contract.conftest import Start, fresh  # noqa: F401  # a fixture: it is used by its name
 
@@ -57,10 +57,10 @@ def test_a_slow_consumer_keeps_300_mb_within_a_budget_of_60(documents: str, sett
     run = Execution(ds._node, settings)
     rows = taken = most = 0
     for item in run:
-        rows += fetched(item).num_rows
+        rows += fetch_rows(item).num_rows
         taken += item.bytes
         made = sum(stats.bytes for stats in run.stats.values())
-        most = max(most, run.flow.used, made - taken)
+        most = max(most, run.scheduler.used, made - taken)
         until_nothing_goes_on(run)
     assert rows == 3 * 12_500
     assert 40 * MIB < most < 80 * MIB, "within the budget and a block for each task, and no small part of it"
@@ -69,10 +69,14 @@ def test_a_slow_consumer_keeps_300_mb_within_a_budget_of_60(documents: str, sett
 def until_nothing_goes_on(run: Execution) -> None:
     """Wait until everybody has made all that may be made while the consumer takes nothing."""
     driver = run._driver
-    assert isinstance(driver, OnWorkers)
+    assert isinstance(driver, WorkerDriver)
     with driver._changed:
         driver._changed.wait_for(
-            lambda: not any(task.is_going for operator in driver.flow.operators for task in operator.running)
+            lambda: (
+                not any(
+                    task.is_active for operator in driver.scheduler.operators for task in operator.running
+                )
+            )
         )
 
 
@@ -98,7 +102,7 @@ def test_a_step_with_tasks_of_its_own_runs_while_the_one_before_it_is_held_back(
     rows = most = 0
     for item in run:
         rows += item.rows
-        most = max(most, run.flow.used)
+        most = max(most, run.scheduler.used)
     assert rows == 4 * 32
     assert most < 16 * MIB
 

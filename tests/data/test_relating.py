@@ -10,7 +10,7 @@ import pytest
 
 import skate
 from skate.data import DataContext, RandomSeedConfig
-from skate.data._plan import gathering
+from skate.data._plan import barriers
 from skate.data.aggregate import AggregateFn, Count, Max, Mean, Std, Sum
 
 pytestmark = pytest.mark.usefixtures("where")
@@ -30,7 +30,7 @@ def sizes(request: pytest.FixtureRequest, settings: DataContext, monkeypatch: py
     """Rows that one task works on: all of them, or a small part, and then no side of a join counts as small."""
     settings.partition_bytes = request.param
     if request.param < 10_000:
-        monkeypatch.setattr(gathering, "_SMALL_SIDE", 0)
+        monkeypatch.setattr(barriers, "_SMALL_SIDE", 0)
     return int(request.param)
 
 

@@ -17,9 +17,9 @@ import pytest
 
 import skate
 from skate.data import DataContext
-from skate.data._exec.threads import OnThreads
+from skate.data._exec.drivers.threads import ThreadDriver
 from skate.data._plan import nodes, relational
-from skate.data._plan.optimizer import optimized
+from skate.data._plan.optimizer import optimize
 from skate.data.aggregate import AggregateFn, Mean
 from skate.data.datasource import Datasource
 from skate.data.exceptions import FileReadError
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> str:
 
 
 def runs_on_threads(dataset: Any) -> bool:
-    return relational.runs_on_threads(optimized(dataset._node), dataset.context)
+    return relational.runs_on_threads(optimize(dataset._node), dataset.context)
 
 
 class TestWhatRunsOnThreads:
@@ -142,7 +142,7 @@ class TestReadingAtOnce:
     """Plain columns of equal files are decoded by Polars, all at once; everything else as ever."""
 
     def is_read_at_once(self, dataset: Any) -> bool:
-        plan = relational.with_fast_readers(optimized(dataset._node))
+        plan = relational.with_fast_readers(optimize(dataset._node))
         return all(each.source.reads_at_once for each in plan.walk() if isinstance(each, nodes.Read))
 
     def test_plain_columns_where_all_rows_are_gathered(self, folder: str) -> None:
@@ -229,7 +229,7 @@ class TestEnding:
     def test_an_execution_can_be_closed_while_threads_work(self, folder: str) -> None:
         execution = skate.data.read_parquet(folder).sort("n")._run()
         execution._start()
-        assert isinstance(execution._driver, OnThreads)
+        assert isinstance(execution._driver, ThreadDriver)
         execution.close()
         assert not [thread for thread in threading.enumerate() if "relational" in thread.name]
 
@@ -241,14 +241,14 @@ class TestEnding:
         execution = many.join(small, "inner", 2, on=("k",))._run()
         execution._start()
         driver = execution._driver
-        assert isinstance(driver, OnThreads)
-        driver.flow.limits.bytes = 5000
+        assert isinstance(driver, ThreadDriver)
+        driver.scheduler.limits.bytes = 5000
         rows = total = most = 0
         try:
             while (item := execution._next()) is not None:
                 rows, total = rows + item.rows, total + item.bytes
                 with driver._changed:
-                    most = max(most, driver.flow.used)
+                    most = max(most, driver.scheduler.used)
         finally:
             execution.close()
         assert rows == ROWS
@@ -258,15 +258,15 @@ class TestEnding:
         program = f"""
 import signal, skate
 from skate.data import DataContext
-from skate.data._exec import threads
+from skate.data._exec.drivers import threads
 DataContext.get_current().small_plan_bytes = 0
-make_next = threads.OnThreads._make_next
+make_next = threads.ThreadDriver._make_next
 
 def interrupted(self, mine):
     signal.raise_signal(signal.SIGINT)  # as if somebody pressed Ctrl-C now
     return make_next(self, mine)
 
-threads.OnThreads._make_next = interrupted
+threads.ThreadDriver._make_next = interrupted
 skate.data.read_parquet({folder!r}).sort("n").take_all()
 """
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

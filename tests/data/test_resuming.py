@@ -36,7 +36,7 @@ def test_a_write_goes_on_where_it_stopped(where: str, at: int, tmp_path: Path) -
     assert len(before) % 10 == 0, "whole parts are visible, and nothing else"
     write()
     assert rows_in(out) == [{"id": i, "double": 2 * i} for i in range(100)]
-    if where == "here":  # elsewhere a worker may not have heard yet that the first run is over
+    if where == "here":  # elsewhere a worker may not have update_memory yet that the first run is over
         again = (tmp_path / "seen").read_text().split()
         assert len(again) == 100 - len(before), "what was written is not computed again"
         assert len(before) == at // 10 * 10

@@ -232,7 +232,7 @@ def test_what_others_have_written_to_the_folder_stays(tmp_path: Path) -> None:
 
 @HERE
 def test_two_programs_at_a_time_are_one_too_many(tmp_path: Path) -> None:
-    held = locks.only_here(pafs.LocalFileSystem(), str(tmp_path / "_skate"))
+    held = locks.exclusive(pafs.LocalFileSystem(), str(tmp_path / "_skate"))
     with held, pytest.raises(ResumeError, match=r"somebody else is writing"):
         skate.data.range(3).write_parquet(str(tmp_path), resume=True)
     skate.data.range(3).write_parquet(str(tmp_path), resume=True)

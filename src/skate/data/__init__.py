@@ -7,9 +7,9 @@
 
 from skate.data import _extra as _extra
 from skate.data._compute import ActorPoolStrategy, TaskPoolStrategy
-from skate.data._exec_options import ExecutionOptions, ExecutionResources
+from skate.data._execution_options import ExecutionOptions, ExecutionResources
 from skate.data._io.clickhouse import SinkMode
-from skate.data._mixing import MixStoppingCondition
+from skate.data._plan.nodes import MixStoppingCondition
 from skate.data._seeds import RandomSeedConfig
 from skate.data.catalog import (
     Catalog,

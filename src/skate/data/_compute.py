@@ -105,7 +105,7 @@ def compute_of(
     compute: Any,
     concurrency: Any,
     options: Mapping[str, Any],
-    options_now: Callable[[], dict[str, Any]] | None = None,
+    options_fn: Callable[[], dict[str, Any]] | None = None,
 ) -> Compute:
     """Return where a function runs, from what the user said about it.
 
@@ -114,7 +114,7 @@ def compute_of(
         compute: A strategy; it counts if both are given.
         concurrency: A number of tasks or actors, or (fewest, most) actors, or (fewest, most, first).
         options: Resources and other options of the tasks or actors; None is not given.
-        options_now: Called for further options when one starts.
+        options_fn: Called for further options when one starts.
     """
     given = {key: value for key, value in options.items() if value is not None}
     _check_options(given, is_class)
@@ -133,7 +133,7 @@ def compute_of(
             )
         bounds = compute.bounds
         each = compute.max_tasks_in_flight_per_actor or 2
-        return Compute(actors=bounds, tasks_each=each, options=given, options_now=options_now)
+        return Compute(actors=bounds, tasks_per_actor=each, options=given, options_fn=options_fn)
     if not isinstance(compute, TaskPoolStrategy):
         words = "a TaskPoolStrategy, an ActorPoolStrategy or None"
         raise ArgumentTypeError(message("compute", words, compute))
@@ -142,7 +142,7 @@ def compute_of(
             "a class needs actors: leave `compute` out, or give an ActorPoolStrategy, or the number of actors as "
             "`concurrency`"
         )
-    return Compute(most=compute.size, options=given, options_now=options_now)
+    return Compute(max_tasks=compute.size, options=given, options_fn=options_fn)
 
 
 def _check_options(options: Mapping[str, Any], is_class: bool) -> None:

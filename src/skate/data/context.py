@@ -11,13 +11,14 @@ from typing import Any
 
 from skate._api import variables
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, Range, check_attribute
-from skate.data._exec_options import ExecutionOptions
+from skate.data._execution_options import ExecutionOptions
 from skate.data.checkpoint.interfaces import CheckpointConfig, config_of
 from skate.util.annotations import RayDeprecationWarning
 
 __all__ = ["DataContext", "DatasetContext", "ShuffleStrategy"]
 
 MIB = 1024 * 1024
+DEFAULT_MAX_BLOCK_SIZE = 32 * MIB  # also the expected size of blocks that have no maximum
 
 
 class ShuffleStrategy(enum.StrEnum):
@@ -183,7 +184,7 @@ class DataContext:
             `CheckpointConfig`, or a dict of its arguments.
     """
 
-    target_max_block_size: int | None = 32 * MIB
+    target_max_block_size: int | None = DEFAULT_MAX_BLOCK_SIZE
     target_min_block_size: int = 1 * MIB
     execution_options: ExecutionOptions = field(default_factory=ExecutionOptions)
     memory_budget: int | None = None

@@ -11,15 +11,15 @@ import pyarrow as pa
 from skate import cloudpickle
 from skate.data._arguments import check_type, message
 from skate.data._block import tables
-from skate.data._dataset.aggregating import Aggregating
-from skate.data._dataset.consuming import Consuming
-from skate.data._dataset.converting import Converting
-from skate.data._dataset.explaining import Explaining
-from skate.data._dataset.projecting import Projecting
-from skate.data._dataset.relating import Relating
-from skate.data._dataset.showing import plan_text, table_text
-from skate.data._dataset.splitting import Splitting
-from skate.data._dataset.writing import Writing
+from skate.data._dataset.aggregation import AggregateMethods
+from skate.data._dataset.columns import ColumnMethods
+from skate.data._dataset.consumption import ConsumptionMethods
+from skate.data._dataset.conversion import ConversionMethods
+from skate.data._dataset.display import plan_text, table_text
+from skate.data._dataset.explain import ExplainMethods
+from skate.data._dataset.relational import RelationalMethods
+from skate.data._dataset.splitting import SplitMethods
+from skate.data._dataset.writing_files import FileWriteMethods
 from skate.data._exec.items import Item
 from skate.data._plan import estimates, nodes
 from skate.data._schema import Schema
@@ -28,7 +28,16 @@ from skate.data.context import DataContext
 __all__ = ["Dataset", "MaterializedDataset", "Schema"]
 
 
-class Dataset(Projecting, Relating, Splitting, Converting, Writing, Explaining, Aggregating, Consuming):
+class Dataset(
+    ColumnMethods,
+    RelationalMethods,
+    SplitMethods,
+    ConversionMethods,
+    FileWriteMethods,
+    ExplainMethods,
+    AggregateMethods,
+    ConsumptionMethods,
+):
     """Rows with named columns, of any size, in order.
 
     A dataset is a plan: reading, mapping or sorting one gives another, and nothing is done until somebody wants rows.

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 from skate.data import aggregate as aggregates
 from skate.data._aggregates.base import check_aggregations
 from skate.data._arguments import NON_NEGATIVE, check_type, checked
-from skate.data._dataset.calling import check_format, user_call
+from skate.data._dataset.user_functions import (
+    ComputeArguments,
+    FunctionArguments,
+    check_format,
+    user_function,
+)
+from skate.data._exec.transforms import EachBatch
 from skate.data._expressions import evaluate
 from skate.data._plan import nodes
 from skate.data.expressions import Expr, star
@@ -84,20 +90,27 @@ class GroupedData:
         [{'k': 1, 'most': 6}, {'k': 2, 'most': 7}]
         """
         check_format(batch_format)
-        call = user_call(
+        call = user_function(
             fn,
-            (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
-            (compute, concurrency, ray_remote_args_fn),
-            {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            FunctionArguments(fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
+            ComputeArguments(
+                compute,
+                concurrency,
+                ray_remote_args_fn,
+                {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            ),
             on_error,
         )
         node = nodes.MapGroups(
             self._dataset._node,
             self._keys,
-            call.udf,
-            "pandas" if batch_format == "default" else batch_format,
-            not zero_copy_batch,
-            call.failures("MapGroups"),
+            EachBatch(
+                call.udf,
+                None,
+                "pandas" if batch_format == "default" else batch_format,
+                copies=not zero_copy_batch,
+                failures=call.failures("MapGroups"),
+            ),
             call.compute,
             self._parts,
         )

@@ -1,4 +1,4 @@
-"""Iterating over a dataset, or over one part of it, any number of times."""
+"""IterationMethods over a dataset, or over one part of it, any number of times."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from skate.data import _tensors
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
-from skate.data._feeding import Feeding
-from skate.data._iterating import Again, changed, each_batch, each_row
-from skate.data._position import Start, Tracker
+from skate.data._iteration import torch_tensors as _tensors
+from skate.data._iteration.batches import Reiterable, changed, iter_block_batches, iter_block_rows
+from skate.data._iteration.frameworks import FrameworkMethods
+from skate.data._iteration.position import PositionTracker, StartPosition
 
 if TYPE_CHECKING:
     from skate.data._schema import Schema
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["DataIterator", "DatasetIterator"]
 
 
-class Iterating(Feeding):
+class IterationMethods(FrameworkMethods):
     """The part of a dataset's API, and of an iterator's, that iterates over rows and batches."""
 
-    _tracker: Tracker | None = None  # follows which rows have been used, if somebody wants to know
+    _tracker: PositionTracker | None = None  # follows which rows have been used, if somebody wants to know
 
     @abc.abstractmethod
     def _blocks(self) -> Iterator[pa.Table]:
@@ -40,8 +40,8 @@ class Iterating(Feeding):
         """
         tracker = self._tracker
         if tracker is None:
-            return Again(lambda: each_row(self._blocks()))
-        return Again(lambda: tracker.follow((1, row) for row in each_row(self._blocks())))
+            return Reiterable(lambda: iter_block_rows(self._blocks()))
+        return Reiterable(lambda: tracker.follow((1, row) for row in iter_block_rows(self._blocks())))
 
     @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def iter_batches(
@@ -73,7 +73,7 @@ class Iterating(Feeding):
         tracker = self._tracker
 
         def start() -> Iterator[Any]:
-            batches = each_batch(
+            batches = iter_block_batches(
                 self._blocks(),
                 batch_size=batch_size,
                 batch_format=batch_format,
@@ -88,7 +88,7 @@ class Iterating(Feeding):
                 batches = tracker.follow(batches)
             return batches if _finalize_fn is None else changed(batches, _finalize_fn)
 
-        return Again(start)
+        return Reiterable(start)
 
     @checked(prefetch_batches=NON_NEGATIVE, batch_size=POSITIVE, local_shuffle_buffer_size=POSITIVE)
     def iter_torch_batches(
@@ -130,13 +130,13 @@ class Iterating(Feeding):
         )
 
 
-class DataIterator(Iterating):
+class DataIterator(IterationMethods):
     """Gives the rows of a dataset, or of a part of it, each time it is iterated over.
 
     `Dataset.iterator()` and `Dataset.streaming_split()` return these. They can be passed to tasks and actors.
     """
 
-    # Whether `_starts_at` works: "alone", or "together" with the others that share the rows.
+    # Whether `_start_at` works: "alone", or "together" with the others that share the rows.
     _goes_on: Literal["alone", "together"] | None = None
 
     @abc.abstractmethod
@@ -163,7 +163,7 @@ class DataIterator(Iterating):
             return self._blocks()
         return self._tracker.follow((block.num_rows, block) for block in self._blocks())
 
-    def _starts_at(self, start: Start) -> None:
+    def _start_at(self, start: StartPosition) -> None:
         """Begin where readers before have stopped, and follow from there which rows are used."""
         raise NotImplementedError(f"{type(self).__name__} begins at its first row")
 

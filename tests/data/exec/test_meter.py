@@ -37,11 +37,11 @@ def test_memory_that_arrow_keeps_is_given_back() -> None:
     columns = [pa.array(np.arange(MIB) + place).cast(pa.float64()) for place in range(40)]
     assert meter.own_memory() - before > 200 * MIB
     del columns
-    meter.give_back(0)
+    meter.release_unused_memory(0)
     assert meter.own_memory() - before < 100 * MIB
 
 
 def test_who_has_little_keeps_it() -> None:
     values = pa.array(np.arange(MIB)).cast(pa.float64())
-    meter.give_back(1 << 60)
+    meter.release_unused_memory(1 << 60)
     assert values[-1].as_py() == MIB - 1

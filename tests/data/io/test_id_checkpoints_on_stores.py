@@ -12,7 +12,7 @@ import pytest
 import skate
 from skate.data import DataContext
 from skate.data._checkpointing.write import _Files
-from skate.data._exec import here
+from skate.data._exec.drivers import inprocess
 from skate.data.checkpoint import CheckpointBackend, CheckpointConfig
 from skate.data.checkpoint.checkpoint_writer import BatchBasedCheckpointWriter
 from skate.data.datasource import FilenameProvider
@@ -27,7 +27,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let plans that begin in this process end in it, however slow it is."""
-    monkeypatch.setattr(here, "PATIENCE", float("inf"))
+    monkeypatch.setattr(inprocess, "IN_PROCESS_SECONDS", float("inf"))
 
 
 def under(store: pafs.S3FileSystem, folder: str) -> list[str]:

@@ -142,7 +142,7 @@ def test_arguments_that_no_source_takes_are_refused() -> None:
 )
 def test_a_read_runs_in_as_many_tasks_as_it_is_told(options: dict[str, Any], most: int | None) -> None:
     dataset = skate.data.range(3, **options)
-    assert dataset._node.compute.most == most
+    assert dataset._node.compute.max_tasks == most
     assert dataset.count() == 3
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import skate
 from skate.data import DataContext
+from skate.data._dataset.explain import explain_plan
 from skate.data._plan import estimates
-from skate.data._plan.explain import explained
 from skate.data.expressions import col
 
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> str:
 
 def text(dataset: Any, **settings: Any) -> tuple[str, str]:
     """Return the plan as it was written, and as it will run."""
-    before, _, after = explained(dataset._node, DataContext(**settings)).partition("(Optimized)")
+    before, _, after = explain_plan(dataset._node, DataContext(**settings)).partition("(Optimized)")
     return before, after
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import skate
 from skate.data._plan import estimates, nodes
-from skate.data._plan.optimizer import optimized
+from skate.data._plan.optimizer import optimize
 from skate.data.aggregate import AggregateFn, Count, Mean
 from skate.data.expressions import col, random
 
@@ -25,8 +25,8 @@ def table(tmp_path: Path) -> str:
 
 
 def plan(dataset: Any) -> list[str]:
-    """Return what an optimized plan does, from its end to its source."""
-    node = optimized(dataset._node)
+    """Return what an optimize plan does, from its end to its source."""
+    node = optimize(dataset._node)
     titles = []
     while True:
         titles.append(type(node).__name__)
@@ -36,7 +36,7 @@ def plan(dataset: Any) -> list[str]:
 
 
 def source(dataset: Any) -> Any:
-    return next(node for node in optimized(dataset._node).walk() if isinstance(node, nodes.Read)).source
+    return next(node for node in optimize(dataset._node).walk() if isinstance(node, nodes.Read)).source
 
 
 def test_a_filter_goes_into_the_source(table: str) -> None:
@@ -68,7 +68,7 @@ def test_a_filter_on_a_computed_column_stays_where_it_is(table: str) -> None:
 
 def test_a_filter_goes_to_every_part_of_a_union(table: str) -> None:
     ds = skate.data.read_parquet(table).union(skate.data.read_parquet(table)).filter(expr="a == 3")
-    node = optimized(ds._node)
+    node = optimize(ds._node)
     assert isinstance(node, nodes.Union)
     assert all(isinstance(part, nodes.Read) for part in node.inputs)
     assert ds.count() == 2

@@ -20,6 +20,6 @@ def test_a_container_that_has_little_memory_left_gets_small_plans_only(
     (tmp_path / "memory.max").write_text(f"{100 * MIB}\n")
     (tmp_path / "memory.current").write_text(f"{20 * MIB}\n")
     monkeypatch.setattr(memory, "_ROOT", str(tmp_path))
-    assert relational.most_bytes(settings) == 10 * MIB, "an eighth of what is left"
+    assert relational.max_source_bytes(settings) == 10 * MIB, "an eighth of what is left"
     settings.relational_plan_bytes = MIB
-    assert relational.most_bytes(settings) == MIB
+    assert relational.max_source_bytes(settings) == MIB

@@ -71,4 +71,4 @@ def without_done(node: nodes.Node, done: Callable[[pa.Table, int], pa.Table]) ->
         return nodes.EachBlock(node, "CheckpointFilter", done, compute=node.compute)
     if isinstance(node, nodes.Values):
         return nodes.EachBlock(node, "CheckpointFilter", done)
-    return nodes.over(node, lambda each: without_done(each, done))
+    return nodes.map_inputs(node, lambda each: without_done(each, done))

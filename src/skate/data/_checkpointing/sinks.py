@@ -34,7 +34,7 @@ class Written:
     files: tuple[WaitingFile, ...] = ()
 
 
-class Noting(Datasink[Written]):
+class RecordingSink(Datasink[Written]):
     """Gives rows to a sink, and notes their ids.
 
     Args:
@@ -64,7 +64,7 @@ class Noting(Datasink[Written]):
         return BatchBasedCheckpointWriter(self._config, makes_folder=False)
 
 
-class NotingFiles(Noting):
+class RecordingFileSink(RecordingSink):
     """Lets files wait, and leaves it to the driver to move them and to let their ids count.
 
     The ids are pending before the first file is there: what a killed program has left is found by them. Every attempt
@@ -100,7 +100,7 @@ class NotingFiles(Noting):
         return Written([str(path) for path in returned], name, waiting)
 
 
-class NotingAfter(Noting):
+class RecordingAfterSink(RecordingSink):
     """Notes ids when the sink has what it was given: if the program is killed in between, rows are written again."""
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> Written:

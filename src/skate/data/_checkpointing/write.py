@@ -21,9 +21,9 @@ from typing import Any
 from skate.data._checkpointing import plans, sinks
 from skate.data._checkpointing.folder import IdFolder
 from skate.data._checkpointing.ids import DoneIds
-from skate.data._exec.execution import Execution
+from skate.data._execution import Execution
 from skate.data._plan import nodes
-from skate.data._plan.optimizer import optimized
+from skate.data._plan.optimizer import optimize
 from skate.data._resuming import locks
 from skate.data._resuming.records import Records
 from skate.data.checkpoint.checkpoint_writer import BatchBasedCheckpointWriter
@@ -75,12 +75,12 @@ class CheckpointedWrite:
         sink = self._write.sink
         if not sinks.waits(sink):
             self._folder.begin()
-            return self._go_on(sinks.NotingAfter(sink, self._config), lambda written: None)
+            return self._go_on(sinks.RecordingAfterSink(sink, self._config), lambda written: None)
         files = _Files(sink, self._config, self._folder)
-        with locks.only_here(sink.filesystem, files.records.folder, sink.try_create_dir):
+        with locks.exclusive(sink.filesystem, files.records.folder, sink.try_create_dir):
             return files.around(
                 lambda: self._go_on(
-                    sinks.NotingFiles(sink, self._config, files.records.waiting), files.commit
+                    sinks.RecordingFileSink(sink, self._config, files.records.waiting), files.commit
                 )
             )
 
@@ -97,14 +97,16 @@ class CheckpointedWrite:
                     error,
                 )
 
-    def _go_on(self, noting: sinks.Noting, commit: Callable[[sinks.Written], None]) -> WriteResult[Any]:
+    def _go_on(
+        self, noting: sinks.RecordingSink, commit: Callable[[sinks.Written], None]
+    ) -> WriteResult[Any]:
         done = self._folder.ids()
         if len(done):
             _logger.info(
                 "%d ids are noted in %s: their rows are left out", len(done), self._config.checkpoint_path
             )
         # Columns and filters go into the sources first: the step that leaves out rows would be in their way.
-        plan = plans.without_done(optimized(self._write), DoneIds(self._config.id_column, done))
+        plan = plans.without_done(optimize(self._write), DoneIds(self._config.id_column, done))
         assert isinstance(plan, nodes.Write)
         whole: WriteResult[Any] = WriteResult(0, 0, [])
         with closing(self._run(replace(plan, sink=noting)).tables()) as reports:  # type: ignore[type-var]  # a generator
@@ -179,7 +181,7 @@ class _Files:
         if not sinks.moves(self._sink):
             self._remove_strays()
             return
-        rooms = self.records.waiting_rooms()
+        rooms = self.records.staging_folders()
         committed = self._folder.committed()
         places = [place for room in rooms for place in self.records.listed(room)]
         self.records.move({place: name for place in places if (name := _committed_name(place, committed))})

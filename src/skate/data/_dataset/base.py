@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from skate.data._arguments import checked
-from skate.data._exec.execution import Execution
 from skate.data._exec.items import Item
+from skate.data._execution import Execution
 from skate.data._plan import nodes
 from skate.data.context import DataContext
 
 if TYPE_CHECKING:
     from skate.data.dataset import Dataset
 
-Self = TypeVar("Self", bound="Plan")
+Self = TypeVar("Self", bound="PlanHolder")
 
 
-class Plan:
+class PlanHolder:
     """A plan, and the settings that it runs with. Nothing is done before somebody wants rows."""
 
     def __init__(self, node: nodes.Node, context: DataContext | None = None) -> None:

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from skate.data._arguments import checked, message
 from skate.data._compute import compute_of
-from skate.data._dataset.base import Plan
-from skate.data._dataset.calling import Call, check_format, user_call
+from skate.data._dataset.base import PlanHolder
+from skate.data._dataset.user_functions import (
+    ComputeArguments,
+    FunctionArguments,
+    UserFunction,
+    check_format,
+    user_function,
+)
+from skate.data._exec.transforms import EachBatch
 from skate.data._expressions.predicates import as_predicate
 from skate.data._plan import nodes
 
@@ -16,7 +23,7 @@ if TYPE_CHECKING:
     from skate.data.dataset import Dataset
 
 
-class Mapping(Plan):
+class MapMethods(PlanHolder):
     """The part of a dataset's API that works on rows and batches one after the other."""
 
     @checked()
@@ -61,11 +68,15 @@ class Mapping(Plan):
         >>> skate.data.range(3).map(lambda row: {"double": 2 * row["id"]}).take_all()
         [{'double': 0}, {'double': 2}, {'double': 4}]
         """
-        call = user_call(
+        call = user_function(
             fn,
-            (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
-            (compute, concurrency, ray_remote_args_fn),
-            {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            FunctionArguments(fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
+            ComputeArguments(
+                compute,
+                concurrency,
+                ray_remote_args_fn,
+                {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            ),
             on_error,
         )
         return self._each_row("Map", call)
@@ -98,11 +109,15 @@ class Mapping(Plan):
         >>> skate.data.range(3).flat_map(lambda row: [row] * row["id"]).take_all()
         [{'id': 1}, {'id': 2}, {'id': 2}]
         """
-        call = user_call(
+        call = user_function(
             fn,
-            (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
-            (compute, concurrency, ray_remote_args_fn),
-            {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            FunctionArguments(fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
+            ComputeArguments(
+                compute,
+                concurrency,
+                ray_remote_args_fn,
+                {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            ),
             on_error,
         )
         return self._each_row("FlatMap", call)
@@ -141,17 +156,22 @@ class Mapping(Plan):
         [{'id': 3}]
         """
         options = {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args}
-        given = (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
         if (fn is None) == (expr is None):
             raise ValueError("filter needs exactly one of 'fn' and 'expr'")
         if fn is None:
+            given = (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
             if any(each is not None for each in given):
                 raise ValueError(
                     "when 'expr' is given, 'fn_args' and the like have nobody to go to: leave them out"
                 )
             where = compute_of(False, compute, concurrency, options, ray_remote_args_fn)
             return self._then(nodes.Filter(self._node, as_predicate(expr), where))
-        call = user_call(fn, given, (compute, concurrency, ray_remote_args_fn), options, on_error)
+        call = user_function(
+            fn,
+            FunctionArguments(fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
+            ComputeArguments(compute, concurrency, ray_remote_args_fn, options),
+            on_error,
+        )
         return self._each_row("Filter", call)
 
     @checked("batch_format", "batch_size")
@@ -205,23 +225,21 @@ class Mapping(Plan):
         if size is not None and size < 1:
             raise ValueError(f"Batch size can't be negative or 0: `batch_size` is {batch_size}.")
         check_format(batch_format)
-        call = user_call(
+        call = user_function(
             fn,
-            (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
-            (compute, concurrency, ray_remote_args_fn),
-            {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            FunctionArguments(fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
+            ComputeArguments(
+                compute,
+                concurrency,
+                ray_remote_args_fn,
+                {"num_cpus": num_cpus, "num_gpus": num_gpus, "memory": memory, **ray_remote_args},
+            ),
             on_error,
         )
-        node = nodes.EachBatch(
-            self._node,
-            call.udf,
-            size,
-            batch_format,
-            copies=not zero_copy_batch,
-            failures=call.failures("MapBatches"),
-            compute=call.compute,
+        batches = EachBatch(
+            call.udf, size, batch_format, copies=not zero_copy_batch, failures=call.failures("MapBatches")
         )
-        return self._then(node)
+        return self._then(nodes.EachBatch(self._node, batches, call.compute))
 
-    def _each_row(self, kind: str, call: Call) -> Dataset:
+    def _each_row(self, kind: str, call: UserFunction) -> Dataset:
         return self._then(nodes.EachRow(self._node, kind, call.udf, call.failures(kind), call.compute))

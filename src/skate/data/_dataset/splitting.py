@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from skate.data._arguments import POSITIVE, Range, check_type, checked, shown
 from skate.data._block import values
 from skate.data._compute import compute_of
-from skate.data._dataset.base import Plan
-from skate.data._exec.exchanges import cut_at
+from skate.data._dataset.base import PlanHolder
+from skate.data._exec.exchanges import split_items
 from skate.data._exec.items import Item
 from skate.data._plan import nodes
 from skate.data._seeds import seed_of
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from skate.data.iterator import DataIterator
 
 
-class Splitting(Plan):
+_TEST_MARK = "__is_test"  # the column that marks rows of the test set in a stratified split
+
+
+class SplitMethods(PlanHolder):
     """The part of a dataset's API that cuts."""
 
     @checked()
@@ -122,13 +126,11 @@ class Splitting(Plan):
         >>> train.count(), test.count()
         (6, 2)
         """
-        from skate.data._dataset.stratifying import stratified
-
         _check_test_size(test_size)
         if stratify is not None:
             if shuffle:
                 raise ValueError("`shuffle` and `stratify` cannot be given together")
-            return stratified(self, test_size, stratify)  # type: ignore[arg-type]  # self is a Dataset
+            return _stratified_split(self, test_size, stratify)  # type: ignore[arg-type]  # self is a Dataset
         source = self._then(nodes.Shuffle(self._node, seed_of(seed))) if shuffle else self
         items = source._kept()
         rows = sum(item.rows for item in items)
@@ -206,7 +208,7 @@ class Splitting(Plan):
             ValueError: `n` is not positive, or there is not one hint for each.
             TypeError: `equal` is no bool.
         """
-        from skate.data._splits import streaming_split
+        from skate.data._iteration.splits import streaming_split
 
         check_type("equal", equal, bool, "True or False")
         if locality_hints is not None and len(locality_hints) != n:
@@ -224,7 +226,7 @@ class Splitting(Plan):
         columns = [item.cut(0, 0) for item in items[:1]]
         return [
             MaterializedDataset(nodes.Values(tuple(part or columns)), self._context)
-            for part in cut_at(items, ends)
+            for part in split_items(items, ends)
         ]
 
 
@@ -249,3 +251,21 @@ def _check_test_size(test_size: Any) -> None:
         )
     if isinstance(test_size, int) and test_size <= 0:
         raise ValueError(f"If `test_size` is an int, it must be bigger than 0. Got {test_size}.")
+
+
+def _stratified_split(
+    dataset: Dataset, test_size: int | float, column: str
+) -> tuple[MaterializedDataset, MaterializedDataset]:
+    """Return a training and a test set: the last rows of each group are for testing."""
+    share = test_size if isinstance(test_size, float) else test_size / dataset.count()
+    marked = dataset.groupby(column).map_groups(partial(_marked, share), batch_format="numpy").materialize()
+
+    def part(is_test: bool) -> MaterializedDataset:
+        return marked.filter(lambda row: row[_TEST_MARK] == is_test).drop_columns([_TEST_MARK]).materialize()
+
+    return part(False), part(True)
+
+
+def _marked(share: float, group: dict[str, Any]) -> dict[str, Any]:
+    rows = len(next(iter(group.values())))
+    return {**group, _TEST_MARK: np.arange(rows) >= rows - int(rows * share)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from skate.data._arguments import NON_NEGATIVE, check_protocol, checked
 from skate.data._catalogs import in_iceberg, resolved
 from skate.data._compute import compute_of
-from skate.data._dataset.base import Plan
+from skate.data._dataset.base import PlanHolder
 from skate.data._exec.writing import result_of
 from skate.data._io.clickhouse import ClickHouseTableSettings, SinkMode
 from skate.data._plan import nodes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from skate.data.catalog import Catalog
 
 
-class WritingTables(Plan):
+class TableWriteMethods(PlanHolder):
     """The part of a dataset's API that writes to anything but files."""
 
     @checked("datasink")

@@ -1,8 +1,8 @@
-"""Operations that need all rows at once: sorting, shuffling, grouping, joining, repartitioning.
+"""Exchanges of barrier operators: sort, shuffle, group, join, repartition.
 
-Each is a plan of rounds (see `Gather`): given the items of its inputs, it asks for tasks and is told what they made.
-As long as the rows fit into the memory of one worker, one task does all of it, with all processors. Otherwise the rows
-are cut into parts that fit, which is a round over all blocks, and each part is a task.
+Each exchange is a sequence of rounds of tasks (see `Barrier`). If all rows fit into the memory of one worker, one task
+does everything with all processors. Otherwise a first round splits all blocks into partitions that fit, and the last
+round has one task per partition.
 """
 
 from __future__ import annotations
@@ -15,88 +15,60 @@ from typing import Any
 import pyarrow as pa
 
 from skate.data._block import tables
-from skate.data._exec.failures import Letter
+from skate.data._exec.barrier_operators import Exchange, Round
 from skate.data._exec.items import Item
-from skate.data._exec.operators import Exchange, Round
-from skate.data._exec.transforms import Transform, resized
-from skate.data.context import DataContext
+from skate.data._exec.work import PartitionWork
 
 
 @dataclass(frozen=True)
-class Whole:
-    """Work on all blocks of a part at once.
+class PartitionSizes:
+    """The sizes of the partitions of an exchange.
 
     Attributes:
-        function: Given the blocks and the task's argument, returns blocks.
-        block_size: Bytes of the largest blocks to make; None leaves them as they come.
-        transforms: What is done afterwards in the same task.
-        context: The settings of the dataset, which user code may ask for.
-    """
-
-    name: str
-    function: Callable[[Sequence[pa.Table], Any], Iterator[pa.Table]]
-    block_size: int | None = None
-    transforms: tuple[Transform, ...] = ()
-    context: DataContext | None = None
-
-    def prepare(self) -> None:
-        """Make the instances of the user's classes."""
-        for transform in self.transforms:
-            transform.prepare()
-
-    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | Letter]:
-        """Yield what the function makes of the blocks."""
-        made: Any = self.function(blocks, argument)
-        for transform in self.transforms:
-            made = transform.apply(made, index)
-        return made if self.block_size is None else resized(made, self.block_size)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large the parts of an exchange are.
-
-    Attributes:
-        part: Bytes of rows that one task can work on.
-        least_parts: For work that is the user's, and so worth more than one task however small the data.
+        part: Maximum bytes of a partition.
+        min_parts: Minimum number of partitions, for user functions that should run in parallel on small data too.
     """
 
     part: int
-    least_parts: int = 1
+    min_parts: int = 1
 
     def parts(self, *inputs: Sequence[Item]) -> int:
-        """Return into how many parts these items are cut."""
+        """Return the number of partitions for these items."""
         total = sum(item.bytes for items in inputs for item in items)
         rows = max((sum(item.rows for item in items) for items in inputs), default=0)
-        return max(1, min(max(math.ceil(total / self.part), self.least_parts), rows))
+        return max(1, min(max(math.ceil(total / self.part), self.min_parts), rows))
 
 
-def at_once(tasks: Round) -> Exchange:
-    """Return the exchange that needs no round before its last."""
+def single_round(tasks: Round) -> Exchange:
+    """Return the exchange with these tasks as its only round."""
     yield from ()
     return tasks
 
 
-def one_task(work: Whole) -> Callable[..., Exchange]:
-    """Return the exchange that needs no parts: one task gets all rows."""
+def single_task(work: PartitionWork) -> Callable[..., Exchange]:
+    """Return the exchange in which one task gets all rows."""
 
     def exchange(*inputs: list[Item]) -> Exchange:
-        return at_once([(work, tuple(map(len, inputs)), [item for items in inputs for item in items])])
+        return single_round([(work, tuple(map(len, inputs)), [item for items in inputs for item in items])])
 
     return exchange
 
 
-def by_range(
-    sample: Whole, bounds: Whole, cut: Whole, finish: Whole, sizes: Sizes
+def range_exchange(
+    sample: PartitionWork,
+    bounds: PartitionWork,
+    cut: PartitionWork,
+    finish: PartitionWork,
+    sizes: PartitionSizes,
 ) -> Callable[[list[Item]], Exchange]:
-    """Return the exchange that brings rows into an order: each part has the rows between two bounds.
+    """Return the exchange that sorts rows: each partition has the rows between two bounds.
 
     Args:
-        sample: Makes a few rows of a block.
-        bounds: Makes the rows at the bounds out of all samples; its argument is the number of parts.
-        cut: Makes the parts of a block, whose bounds come before it.
-        finish: Makes the result of a part.
-        sizes: How large a part is.
+        sample: Samples rows of a block.
+        bounds: Computes the bounds from all samples; its argument is the number of partitions.
+        cut: Partitions a block; its first input are the bounds.
+        finish: Computes the result of a partition.
+        sizes: The sizes of partitions.
     """
 
     def exchange(items: list[Item]) -> Exchange:
@@ -107,22 +79,22 @@ def by_range(
         samples = yield [(sample, None, [item]) for item in items]
         found = yield [(bounds, parts, [made for each in samples for made in each])]
         pieces = yield [(cut, None, [*found[0], item]) for item in items]
-        # There may be fewer parts than asked for: rows with the same keys are never parted.
+        # There may be fewer partitions than requested: rows with equal keys stay in one partition.
         return [(finish, None, _with_rows(part)) for part in zip(*pieces, strict=True)]
 
     return exchange
 
 
-def by_hash(
-    cuts: Sequence[Whole], finish: Whole, sizes: Sizes, *, exactly: int | None = None
+def hash_exchange(
+    cuts: Sequence[PartitionWork], finish: PartitionWork, sizes: PartitionSizes, *, exactly: int | None = None
 ) -> Callable[..., Exchange]:
-    """Return the exchange that brings rows of equal keys together, of one or more inputs.
+    """Return the exchange that partitions the rows of one or more inputs by a hash of their keys.
 
     Args:
-        cuts: For each input: makes the parts of a block; its argument is the number of parts.
-        finish: Makes the result of a part; its argument says how many blocks of each input it gets.
-        sizes: How large a part is.
-        exactly: How many parts there have to be, instead.
+        cuts: For each input, partitions a block; its argument is the number of partitions.
+        finish: Computes the result of a partition; its argument is the number of blocks of each input.
+        sizes: The sizes of partitions.
+        exactly: The exact number of partitions, in place of `sizes`.
     """
 
     def exchange(*inputs: list[Item]) -> Exchange:
@@ -137,7 +109,7 @@ def by_hash(
         for part in range(parts):
             blocks, counts, place = [], [], 0
             for items in inputs:
-                # An empty piece still tells the columns of its side.
+                # An empty piece still carries the columns of its side.
                 mine = _with_rows([pieces[part] for pieces in made[place : place + len(items)]])
                 place += len(items)
                 blocks.extend(mine)
@@ -148,13 +120,15 @@ def by_hash(
     return exchange
 
 
-def at_random(cut: Whole, finish: Whole, sizes: Sizes) -> Callable[[list[Item]], Exchange]:
-    """Return the exchange that brings rows into a random order.
+def random_exchange(
+    cut: PartitionWork, finish: PartitionWork, sizes: PartitionSizes
+) -> Callable[[list[Item]], Exchange]:
+    """Return the exchange that shuffles rows.
 
     Args:
-        cut: Makes random parts of a block; its argument is the number of parts and the place of the block.
-        finish: Makes a random order of a part; its argument is the place of the part.
-        sizes: How large a part is.
+        cut: Partitions a block at random; its argument is the number of partitions and the index of the block.
+        finish: Shuffles a partition; its argument is the index of the partition.
+        sizes: The sizes of partitions.
     """
 
     def exchange(items: list[Item]) -> Exchange:
@@ -168,27 +142,27 @@ def at_random(cut: Whole, finish: Whole, sizes: Sizes) -> Callable[[list[Item]],
     return exchange
 
 
-def by_position(count: int, join: Whole) -> Callable[[list[Item]], Exchange]:
-    """Return the exchange that cuts rows into `count` blocks of equal size, in their order."""
+def position_exchange(count: int, join: PartitionWork) -> Callable[[list[Item]], Exchange]:
+    """Return the exchange that splits rows into `count` blocks of equal size, in order."""
 
     def exchange(items: list[Item]) -> Exchange:
         rows = sum(item.rows for item in items)
         ends = [rows * (place + 1) // count for place in range(count)]
         result: Round = []
-        for cuts in cut_at(items, ends):
+        for cuts in split_items(items, ends):
             if len(cuts) == 1:
                 result.append(cuts[0])
             elif cuts:
                 result.append((join, None, cuts))
             else:
                 result.extend(item.cut(0, 0) for item in items[:1])
-        return at_once(result)
+        return single_round(result)
 
     return exchange
 
 
-def cut_at(items: Sequence[Item], ends: Sequence[int]) -> list[list[Item]]:
-    """Return the items cut where these numbers of rows have passed; what is after the last of them is left out."""
+def split_items(items: Sequence[Item], ends: Sequence[int]) -> list[list[Item]]:
+    """Split items at these row numbers, and drop the rows after the last."""
     result: list[list[Item]] = []
     waiting = list(reversed(_with_rows(items)))
     passed = 0
@@ -206,10 +180,10 @@ def cut_at(items: Sequence[Item], ends: Sequence[int]) -> list[list[Item]]:
 
 
 def _with_rows(items: Sequence[Item]) -> list[Item]:
-    """Return the items that have rows; if there is none, the first, for its columns."""
+    """Return the items that have rows; if none has, the first, for its columns."""
     return [item for item in items if item.rows] or list(items[:1])
 
 
-def concatenated(blocks: Sequence[pa.Table], argument: Any) -> Iterator[pa.Table]:
-    """Yield the blocks as one."""
+def concatenate(blocks: Sequence[pa.Table], argument: Any) -> Iterator[pa.Table]:
+    """Yield one block with the rows of all blocks."""
     yield tables.concat(list(blocks))

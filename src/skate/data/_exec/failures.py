@@ -1,4 +1,4 @@
-"""What becomes of rows for which user code fails: the job ends, they are left out, or they are kept apart."""
+"""The handling of rows for which user code fails: raise, drop, or keep them as dead-letter rows."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ CHOICES = ("raise", "drop", "dead_letter")
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """Rows that have failed, with what was raised for each."""
+class FailedRows:
+    """Dead-letter rows: rows for which user code failed, with the error of each."""
 
     table: pa.Table
 
 
 @dataclass(frozen=True)
 class Failures:
-    """What a step does with errors of user code.
+    """How a step handles errors of user code.
 
     Attributes:
-        on_error: "raise" ends the job; "drop" leaves the failing rows out and counts them; "dead_letter" also keeps
-            them, with their errors.
-        step: The name of the step, for dead letters.
+        on_error: "raise" ends the job; "drop" drops and counts failing rows; "dead_letter" also keeps them with their
+            errors.
+        step: The name of the step in dead-letter rows.
     """
 
     on_error: str = "raise"
@@ -43,22 +43,22 @@ class Failures:
 
     def call_each(
         self, function: Callable[[Any], Any], values: list[Any], *, complete: bool = False
-    ) -> tuple[list[Any], list[Any], Letter | None]:
+    ) -> tuple[list[Any], list[Any], FailedRows | None]:
         """Call a function with each value.
 
         Args:
-            function: What the user gave.
+            function: The function of the user.
             values: Rows.
-            complete: The results are iterables, which may fail while they are iterated over: do that here.
+            complete: Consume results that are iterables, because they may fail during iteration.
 
         Returns:
-            The values for which it worked, their results, and a letter about the others.
+            The values for which the call succeeded, their results, and the failed rows.
         """
         if self.on_error == "raise":
             try:
                 results = list(map(function, values))
                 if complete:
-                    results = [many if isinstance(many, list) else _completed(many) for many in results]
+                    results = [many if isinstance(many, list) else _to_list(many) for many in results]
             except Exception as error:
                 raise user_error(error) from error.__cause__
             return values, results, None
@@ -66,20 +66,20 @@ class Failures:
         for value in values:
             try:
                 result = function(value)
-                result = _completed(result) if complete else result
+                result = _to_list(result) if complete else result
             except Exception as error:
                 bad.append((value, error))
             else:
                 good.append(value)
                 results.append(result)
-        return good, results, self._letter([value for value, _ in bad], [error for _, error in bad])
+        return good, results, self._failed_rows([value for value, _ in bad], [error for _, error in bad])
 
     def call_batch(
         self, call: Callable[[pa.Table], Iterator[pa.Table]], block: pa.Table
-    ) -> Iterator[pa.Table | Letter]:
-        """Call a function with a batch; if it fails and the job is to go on, find the rows that make it fail.
+    ) -> Iterator[pa.Table | FailedRows]:
+        """Call a function with a batch; unless errors are raised, find the rows that make it fail.
 
-        The batch is tried in halves, and these in halves: each good row is in exactly one call that works.
+        A failing batch is retried in halves, recursively: each good row is in exactly one call that succeeds.
         """
         if self.on_error == "raise":
             try:
@@ -88,12 +88,12 @@ class Failures:
                 raise user_error(error) from error.__cause__
             return
         try:
-            made = list(call(block))  # nothing is passed on before all of it is known to be good
+            made = list(call(block))  # yield nothing before the whole call has succeeded
         except Exception as error:
             if block.num_rows <= 1:
-                letter = self._letter(list(row_blocks.to_rows(block)), [error] * block.num_rows)
-                if letter is not None:
-                    yield letter
+                failed = self._failed_rows(list(row_blocks.to_rows(block)), [error] * block.num_rows)
+                if failed is not None:
+                    yield failed
                 return
         else:
             yield from made
@@ -102,7 +102,7 @@ class Failures:
         yield from self.call_batch(call, tables.slice_rows(block, 0, half))
         yield from self.call_batch(call, tables.slice_rows(block, half, block.num_rows))
 
-    def _letter(self, values: list[Any], errors: list[Exception]) -> Letter | None:
+    def _failed_rows(self, values: list[Any], errors: list[Exception]) -> FailedRows | None:
         if not values:
             return None
         notes = meter.current().notes
@@ -119,14 +119,14 @@ class Failures:
             }
             for value, error in zip(values, errors, strict=True)
         ]
-        return Letter(row_blocks.to_block(about))
+        return FailedRows(row_blocks.to_block(about))
 
 
-RAISES = Failures()
+RAISE_ERRORS = Failures()
 
 
-def _completed(many: Any) -> Any:
-    """Return an iterable as a list; anything else as it is, for somebody else to complain about."""
+def _to_list(many: Any) -> Any:
+    """Return an iterable as a list, and anything else unchanged: the caller checks it."""
     if isinstance(many, (str, bytes, dict)) or not hasattr(many, "__iter__"):
         return many
     return list(many)

@@ -1,7 +1,7 @@
-"""Lets a thread end another one's wait for blocks.
+"""Interrupts a thread that waits for blocks.
 
-A thread that prepares batches ahead waits for as many blocks as a batch needs, which can take long. A consumer that
-wants no more of them interrupts it: the driver of the plan, in which the thread waits, raises `Interrupted` there.
+A thread that prefetches batches may wait long for the blocks of a batch. When its consumer stops, the consumer
+interrupts the thread: the driver of the plan, in which the thread waits, raises `Interrupted` there.
 """
 
 from __future__ import annotations
@@ -10,45 +10,45 @@ import threading
 
 
 class Interrupted(BaseException):
-    """The consumer wants no more of the blocks that this thread waits for. No user code should catch it by mistake."""
+    """The consumer needs no more blocks from this thread. Not an `Exception`, so that user code does not catch it."""
 
 
 class Interruption:
-    """A request to one thread to wait for blocks no longer."""
+    """A request that one thread stop waiting for blocks."""
 
     def __init__(self) -> None:
         self._is_set = False
-        self._waits_at: threading.Condition | None = None
+        self._condition: threading.Condition | None = None
 
     def set(self) -> None:
-        """Let the thread end its wait, or the next one."""
+        """Interrupt the thread's current wait, or its next one."""
         self._is_set = True
-        condition = self._waits_at
+        condition = self._condition
         if condition is not None:
             with condition:
                 condition.notify_all()
 
-    def serve(self) -> None:
-        """Take requests for the current thread."""
+    def install(self) -> None:
+        """Make this the interruption of the current thread."""
         _current.interruption = self
 
-    def waits_at(self, condition: threading.Condition) -> None:
-        """Say where the thread waits, before it calls `check` and waits there, holding the condition meanwhile."""
-        self._waits_at = condition
+    def register(self, condition: threading.Condition) -> None:
+        """Set the condition to notify. A waiter registers first, then calls `check` and waits while holding it."""
+        self._condition = condition
 
     def check(self) -> None:
-        """Raise Interrupted if the thread was asked to stop."""
+        """Raise Interrupted if `set` has been called."""
         if self._is_set:
             raise Interrupted
 
 
 class _Current(threading.local):
-    interruption = Interruption()  # a thread that serves none is never asked to stop
+    interruption = Interruption()  # the default, which is never set
 
 
 _current = _Current()
 
 
 def current() -> Interruption:
-    """Return the requests to the current thread."""
+    """Return the interruption of the current thread."""
     return _current.interruption

@@ -1,4 +1,4 @@
-"""What flows through a plan: blocks, or rows of them, with what is known about them."""
+"""Items: blocks, or slices of blocks, with their metadata, as operators exchange them."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ import pyarrow as pa
 import skate
 from skate.data._block import tables
 
-_WORTH_STORING = 1024 * 1024  # bytes; less goes with every task that needs it
+_MIN_STORED_BYTES = 1024 * 1024  # smaller blocks are passed by value to each task
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What whoever made a block tells about it, and about the work since the block before."""
+    """Metadata of a block, and the cost of the work since the previous block of its task."""
 
     rows: int
     bytes: int
     schema: pa.Schema
     files: tuple[str, ...] = ()
-    seconds: float = 0.0  # all of the work
-    user_seconds: float = 0.0  # in functions that the user wrote
+    seconds: float = 0.0
+    user_seconds: float = 0.0  # time in functions of the user
     host: str = ""
     process: int = 0
-    memory: int = 0  # resident and its own, of that process
-    notes: dict[str, Any] = field(
-        default_factory=dict
-    )  # what a step counts besides: rows dropped, files written
+    memory: int = 0  # private resident memory of the process, in bytes
+    notes: dict[str, Any] = field(default_factory=dict)  # further counters, such as failed rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
     """Rows `start` to `start + rows` of a block.
 
-    The block is a reference to shared memory, or the table itself where the plan runs in this process. Cutting an item
-    touches no data: whoever uses it slices the block.
+    The block is a reference to shared memory or, if the plan runs in this process, a table. Cutting an item copies no
+    data: `table` slices the block.
     """
 
     block: Any
@@ -45,8 +43,8 @@ class Item:
     schema: pa.Schema
     start: int = 0
     files: tuple[str, ...] = ()
-    whole: int = -1  # rows of the block
-    unit: Any = None  # in a write that can be resumed: what the rows are part of
+    whole: int = -1  # number of rows of the block
+    unit: Any = None  # the unit of the rows in a resumable write
 
     def __post_init__(self) -> None:
         if self.whole < 0:
@@ -54,7 +52,7 @@ class Item:
 
     @classmethod
     def of(cls, block: Any, report: Report) -> Item:
-        """Return the item for a whole block."""
+        """Return the item of a whole block."""
         return cls(block, report.rows, report.bytes, report.schema, files=report.files)
 
     def cut(self, start: int, stop: int) -> Item:
@@ -70,24 +68,24 @@ class Item:
         )
 
     def table(self, block: pa.Table) -> pa.Table:
-        """Return the rows of this item, given its block."""
+        """Return the rows of this item from its block."""
         return (
             block if self.rows == self.whole else tables.slice_rows(block, self.start, self.start + self.rows)
         )
 
 
-def fetched(item: Item) -> pa.Table:
-    """Return the rows of an item, wherever its block is."""
+def fetch_rows(item: Item) -> pa.Table:
+    """Return the rows of an item; fetch its block if it is a reference."""
     block = item.block if isinstance(item.block, pa.Table) else skate.get(item.block)
     return item.table(block)
 
 
-def stored(item: Item) -> Item:
-    """Return an item to keep: if there is a session, a large block is in its store, where tasks find it.
+def store_block(item: Item) -> Item:
+    """Return the item with a large block moved to the object store, if a session exists.
 
-    There it is also spilled if need be, which a table of this process is not.
+    The store shares the block with tasks and can spill it, unlike a table of this process.
     """
-    if not isinstance(item.block, pa.Table) or item.bytes <= _WORTH_STORING or not skate.is_initialized():
+    if not isinstance(item.block, pa.Table) or item.bytes <= _MIN_STORED_BYTES or not skate.is_initialized():
         return item
     block = tables.compact(item.table(item.block))
     return replace(item, block=skate.put(block), start=0, whole=item.rows)

@@ -1,4 +1,4 @@
-"""What a running plan may use: processors, blocks, memory; and how its operators share the room for blocks."""
+"""The limits of a running plan: processors, bytes of blocks, memory; and each operator's share of the bytes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 from skate.data._exec.operators import Operator, Tasks
 
-Process = tuple[str, int]  # the name of a machine, and the id of a process there
+Process = tuple[str, int]  # host name and process id
 
 
 @dataclass(slots=True)
 class Limits:
-    """What a plan may use.
+    """The resources that a plan may use.
 
     Attributes:
-        cpus: Tasks that run at a time, by the CPUs they ask for.
-        bytes: Blocks that exist because of the plan.
-        memory: Blocks and the workers' own memory together; None if there is no limit.
+        cpus: Sum of the CPUs of all running tasks.
+        bytes: Bytes of the blocks that the plan creates.
+        memory: Bytes of these blocks and of the workers' private memory together; None is no limit.
     """
 
     cpus: float
@@ -25,17 +25,17 @@ class Limits:
 
 
 def shares(root: Operator) -> dict[Operator, float]:
-    """Return the share of the room for blocks that may be in use when an operator makes another one.
+    """Return, for each operator, the share of `Limits.bytes` up to which it may create blocks.
 
-    What is last may use all of it, what reads may use half, and what is between them something between. So there is
-    always room for what becomes of the blocks that have been read.
+    The last operator may use all bytes, a source half of them, and operators in between a share in between. So
+    operators downstream always have room for the results of blocks that have been read.
     """
     depths: dict[Operator, int] = {}
     waiting = [(root, 0)]
     while waiting:
         operator, before = waiting.pop()
         depths[operator] = max(before, depths.get(operator, 0))
-        # Those that only pass items on make no blocks.
+        # Operators without tasks create no blocks.
         after = before + isinstance(operator, Tasks)
         waiting.extend((input, after) for input in operator.inputs)
     deepest = max((depth for operator, depth in depths.items() if isinstance(operator, Tasks)), default=0)

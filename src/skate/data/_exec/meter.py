@@ -1,4 +1,4 @@
-"""How long user code has run in this thread, and how much memory the process has."""
+"""Measures the time in user code per thread, and the memory of processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROC = os.path.exists("/proc/self/statm")
 
 
 class UserTime:
-    """Adds up the time in user code: `with user_time: function(row)`."""
+    """Sums the time in user code: `with user_time: function(row)`."""
 
     __slots__ = ("_begun", "seconds")
 
@@ -32,7 +32,7 @@ class UserTime:
 
 
 class Meter:
-    """What the work of one task has cost since it was last read."""
+    """The cost of the work of one task since the last reading."""
 
     def __init__(self) -> None:
         self.user = UserTime()
@@ -40,7 +40,7 @@ class Meter:
         self._begun = time.perf_counter()
 
     def read(self) -> tuple[float, float, dict[str, Any]]:
-        """Return all seconds, those in user code, and what was noted, and begin anew."""
+        """Return the total seconds, the seconds in user code and the notes, and reset all of them."""
         now = time.perf_counter()
         result = now - self._begun, self.user.seconds, self.notes
         self._begun = now
@@ -49,7 +49,7 @@ class Meter:
         return result
 
     def restart_clock(self) -> None:
-        """Do not count the time since the last reading: the work was held back."""
+        """Exclude the time since the last reading, in which the task was paused."""
         self._begun = time.perf_counter()
 
 
@@ -62,8 +62,8 @@ def current() -> Meter:
 
 
 @contextmanager
-def measuring() -> Iterator[Meter]:
-    """Give this thread a meter of its own for a while."""
+def measure() -> Iterator[Meter]:
+    """Give the current thread a new meter within the context."""
     before = getattr(_of_thread, "meter", None)
     meter = _of_thread.meter = Meter()
     try:
@@ -73,7 +73,7 @@ def measuring() -> Iterator[Meter]:
 
 
 def memory_of(process: int) -> int | None:
-    """Return the bytes of memory that a process has for itself, without files and shared memory; None if it is gone."""
+    """Return the private memory of a process in bytes, without shared memory; None if the process has ended."""
     if _PROC:
         try:
             with open(f"/proc/{process}/statm", "rb") as file:
@@ -89,11 +89,11 @@ def memory_of(process: int) -> int | None:
         return None
 
 
-def give_back(above: int) -> None:
-    """Give memory that nothing is in back to the system, if this process has more than `above` bytes.
+def release_unused_memory(above: int) -> None:
+    """Return unused memory to the system, if this process has more than `above` bytes.
 
-    Arrow and the C library keep what was freed for the next time. Taking it from the system again costs a few per cent
-    of a task's time, so that this is for processes that keep much.
+    Arrow and the C library keep freed memory for reuse. Allocating it from the system again costs a few percent of the
+    time of a task, so this pays off only for processes that keep much.
     """
     if own_memory() <= above:
         return
@@ -107,5 +107,5 @@ def give_back(above: int) -> None:
 
 
 def own_memory() -> int:
-    """Return the bytes of memory that this process has for itself."""
+    """Return the private memory of this process in bytes."""
     return memory_of(os.getpid()) or 0

@@ -1,4 +1,4 @@
-"""A piece of work of an operator: what runs in a worker, on which rows, and what it has made so far."""
+"""Tasks of operators: the work they run, their input, and the items they have created."""
 
 from __future__ import annotations
 
@@ -9,63 +9,61 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from skate.data._exec.failures import Letter
+from skate.data._exec.failures import FailedRows
 from skate.data._exec.items import Item, Report
 from skate.data.context import DataContext
 
 
 class Work(Protocol):
-    """What the tasks of an operator do. It is pickled once, and kept by every worker that runs one of them."""
+    """The work that the tasks of an operator share. It is pickled once, and every worker caches it."""
 
     @property
     def name(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the work in plans and statistics."""
 
     @property
     def context(self) -> DataContext | None:
-        """The settings of the dataset, which user code may ask for."""
+        """The settings of the dataset, as user code sees them."""
 
     def prepare(self) -> None:
-        """Set up what all tasks in this process share: instances of the user's classes."""
+        """Create the instances of user classes that all tasks of this process share."""
 
-    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | Letter]:
-        """Yield the blocks that a task makes, and letters about rows that have failed.
+    def run(self, argument: Any, blocks: Sequence[pa.Table], index: int) -> Iterator[pa.Table | FailedRows]:
+        """Yield the blocks that a task creates, and the rows for which user code failed.
 
         Args:
-            argument: What tells this task from the others of the same work: the part of a source to read, …
-            blocks: The rows that the task gets.
-            index: The place of the task among those of its operator.
+            argument: The argument of this task, such as the part of a source to read.
+            blocks: The input rows of the task.
+            index: The index of the task among the tasks of its operator.
         """
 
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """A piece of work of an operator, on its way or running."""
+    """A task of an operator that has been started."""
 
     operator: Any
     work: Work
     argument: Any
     inputs: list[Item]
     index: int
-    made: deque[Item] = field(
-        default_factory=deque
-    )  # and not passed on yet: an earlier task has to end first
+    made: deque[Item] = field(default_factory=deque)  # items that wait for the end of an earlier task
     ended: bool = False
-    paused: bool = False  # nobody reads what it makes, so that it stops after a block or two
-    borrows: bool = False  # it runs on the processor of tasks that are held back
+    paused: bool = False  # its blocks are not read, so backpressure stops it after one or two
+    borrows: bool = False  # it uses the processor of a paused task
     actor: Any = None
-    unit: Any = None  # in a write that can be resumed: what its rows are part of
+    unit: Any = None  # the unit of its rows in a resumable write
 
     @property
-    def is_going(self) -> bool:
-        """Whether it makes something, or will as soon as it has been started."""
+    def is_active(self) -> bool:
+        """Whether the task has neither ended nor been paused."""
         return not self.ended and not self.paused
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of what the task gets."""
+        """Bytes of the input of the task."""
         return sum(item.bytes for item in self.inputs)
 
 
-# Told of each block that a task has made; says whether it belongs to the flow.
+# Called for each block of a task; returns whether to pass the item to the scheduler.
 OnMade = Callable[[Task, Item, Report], bool]

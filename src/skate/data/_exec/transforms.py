@@ -1,13 +1,13 @@
-"""What a step does to the blocks that pass through it, one class for each kind.
+"""The transforms of a step, one class per kind.
 
-A transform turns an iterator of blocks into another, lazily: a step chains them, so that no block between two
-transforms has to be stored. Whatever user code raises goes through `Failures`, which knows what the user wants done.
+A transform lazily turns an iterator of blocks into another. A step chains its transforms, so blocks between them are
+never stored. `Failures` handles the errors of user code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -15,12 +15,14 @@ import pyarrow as pa
 from skate.data._arguments import shown
 from skate.data._block import batcher, batches, rows, tables
 from skate.data._exec import meter
-from skate.data._exec.failures import Failures, Letter
+from skate.data._exec.failures import FailedRows, Failures
 from skate.data._exec.udf import Udf, run_async
+from skate.data._expressions import evaluate
+from skate.data._expressions.context import EvaluationContext, Instances
 
-ROWS_AT_ONCE = 4096  # dictionaries that exist at a time
+ROWS_AT_ONCE = 4096  # maximum number of rows that exist as dictionaries
 
-Blocks = Iterator["pa.Table | Letter"]
+Blocks = Iterator["pa.Table | FailedRows"]
 
 
 class Transform(Protocol):
@@ -28,61 +30,61 @@ class Transform(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in plans and statistics."""
+        """The name of the transform in plans and statistics."""
 
     def prepare(self) -> None:
-        """Set up what all tasks in this process share."""
+        """Create what all tasks of this process share."""
 
     def apply(self, blocks: Blocks, index: int) -> Blocks:
-        """Return what becomes of the blocks; `index` is the place of the task among the operator's."""
+        """Yield the transformed blocks; `index` is the index of the task among the tasks of its operator."""
 
 
 @dataclass(frozen=True)
 class EachRow:
-    """Functions that are called with one row after the other: they follow each other without a block between them.
+    """Calls a chain of functions with each row, without blocks between the functions.
 
     Attributes:
-        calls: What is called: "Map" gives a row, "FlatMap" rows, "Filter" whether to keep the row.
+        calls: The functions: a "Map" returns a row, a "FlatMap" rows, a "Filter" whether to keep the row.
     """
 
     calls: tuple[tuple[str, Udf, Failures], ...]
 
     @property
     def name(self) -> str:
-        """What it is called in plans and statistics."""
+        """The name of the transform in plans and statistics."""
         return "->".join(f"{kind}({udf.name})" for kind, udf, _ in self.calls)
 
     def prepare(self) -> None:
-        """Make the instances of classes."""
+        """Create the instances of user classes."""
         for _, udf, _ in self.calls:
             udf.prepare()
 
     def apply(self, blocks: Blocks, index: int) -> Blocks:
-        """Return blocks of what the functions make of each row."""
-        calls = [(kind, udf.bound(), udf.is_async, failures) for kind, udf, failures in self.calls]
+        """Yield blocks of the rows that the functions return."""
+        calls = [(kind, udf.bind(), udf.is_async, failures) for kind, udf, failures in self.calls]
         keeps_columns = all(kind == "Filter" for kind, *_ in calls)
         for block in blocks:
-            if isinstance(block, Letter):
+            if isinstance(block, FailedRows):
                 yield block
                 continue
             for start in range(0, block.num_rows, ROWS_AT_ONCE):
                 some: list[Any] = rows.to_row_list(tables.slice_rows(block, start, start + ROWS_AT_ONCE))
                 for number, (kind, function, is_async, failures) in enumerate(calls):
                     if number and calls[number - 1][0] != "Filter":
-                        some = rows.as_in_a_block(some)  # results must not depend on which steps are fused
-                    some, letter = _call_each(kind, function, some, is_async, failures)
-                    if letter is not None:
-                        yield letter
+                        some = rows.as_in_a_block(some)  # results must not depend on the fusion of steps
+                    some, failed = _call_each(kind, function, some, is_async, failures)
+                    if failed is not None:
+                        yield failed
                 if some:
                     yield rows.to_block(some)
             if not block.num_rows or keeps_columns:
-                yield tables.slice_rows(block, 0, 0)  # without rows, but with columns
+                yield tables.slice_rows(block, 0, 0)  # an empty block carries the columns
 
 
 def _call_each(
     kind: str, function: Callable[[Any], Any], values: list[Any], is_async: bool, failures: Failures
-) -> tuple[list[Any], Letter | None]:
-    """Call a function with each of these rows; return the rows that follow, and those that failed."""
+) -> tuple[list[Any], FailedRows | None]:
+    """Call a function with each row; return the resulting rows and the failed rows."""
     with meter.current().user:
         if is_async:
             results = [result for _, result in run_async(function, iter(values), at_once=ROWS_AT_ONCE)]
@@ -117,13 +119,15 @@ def _checked_many(many: Any) -> Iterable[Any]:
 
 @dataclass(frozen=True)
 class EachBatch:
-    """A function that is called with one batch after the other.
+    """Calls a function with each batch.
 
     Attributes:
-        size: Rows in a batch, also across blocks; None is a block at a time.
-        format: What the function gets: "numpy", "pandas", "pyarrow", "polars".
-        copies: Whether the function may write to what it gets.
-        at_once: Batches that an asynchronous function has at a time.
+        udf: The function.
+        size: Number of rows of a batch, across blocks; None passes whole blocks.
+        format: The format of a batch: "numpy", "pandas", "pyarrow", "polars".
+        copies: Pass writable copies, because the function may modify its batch.
+        at_once: Number of concurrent calls of an asynchronous function.
+        failures: The handling of errors.
     """
 
     udf: Udf
@@ -135,42 +139,42 @@ class EachBatch:
 
     @property
     def name(self) -> str:
-        """What it is called in plans and statistics."""
+        """The name of the transform in plans and statistics."""
         return f"MapBatches({self.udf.name})"
 
     def prepare(self) -> None:
-        """Make the instance of a class."""
+        """Create the instance of a user class."""
         self.udf.prepare()
 
     def apply(self, blocks: Blocks, index: int) -> Blocks:
-        """Return blocks of what the function makes of each batch."""
-        function = self.udf.bound()
-        letters: list[Letter] = []
+        """Yield blocks of the batches that the function returns."""
+        function = self.udf.bind()
+        failed: list[FailedRows] = []
 
-        def without_letters() -> Iterator[pa.Table]:
+        def without_failed_rows() -> Iterator[pa.Table]:
             for block in blocks:
-                if isinstance(block, Letter):
-                    letters.append(block)
+                if isinstance(block, FailedRows):
+                    failed.append(block)
                 else:
                     yield block
 
-        cut = batcher.batched(without_letters(), self.size)
+        cut = batcher.batched(without_failed_rows(), self.size)
         if self.udf.is_async:
-            made = run_async(lambda block: function(self._given(block)), cut, self.at_once)
+            made = run_async(lambda block: function(self._to_batch(block)), cut, self.at_once)
             for _, result in made:
                 yield from self._blocks(result)
         else:
             for block in cut:
                 yield from self.failures.call_batch(lambda part: self._call(function, part), block)
-                yield from letters
-                letters.clear()
-        yield from letters
+                yield from failed
+                failed.clear()
+        yield from failed
 
-    def _given(self, block: pa.Table) -> Any:
+    def _to_batch(self, block: pa.Table) -> Any:
         return batches.to_batch(block, self.format, writable=self.copies)
 
     def _call(self, function: Callable[[Any], Any], block: pa.Table) -> Iterator[pa.Table]:
-        given = self._given(block)
+        given = self._to_batch(block)
         user = meter.current().user
         with user:
             made = function(given)
@@ -180,10 +184,10 @@ class EachBatch:
                     each = next(made, _END)
                 if each is _END:
                     return
-                # A generator may fill the same arrays again for its next batch.
+                # A generator may reuse its arrays for the next batch.
                 yield tables.copied(batches.to_block(each))
         elif self.udf.is_class:
-            yield tables.copied(batches.to_block(made))  # and so may an object
+            yield tables.copied(batches.to_block(made))  # an object may reuse its arrays too
         else:
             yield batches.to_block(made)
 
@@ -197,11 +201,11 @@ _END = object()
 
 @dataclass(frozen=True)
 class EachGroup:
-    """A function that is called with all rows of each group, as one batch; a block has all rows of its groups.
+    """Calls a function with all rows of each group as one batch; each block contains whole groups.
 
     Attributes:
-        keys: The columns whose values make a group; none makes one group of a block.
-        call: What is called, with blocks of one group each.
+        keys: The key columns; without keys, each block is one group.
+        call: Calls the function with a block of one group.
     """
 
     keys: tuple[str, ...]
@@ -209,22 +213,22 @@ class EachGroup:
 
     @property
     def name(self) -> str:
-        """What it is called in plans and statistics."""
+        """The name of the transform in plans and statistics."""
         return f"MapGroups({self.call.udf.name})"
 
     def prepare(self) -> None:
-        """Make the instance of a class."""
+        """Create the instance of a user class."""
         self.call.prepare()
 
     def apply(self, blocks: Blocks, index: int) -> Blocks:
-        """Return blocks of what the function makes of each group."""
+        """Yield blocks of the batches that the function returns."""
         return self.call.apply(self._groups(blocks), index)
 
     def _groups(self, blocks: Blocks) -> Blocks:
         from skate.data._kernels import grouping
 
         for block in blocks:
-            if isinstance(block, Letter):
+            if isinstance(block, FailedRows):
                 yield block
             else:
                 yield from grouping.groups(block, list(self.keys))
@@ -232,11 +236,11 @@ class EachGroup:
 
 @dataclass(frozen=True)
 class EachBlock:
-    """A function of Skate's own that is called with each block: projections, filters, samples.
+    """Calls an internal function with each block, for example to drop columns or to take a sample.
 
     Attributes:
-        title: What it is called in plans and statistics.
-        function: Given a block and the place of the task, returns a block.
+        title: The name of the transform in plans and statistics.
+        function: Takes a block and the index of the task, and returns a block.
     """
 
     title: str
@@ -244,28 +248,73 @@ class EachBlock:
 
     @property
     def name(self) -> str:
-        """What it is called in plans and statistics."""
+        """The name of the transform in plans and statistics."""
         return self.title
 
     def prepare(self) -> None:
-        """Set up nothing."""
+        """Do nothing: the function has no state."""
 
     def apply(self, blocks: Blocks, index: int) -> Blocks:
-        """Return what becomes of each block."""
+        """Yield the result for each block."""
         for block in blocks:
-            yield block if isinstance(block, Letter) else self.function(block, index)
+            yield block if isinstance(block, FailedRows) else self.function(block, index)
 
 
-def resized(blocks: Blocks, most_bytes: int) -> Blocks:
-    """Return the same rows in blocks that are not larger than `most_bytes`, and small ones together.
+# Instances of user classes in expressions; they live as long as the process.
+_expression_instances = Instances()
 
-    Small blocks of one task are what a filter or small batches leave; one block of them costs less than many.
+
+@dataclass(frozen=True)
+class ColumnExpressions:
+    """Computes columns by expressions, or filters rows by one.
+
+    Attributes:
+        title: The name of the transform in plans and statistics.
+        expressions: The columns to compute; for a filter, one predicate.
+        is_filter: Keep the rows for which the predicate is true.
+        context: The seed of random expressions, so that a retried task computes the same values.
+    """
+
+    title: str
+    expressions: tuple[Any, ...]
+    is_filter: bool = False
+    context: EvaluationContext = field(default_factory=EvaluationContext)
+
+    @property
+    def name(self) -> str:
+        """The name of the transform in plans and statistics."""
+        return self.title
+
+    def prepare(self) -> None:
+        """Do nothing: the first block creates the instances of classes."""
+
+    def apply(self, blocks: Blocks, index: int) -> Blocks:
+        """Yield the result for each block."""
+        passed = 0
+        for block in blocks:
+            if isinstance(block, FailedRows):
+                yield block
+                continue
+            context = replace(
+                self.context, task_index=index, row_offset=passed, instances=_expression_instances
+            )
+            passed += block.num_rows
+            if self.is_filter:
+                yield block.filter(evaluate.mask(block, self.expressions[0], context))
+            else:
+                yield evaluate.project(block, self.expressions, context)
+
+
+def resize_blocks(blocks: Blocks, max_bytes: int) -> Blocks:
+    """Yield the same rows in blocks of up to about `max_bytes`, and concatenate smaller blocks.
+
+    Filters and small batches leave small blocks; one larger block costs less than many small ones.
     """
     waiting: list[pa.Table] = []
     size = 0
     empty = None
     for block in blocks:
-        if isinstance(block, Letter):
+        if isinstance(block, FailedRows):
             yield block
             continue
         if not block.num_rows:
@@ -273,26 +322,26 @@ def resized(blocks: Blocks, most_bytes: int) -> Blocks:
             continue
         waiting.append(block)
         size += tables.nbytes(block)
-        if size >= most_bytes:
+        if size >= max_bytes:
             whole = tables.concat(waiting)
             waiting, size = [], 0
-            rest = yield from _full(whole, most_bytes)
+            rest = yield from _split_full(whole, max_bytes)
             if rest is not None:
                 waiting, size = [rest], tables.nbytes(rest)
     if waiting:
         yield tables.concat(waiting)
     elif empty is not None:
-        # The schema of no rows is worth a block: whoever comes next knows the columns.
+        # An empty block passes the schema to the next operator.
         yield empty
 
 
-def _full(block: pa.Table, most_bytes: int) -> Any:
-    """Yield as many full blocks as this one makes; return what is left."""
+def _split_full(block: pa.Table, max_bytes: int) -> Any:
+    """Yield full blocks of `max_bytes`, and return the rest."""
     size = tables.nbytes(block)
-    if size < most_bytes * 1.5:
+    if size < max_bytes * 1.5:
         yield block
         return None
-    rows_each = max(1, int(block.num_rows * most_bytes / size))
+    rows_each = max(1, int(block.num_rows * max_bytes / size))
     start = 0
     while block.num_rows - start > rows_each:
         yield tables.slice_rows(block, start, start + rows_each)

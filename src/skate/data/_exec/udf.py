@@ -1,4 +1,4 @@
-"""Functions that the user wrote, as a step calls them."""
+"""User-defined functions, as a step calls them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from skate.data._exec import meter
 from skate.data.exceptions import user_error
 
-# Instances of users' classes, one for each place where a plan uses the class: they stay as long as the process.
+# Instances of user classes, one per use of the class in a plan; they live as long as the process.
 _instances: dict[str, Any] = {}
 
 
 class Udf:
-    """A function, a callable object or a class whose instances are called, with the arguments it gets besides.
+    """A function, a callable object or a class of callable objects, with its further arguments.
 
     Args:
-        function: What the user gave.
-        args: Given after the row or batch.
-        kwargs: Given by name.
-        constructor_args: For a class: what its instance is made with.
-        constructor_kwargs: For a class: what its instance is made with, by name.
+        function: The function, object or class.
+        args: Positional arguments after the row or batch.
+        kwargs: Keyword arguments.
+        constructor_args: Positional arguments of the constructor of a class.
+        constructor_kwargs: Keyword arguments of the constructor of a class.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Udf:
 
     @property
     def is_class(self) -> bool:
-        """Whether instances of it are made in workers."""
+        """Whether workers create instances of it."""
         return inspect.isclass(self.function)
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """The name of the function or class."""
         function = self.function
         name = getattr(function, "__name__", None) or getattr(
             getattr(function, "func", None), "__name__", None
@@ -56,7 +56,7 @@ class Udf:
         return name or type(function).__name__
 
     def prepare(self) -> None:
-        """Make the instance, if it is a class, unless this process has one."""
+        """Create the instance of a class, unless this process has one."""
         if self.is_class and self._key not in _instances:
             with meter.current().user:
                 try:
@@ -65,8 +65,8 @@ class Udf:
                     raise user_error(error) from error.__cause__
             _instances[self._key] = made
 
-    def bound(self) -> Callable[[Any], Any]:
-        """Return what to call with a row or a batch."""
+    def bind(self) -> Callable[[Any], Any]:
+        """Return a callable that takes a row or a batch."""
         self.prepare()
         function = _instances[self._key] if self.is_class else self.function
         args, kwargs = self.args, self.kwargs
@@ -76,19 +76,19 @@ class Udf:
 
     @property
     def is_async(self) -> bool:
-        """Whether a call returns something to wait for, or an asynchronous generator."""
+        """Whether a call returns an awaitable or an asynchronous generator."""
         function = self.function
         if inspect.isclass(function) or not inspect.isroutine(function):
-            function = getattr(function, "__call__", function)  # noqa: B004  # the method is what is inspected
+            function = getattr(function, "__call__", function)  # noqa: B004  # inspect the method
         return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
 def run_async(
     function: Callable[[Any], Any], values: Iterator[Any], at_once: int
 ) -> Iterator[tuple[Any, Any]]:
-    """Call an asynchronous function with many values at a time; yield each value with its result, in order.
+    """Call an asynchronous function with several values concurrently; yield each value with its result, in order.
 
-    An asynchronous generator's result is the list of what it yields.
+    The result of an asynchronous generator is the list of the values that it yields.
     """
 
     async def call(value: Any) -> Any:

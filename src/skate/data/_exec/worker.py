@@ -1,4 +1,4 @@
-"""Where the work of a plan is done: in a task, in an actor, or in this process."""
+"""Runs the work of a plan: in a task, in a worker actor, or in this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import skate
 from skate.data._block import tables
 from skate.data._exec import meter
-from skate.data._exec.failures import Letter
+from skate.data._exec.failures import FailedRows
 from skate.data._exec.items import Report
 from skate.data._exec.tasks import Work
 from skate.data._kernels import threads
@@ -21,18 +21,19 @@ from skate.data.context import DataContext
 
 T = TypeVar("T")
 
-# A worker keeps the work of the last few operators, so that a function is unpickled once and not for every task.
-_KEPT = 16
+# Number of works that a worker caches, so that it unpickles a function once and not for every task.
+_CACHED_WORKS = 16
 _works: OrderedDict[str, Work] = OrderedDict()
 
-# A task is held back when it has made as many objects that nobody has taken: two blocks and their reports.
-AHEAD = 4
+# Backpressure stops a task after this many unread objects: two blocks and their reports.
+BACKPRESSURE_OBJECTS = 4
 
-HOST = os.uname().nodename  # tells processes of several machines apart
+HOST = os.uname().nodename  # distinguishes processes of several machines
 
 _PRELOADED = "skate.data._preloaded"  # imports the libraries that every worker needs
 
-KEEPS = 256 * 1024 * 1024  # bytes that a worker has for itself before it gives back what it does not use
+# A worker returns unused memory to the system when its private memory exceeds this many bytes.
+MEMORY_KEPT_PER_WORKER = 256 * 1024 * 1024
 
 Span = tuple[int, int]  # first row and number of rows
 
@@ -40,10 +41,10 @@ Span = tuple[int, int]  # first row and number of rows
 def produce(
     work: Work, argument: Any, blocks: Sequence[pa.Table], index: int
 ) -> Iterator[tuple[pa.Table, Report]]:
-    """Do a task's work; yield each block with a report of it."""
-    with meter.measuring() as measured:
+    """Run the work of a task; yield each block with its report."""
+    with meter.measure() as measured:
         for made in _in_context(work, work.run(argument, blocks, index)):
-            if isinstance(made, Letter):
+            if isinstance(made, FailedRows):
                 measured.notes["dead_letter"] = True
                 block = made.table
             else:
@@ -53,7 +54,7 @@ def produce(
 
 
 def _in_context(work: Work, stream: Iterator[T]) -> Iterator[T]:
-    """Yield the same, made while the settings of the dataset are those that user code sees."""
+    """Yield the same values, computed while the settings of the dataset are current."""
     if work.context is None:
         yield from stream
         return
@@ -83,29 +84,29 @@ def _report(block: pa.Table, measured: meter.Meter) -> Report:
 
 
 def cut(block: pa.Table, span: Span) -> pa.Table:
-    """Return the rows of a block that a task is to work on."""
+    """Return the rows of a block that are the input of a task."""
     return block if span == (0, block.num_rows) else tables.slice_rows(block, span[0], span[0] + span[1])
 
 
-# A name that no other work has; a reference to the work, which is not fetched for it; and the process of the driver.
-Holder = tuple[str, Any, int]
+# A unique name, a reference to the work (inside a tuple, which keeps it unresolved), and the process id of the driver.
+WorkHandle = tuple[str, Any, int]
 
 
-def hold(work: Work) -> Holder:
-    """Keep a work where every worker finds it."""
+def put_work(work: Work) -> WorkHandle:
+    """Put a work into the object store, for all workers."""
     return uuid.uuid4().hex, skate.put(work), os.getpid()
 
 
-def _work(holder: Holder) -> Work:
-    """Return the work of an operator, which is fetched the first time."""
-    key, reference, driver = holder
+def _work(handle: WorkHandle) -> Work:
+    """Return the work of a handle from the cache; fetch it the first time."""
+    key, reference, driver = handle
     found = _works.get(key)
     if found is None:
         if os.getpid() != driver:
-            # Tasks run side by side, each on its share of the processors.
+            # Tasks run concurrently, each on its share of the processors.
             threads.limit(int(skate.get_runtime_context().get_assigned_resources().get("CPU", 1)))
         found = _works[key] = skate.get(reference)
-        if len(_works) > _KEPT:
+        if len(_works) > _CACHED_WORKS:
             _works.popitem(last=False)
     else:
         _works.move_to_end(key)
@@ -113,25 +114,25 @@ def _work(holder: Holder) -> Work:
 
 
 def _stream(
-    holder: Holder, argument: Any, index: int, spans: list[Span], blocks: tuple[pa.Table, ...]
+    handle: WorkHandle, argument: Any, index: int, spans: list[Span], blocks: tuple[pa.Table, ...]
 ) -> Iterator[Any]:
     cuts = [cut(block, span) for block, span in zip(blocks, spans, strict=True)]
-    for block, report in produce(_work(holder), argument, cuts, index):
+    for block, report in produce(_work(handle), argument, cuts, index):
         yield block
         yield report
-    meter.give_back(KEEPS)
+    meter.release_unused_memory(MEMORY_KEPT_PER_WORKER)
 
 
-@skate.remote(num_returns="streaming", _generator_backpressure_num_objects=AHEAD)  # type: ignore[untyped-decorator]
+@skate.remote(num_returns="streaming", _generator_backpressure_num_objects=BACKPRESSURE_OBJECTS)  # type: ignore[untyped-decorator]
 def run_task(
-    holder: Holder, argument: Any, index: int, spans: list[Span], *blocks: pa.Table
+    handle: WorkHandle, argument: Any, index: int, spans: list[Span], *blocks: pa.Table
 ) -> Iterator[Any]:
-    """Do a task's work; yield, for each block, the block and its report."""
-    yield from _stream(holder, argument, index, spans, blocks)
+    """Run the work of a task; yield each block, followed by its report."""
+    yield from _stream(handle, argument, index, spans, blocks)
 
 
 def with_preloading(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a task or an actor, so that its worker starts with Arrow, pandas and this library imported.
+    """Return options of a task or actor whose worker starts with Arrow, pandas and this package imported.
 
     >>> with_preloading({"num_cpus": 2, "runtime_env": {"env_vars": {"A": "b"}}})
     {'num_cpus': 2, 'runtime_env': {'env_vars': {'A': 'b'}, 'preload': ['skate.data._preloaded']}}
@@ -142,15 +143,15 @@ def with_preloading(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class WorkerActor:
-    """Does an operator's work in a process of its own, which keeps what the work has set up."""
+    """A worker actor: runs the work of one operator, and keeps the instances of user classes."""
 
-    def __init__(self, holder: Holder) -> None:
-        self._holder = holder
-        _work(holder).prepare()
+    def __init__(self, handle: WorkHandle) -> None:
+        self._work_handle = handle
+        _work(handle).prepare()
 
     def ready(self) -> None:
-        """Return as soon as the actor can work."""
+        """Return when the actor has started."""
 
     def run(self, argument: Any, index: int, spans: list[Span], *blocks: pa.Table) -> Iterator[Any]:
-        """Do a task's work; yield, for each block, the block and its report."""
-        yield from _stream(self._holder, argument, index, spans, blocks)
+        """Run the work of a task; yield each block, followed by its report."""
+        yield from _stream(self._work_handle, argument, index, spans, blocks)

@@ -1,4 +1,4 @@
-"""How many bytes and rows a plan is about, before any of it has run."""
+"""Estimates of the bytes and rows of a plan, without running it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from skate.data._plan import nodes
 
 
 def source_bytes(node: nodes.Node) -> int | None:
-    """Return the bytes of all sources of a plan, as far as they say so; None if one does not."""
+    """Return the bytes of all sources of a plan; None if a source does not know its size."""
     total = 0
     for each in node.walk():
         if isinstance(each, nodes.Read):
@@ -21,7 +21,7 @@ def source_bytes(node: nodes.Node) -> int | None:
 
 
 def row_count(node: nodes.Node) -> int | None:
-    """Return the exact number of rows of a plan, where it can be told without running it."""
+    """Return the exact number of rows of a plan; None if it is unknown before the plan runs."""
     match node:
         case nodes.Values():
             return sum(item.rows for item in node.items)
@@ -54,7 +54,7 @@ def row_count(node: nodes.Node) -> int | None:
 
 
 def output_bytes(node: nodes.Node) -> int | None:
-    """Return about how many bytes of blocks a plan makes at most; None where only running it would tell."""
+    """Return an upper estimate of the output of a plan in bytes; None if it is unknown before the plan runs."""
     match node:
         case nodes.Values():
             return sum(item.bytes for item in node.items)
@@ -78,7 +78,7 @@ def output_bytes(node: nodes.Node) -> int | None:
             sizes = [output_bytes(each) for each in node.inputs]
             return None if None in sizes else sum(size for size in sizes if size is not None)
         case _:
-            return None  # a function of the user's, groups, matches
+            return None  # user functions, groups and joins
 
 
 def _of_rows(size: int | None, rows: int | None, kept: int) -> int | None:
@@ -88,7 +88,7 @@ def _of_rows(size: int | None, rows: int | None, kept: int) -> int | None:
 
 
 def _projected(node: nodes.Project) -> int | None:
-    """Return the bytes of columns that are picked from a source; what is computed is as large as it turns out to be."""
+    """Return the bytes of the selected columns of a source; None if a column is computed."""
     names = [each.name for each in node.expressions]
     if not all(isinstance(each, ColumnExpr) for each in node.expressions):
         return None

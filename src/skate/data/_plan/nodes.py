@@ -1,19 +1,21 @@
-"""What a dataset is: a tree of operations that nobody has done yet.
+"""The logical plan of a dataset: a tree of operations.
 
-Nodes are immutable and know nothing of how they are done. A dataset holds one; each transformation makes another above
+Nodes are immutable and independent of their execution. A dataset has one node; each transformation adds another above
 it.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from skate.data._exec.failures import RAISES, Failures
+from skate.data._exec.failures import RAISE_ERRORS, Failures
 from skate.data._exec.items import Item
+from skate.data._exec.transforms import EachBatch as BatchCall
 from skate.data._exec.udf import Udf
 from skate.data._expressions.printing import inline
 from skate.data._seeds import RandomSeedConfig
@@ -21,26 +23,38 @@ from skate.data._seeds import RandomSeedConfig
 RANDOM = RandomSeedConfig()
 
 
-@dataclass(frozen=True)
-class Compute:
-    """Where the calls of a user's function run.
+class MixStoppingCondition(enum.StrEnum):
+    """When `Dataset.mix` ends.
 
     Attributes:
-        actors: Fewest, most and first number of actors; None runs tasks.
-        most: Tasks at a time; None leaves it to the number of processors.
-        tasks_each: Tasks that an actor has at a time.
-        options: Those of the tasks or actors: resources, runtime environment, …
-        options_now: Called for further options when a task or actor starts.
+        STOP_ON_SHORTEST: With the first dataset that has no more rows.
+        STOP_ON_LONGEST_DROP: With the last dataset; datasets that end earlier are dropped from the mix.
+    """
+
+    STOP_ON_SHORTEST = "stop_on_shortest"
+    STOP_ON_LONGEST_DROP = "stop_on_longest_drop"
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Where a user function runs: in tasks or in a pool of actors.
+
+    Attributes:
+        actors: Minimum, maximum and initial number of actors; None runs tasks.
+        max_tasks: Maximum number of concurrent tasks; None is limited by the processors only.
+        tasks_per_actor: Number of tasks that an actor has at a time.
+        options: Options of the tasks or actors, such as resources and runtime environment.
+        options_fn: Returns further options each time a task or actor starts.
     """
 
     actors: tuple[int, int, int] | None = None
-    most: int | None = None
-    tasks_each: int = 2
+    max_tasks: int | None = None
+    tasks_per_actor: int = 2
     options: dict[str, Any] = field(default_factory=dict)
-    options_now: Callable[[], dict[str, Any]] | None = None
+    options_fn: Callable[[], dict[str, Any]] | None = None
 
     def runs_anywhere(self) -> bool:
-        """Tell whether nothing is asked for: it may share a task with others, or run in this process."""
+        """Return whether the function has no requirements: it may share a task with others, or run in this process."""
         return self == Compute()
 
 
@@ -50,16 +64,16 @@ class Node:
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """What it works on."""
+        """The inputs of the operation."""
         return ()
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return type(self).__name__
 
     def walk(self) -> Iterator[Node]:
-        """Yield all nodes below, and then this one."""
+        """Yield all nodes below this one, and then this one."""
         for each in self.inputs:
             yield from each.walk()
         yield self
@@ -71,7 +85,7 @@ class Read(Node):
 
     Attributes:
         source: A Datasource.
-        blocks: How many parts to read it in; None lets the planner choose.
+        blocks: Number of parts to read the source in; None lets the planner choose.
     """
 
     source: Any
@@ -80,21 +94,21 @@ class Read(Node):
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         name: str = self.source.get_name()
         return name if name.startswith("Read") else f"Read{name}"
 
 
 @dataclass(frozen=True, eq=False)
 class Values(Node):
-    """Blocks that are there."""
+    """Existing blocks."""
 
     items: tuple[Item, ...]
     label: str = "Input"
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return self.label
 
 
@@ -106,7 +120,7 @@ class OneInput(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """What it works on."""
+        """The inputs of the operation."""
         return (self.input,)
 
 
@@ -116,12 +130,12 @@ class EachRow(OneInput):
 
     kind: str
     udf: Udf
-    failures: Failures = RAISES
+    failures: Failures = RAISE_ERRORS
     compute: Compute = Compute()
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return f"{self.kind}({self.udf.name})"
 
 
@@ -129,26 +143,31 @@ class EachRow(OneInput):
 class EachBatch(OneInput):
     """Call a function with each batch."""
 
-    udf: Udf
-    size: int | None
-    format: str | None
-    copies: bool = False
-    failures: Failures = RAISES
+    call: BatchCall
     compute: Compute = Compute()
-    at_once: int = 1
+
+    @property
+    def udf(self) -> Udf:
+        """The function."""
+        return self.call.udf
+
+    @property
+    def failures(self) -> Failures:
+        """The handling of errors."""
+        return self.call.failures
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
-        return f"MapBatches({self.udf.name})"
+        """The name of the operation in plans."""
+        return self.call.name
 
 
 @dataclass(frozen=True, eq=False)
 class EachBlock(OneInput):
-    """Call a function of Skate's own with each block and the place of its task.
+    """Call an internal function with each block and the index of its task.
 
     Attributes:
-        keeps_rows: It makes one row of each.
+        keeps_rows: The function returns one row for each row.
     """
 
     label: str
@@ -158,20 +177,20 @@ class EachBlock(OneInput):
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return self.label
 
 
 @dataclass(frozen=True, eq=False)
 class Project(OneInput):
-    """Make columns out of columns."""
+    """Compute columns by expressions."""
 
     expressions: tuple[Any, ...]
     compute: Compute = Compute()
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return f"Project({', '.join(map(inline, self.expressions))})"
 
 
@@ -184,7 +203,7 @@ class Filter(OneInput):
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return f"Filter({inline(self.expression)})"
 
 
@@ -196,13 +215,13 @@ class Limit(OneInput):
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return f"Limit[{self.rows}]"
 
 
 @dataclass(frozen=True, eq=False)
 class Sort(OneInput):
-    """Bring rows into an order."""
+    """Sort rows."""
 
     keys: tuple[str, ...]
     descending: tuple[bool, ...]
@@ -211,31 +230,31 @@ class Sort(OneInput):
 
 @dataclass(frozen=True, eq=False)
 class Shuffle(OneInput):
-    """Bring rows into a random order."""
+    """Shuffle rows."""
 
     seed: RandomSeedConfig = RANDOM
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return "RandomShuffle"
 
 
 @dataclass(frozen=True, eq=False)
 class ShuffleBlocks(OneInput):
-    """Bring blocks into a random order."""
+    """Shuffle blocks."""
 
     seed: RandomSeedConfig = RANDOM
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return "RandomizeBlockOrder"
 
 
 @dataclass(frozen=True, eq=False)
 class Repartition(OneInput):
-    """Make a given number of blocks: of equal size, or with equal keys together."""
+    """Create a given number of blocks, of equal size or by a hash of keys."""
 
     blocks: int
     shuffle: bool = False
@@ -245,20 +264,20 @@ class Repartition(OneInput):
 
 @dataclass(frozen=True, eq=False)
 class Resize(OneInput):
-    """Make blocks with a given number of rows, as rows come by."""
+    """Create blocks with a given number of rows, while rows stream."""
 
     rows: int
     strict: bool = False
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return f"StreamingRepartition[num_rows_per_block={self.rows}]"
 
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(OneInput):
-    """Make one row out of the rows of each group."""
+    """Aggregate each group to one row."""
 
     keys: tuple[str, ...]
     aggregates: tuple[Any, ...]
@@ -269,22 +288,29 @@ class MapGroups(OneInput):
     """Call a function with all rows of each group."""
 
     keys: tuple[str, ...]
-    udf: Udf
-    format: str | None
-    copies: bool = False
-    failures: Failures = RAISES
+    call: BatchCall
     compute: Compute = Compute()
     parts: int | None = None
 
     @property
+    def udf(self) -> Udf:
+        """The function."""
+        return self.call.udf
+
+    @property
+    def failures(self) -> Failures:
+        """The handling of errors."""
+        return self.call.failures
+
+    @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return f"MapGroups({self.udf.name})"
 
 
 @dataclass(frozen=True, eq=False)
 class Join(Node):
-    """Bring rows of two datasets together that have the same keys."""
+    """Join the rows of two datasets that have equal keys."""
 
     left: Node
     right: Node
@@ -296,12 +322,12 @@ class Join(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """What it works on."""
+        """The inputs of the operation."""
         return (self.left, self.right)
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         return f"Join({self.how})"
 
 
@@ -313,23 +339,23 @@ class ManyInputs(Node):
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """What it works on."""
+        """The inputs of the operation."""
         return self.parts
 
 
 @dataclass(frozen=True, eq=False)
 class Zip(ManyInputs):
-    """Lay datasets side by side."""
+    """Combine datasets side by side."""
 
 
 @dataclass(frozen=True, eq=False)
 class Union(ManyInputs):
-    """Put datasets one after the other."""
+    """Concatenate datasets."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mix(ManyInputs):
-    """Take rows from several datasets in turn, in given shares."""
+    """Take rows from several datasets alternately, in given proportions."""
 
     weights: tuple[float, ...]
     stop_when: str
@@ -341,8 +367,8 @@ class Write(OneInput):
 
     Attributes:
         sink: A Datasink.
-        job: A name of the whole write.
-        in_units: It can be resumed: what is written is named by its unit.
+        job: A unique name of the write.
+        in_units: The write is resumable: the names of its files contain their unit.
     """
 
     sink: Any
@@ -352,13 +378,13 @@ class Write(OneInput):
 
     @property
     def title(self) -> str:
-        """What it is called where plans are shown."""
+        """The name of the operation in plans."""
         name: str = self.sink.get_name()
         return name if name.startswith("Write") else f"Write{name}"
 
 
-def over(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return a node with something done to each of its inputs."""
+def map_inputs(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return a node whose inputs are replaced by the results of a function."""
     inputs = [change(each) for each in node.inputs]
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node

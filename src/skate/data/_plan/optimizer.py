@@ -1,7 +1,7 @@
-"""Makes a plan cheaper without changing what it gives.
+"""Optimizes a plan without changing its rows.
 
-Three passes: filters go down towards the source, and into it if it can do better than read everything; limits go down
-past what makes one row of each; and columns that nobody needs are not read.
+Three passes: push filters down towards the source, and into it if it supports them; push limits down below operations
+that keep the number of rows; and remove unused columns from the sources.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from skate.data._aggregates.base import AggregateFnV2
 from skate.data._plan import nodes
 from skate.data._plan.nodes import Node
 
-# What gives the rows that it gets, and no others: a filter may as well be applied before.
+# Operations that keep their rows: a filter above them can be applied below.
 _SAME_ROWS = (nodes.Sort, nodes.Shuffle, nodes.Union)
 
 
-def optimized(node: Node) -> Node:
-    """Return a plan that gives the same rows in the same order, with less work."""
-    return _with_needed_columns(_with_limits_down(_with_filters_down(node)), None)
+def optimize(node: Node) -> Node:
+    """Return a plan with the same rows in the same order and less work."""
+    return _prune_columns(_push_limits(_push_filters(node)), None)
 
 
 # ------------------------------------------------------------ filters
 
 
-def _with_filters_down(node: Node) -> Node:
-    node = nodes.over(node, _with_filters_down)
-    return _pushed(node) if isinstance(node, nodes.Filter) else node
+def _push_filters(node: Node) -> Node:
+    node = nodes.map_inputs(node, _push_filters)
+    return _push_filter(node) if isinstance(node, nodes.Filter) else node
 
 
-def _pushed(node: nodes.Filter) -> Node:
-    """Return a filter moved below what it stands on, as far as it can go."""
+def _push_filter(node: nodes.Filter) -> Node:
+    """Return the plan with a filter pushed down as far as possible."""
     below = node.input
     predicate = node.expression
     if not predicate.is_deterministic() or predicate.needs_actor() or not node.compute.runs_anywhere():
@@ -42,17 +42,17 @@ def _pushed(node: nodes.Filter) -> Node:
         and below.compute.runs_anywhere()
         and below.expression.is_deterministic()
     ):
-        return _pushed(replace(below, expression=below.expression & predicate))
+        return _push_filter(replace(below, expression=below.expression & predicate))
     if isinstance(below, _SAME_ROWS):
-        return nodes.over(below, lambda each: _pushed(replace(node, input=each)))
+        return nodes.map_inputs(below, lambda each: _push_filter(replace(node, input=each)))
     if isinstance(below, nodes.EachRow) and below.kind == "Filter":
-        # An expression costs next to nothing beside a call for each row.
-        return replace(below, input=_pushed(replace(node, input=below.input)))
+        # An expression is much cheaper than a function call per row.
+        return replace(below, input=_push_filter(replace(node, input=below.input)))
     if isinstance(below, nodes.Project):
         names = _plain_names(below.expressions)
         if names is not None and not predicate.reads_all_columns() and predicate.columns() <= names.keys():
             renamed = predicate.substitute(names)
-            return replace(below, input=_pushed(replace(node, input=below.input, expression=renamed)))
+            return replace(below, input=_push_filter(replace(node, input=below.input, expression=renamed)))
     if isinstance(below, nodes.Read) and not predicate.reads_all_columns():
         better = below.source.apply_predicate(predicate)
         if better is not None:
@@ -63,7 +63,7 @@ def _pushed(node: nodes.Filter) -> Node:
 
 
 def _plain_names(expressions: Iterable[Any]) -> dict[str, Any] | None:
-    """Return the columns that a projection only picks or renames, by their names; None if all columns pass through."""
+    """Return the columns that a projection selects or renames, by name; None if it contains `star()`."""
     from skate.data.expressions import AliasExpr, ColumnExpr
 
     found: dict[str, Any] = {}
@@ -79,17 +79,17 @@ def _plain_names(expressions: Iterable[Any]) -> dict[str, Any] | None:
 # ------------------------------------------------------------ limits
 
 
-def _with_limits_down(node: Node) -> Node:
+def _push_limits(node: Node) -> Node:
     if isinstance(node, nodes.Limit):
         below = node.input
         if isinstance(below, nodes.Limit):
-            return _with_limits_down(replace(below, rows=min(below.rows, node.rows)))
-        if _makes_one_of_each(below):
-            return nodes.over(below, lambda each: _with_limits_down(nodes.Limit(each, node.rows)))
-    return nodes.over(node, _with_limits_down)
+            return _push_limits(replace(below, rows=min(below.rows, node.rows)))
+        if _keeps_row_count(below):
+            return nodes.map_inputs(below, lambda each: _push_limits(nodes.Limit(each, node.rows)))
+    return nodes.map_inputs(node, _push_limits)
 
 
-def _makes_one_of_each(node: Node) -> bool:
+def _keeps_row_count(node: Node) -> bool:
     match node:
         case nodes.EachRow(kind="Map"):
             return node.failures.on_error == "raise"
@@ -104,32 +104,32 @@ def _makes_one_of_each(node: Node) -> bool:
 # ------------------------------------------------------------ columns
 
 
-def _with_needed_columns(node: Node, needed: frozenset[str] | None) -> Node:
-    """Return a plan whose sources read only what is needed; None is everything."""
+def _prune_columns(node: Node, needed: frozenset[str] | None) -> Node:
+    """Return a plan whose sources read only the needed columns; None needs all columns."""
     match node:
         case nodes.Read():
             return _narrowed(node, needed)
         case nodes.Project():
             below = _read_by(node.expressions, needed)
         case nodes.Filter():
-            below = _and(needed, _read_by([node.expression], None))
+            below = _union(needed, _read_by([node.expression], None))
         case nodes.Sort() | nodes.Repartition():
-            below = _and(needed, frozenset(node.keys))
+            below = _union(needed, frozenset(node.keys))
         case nodes.Limit() | nodes.Shuffle() | nodes.ShuffleBlocks() | nodes.Resize():
             below = needed
         case nodes.Aggregate():
             below = _aggregated(node)
         case _:
             below = None
-    return nodes.over(node, lambda each: _with_needed_columns(each, below))
+    return nodes.map_inputs(node, lambda each: _prune_columns(each, below))
 
 
-def _and(needed: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
+def _union(needed: frozenset[str] | None, more: frozenset[str] | None) -> frozenset[str] | None:
     return None if needed is None or more is None else needed | more
 
 
 def _read_by(expressions: Iterable[Any], needed: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the columns that expressions read, to make those that are needed further on."""
+    """Return the columns that expressions read to compute the needed columns."""
     found: set[str] = set()
     made = set()
     passes_all = False
@@ -140,7 +140,7 @@ def _read_by(expressions: Iterable[Any], needed: frozenset[str] | None) -> froze
         found |= each.columns()
     if not passes_all:
         return frozenset(found)
-    # `star()` passes on what is there; of that, what is needed and not made anew.
+    # `star()` keeps all columns: read the needed ones that are not recomputed.
     return None if needed is None else frozenset(found | (needed - made))
 
 
@@ -148,7 +148,7 @@ def _aggregated(node: nodes.Aggregate) -> frozenset[str] | None:
     found = set(node.keys)
     for each in node.aggregates:
         if not isinstance(each, AggregateFnV2):
-            return None  # a function of the user's, which gets whole rows
+            return None  # a user function, which gets whole rows
         column = each.get_target_column()
         if column is not None:
             found.add(column)
@@ -160,6 +160,6 @@ def _narrowed(node: nodes.Read, needed: frozenset[str] | None) -> Node:
         return node
     schema = node.source.schema()
     if schema is None or not needed or not needed < set(schema.names):
-        return node  # nothing to leave out; or a column that is not there, which the operation itself complains about
+        return node  # all columns are needed, or one is missing, which the operation reports
     better = node.source.apply_projection([name for name in schema.names if name in needed])
     return node if better is None else replace(node, source=better)

@@ -1,4 +1,4 @@
-"""From what a dataset is to how it is done: operations that can share a task become one step."""
+"""Plans the operators of a logical plan; operations that can share a task become one step."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from skate.data._exec import exchanges, operators, passing, transforms
-from skate.data._exec.columns import Columns
+from skate.data._exec import exchanges, operators, streaming_operators, transforms
+from skate.data._exec.actor_pool import ActorPool
 from skate.data._exec.operators import Operator
-from skate.data._exec.pool import Pool
-from skate.data._exec.steps import Step
-from skate.data._exec.transforms import Transform
-from skate.data._exec.writing import Writing
+from skate.data._exec.transforms import ColumnExpressions, Transform
+from skate.data._exec.work import PartitionWork, Step
+from skate.data._exec.writing import WriteBlocks
 from skate.data._expressions.context import EvaluationContext
-from skate.data._mixing import MixStoppingCondition
-from skate.data._plan import gathering, nodes
+from skate.data._plan import barriers, nodes
 from skate.data._plan.nodes import Compute
 from skate.data._plan.schemas import check_union
 from skate.data.context import DataContext
@@ -25,7 +23,7 @@ from skate.data.datasource.file_based_datasource import FileBasedDatasource
 
 
 class Stage:
-    """Transforms that have been found to share a task so far, and what they work on."""
+    """A chain of transforms that share a task, and their input."""
 
     def __init__(
         self,
@@ -40,20 +38,20 @@ class Stage:
         self._source = source
         self._compute = compute
         self._transforms: list[Transform] = []
-        self._least_rows = 0
+        self._min_rows = 0
         self._cut: list[Any] | None = None
 
     def takes(self, compute: Compute) -> bool:
-        """Tell whether a further transform that runs like this fits into the same task."""
+        """Return whether a transform with this compute can join the task."""
         if self._source is not None and not self._transforms:
-            # A limit of tasks is for the function that has it, and not for the reading: as in Ray.
+            # A limit of tasks applies to its function and not to the read, as in Ray.
             return compute == self._source.compute or (
-                self._source.compute.runs_anywhere() and compute.actors is None and compute.most is None
+                self._source.compute.runs_anywhere() and compute.actors is None and compute.max_tasks is None
             )
         return not self._transforms or compute == self._compute
 
     def reads_less_than(self, rows: int) -> bool:
-        """Tell whether a part of the source has fewer rows than a task has to have: then parts have to be joined."""
+        """Return whether a part of the source has fewer rows than a task needs, so that parts must be combined."""
         if self._source is None or not rows:
             return False
         known = [part.metadata.num_rows for part in self._parts()]
@@ -65,8 +63,8 @@ class Stage:
             self._cut = self._planner.parts_of(self._source)
         return self._cut
 
-    def add(self, transform: Transform, compute: Compute, least_rows: int = 0) -> None:
-        """Add what is done next."""
+    def add(self, transform: Transform, compute: Compute, min_rows: int = 0) -> None:
+        """Add a transform to the end of the chain."""
         joins = bool(self._transforms) and isinstance(transform, transforms.EachRow)
         last = self._transforms[-1] if self._transforms else None
         if joins and isinstance(last, transforms.EachRow) and isinstance(transform, transforms.EachRow):
@@ -74,10 +72,10 @@ class Stage:
         else:
             self._transforms.append(transform)
         self._compute = compute
-        self._least_rows = max(self._least_rows, least_rows)
+        self._min_rows = max(self._min_rows, min_rows)
 
     def done(self) -> Operator:
-        """Return the operator for all of it."""
+        """Return the operator of the stage."""
         if self._input is not None and not self._transforms:
             return self._input
         context = self._planner.context
@@ -99,7 +97,7 @@ class Stage:
                 step,
                 self._input,
                 in_order=self._in_order,
-                least_rows=self._least_rows,
+                min_rows=self._min_rows,
                 pool=self._pool(step, compute, context),
             )
         _apply(compute, operator)
@@ -107,42 +105,44 @@ class Stage:
 
     @property
     def _in_order(self) -> bool:
-        # What a write that can be gone on with has written is committed as soon as it is.
+        # Resumable and checkpointed writes commit each task as soon as it ends.
         last = self._transforms[-1] if self._transforms else None
-        return self._planner.in_order and not (isinstance(last, Writing) and last.commits_parts)
+        return self._planner.in_order and not (isinstance(last, WriteBlocks) and last.commits_parts)
 
-    def _pool(self, step: Step, compute: Compute, context: DataContext) -> Pool | None:
+    def _pool(self, step: Step, compute: Compute, context: DataContext) -> ActorPool | None:
         if compute.actors is None:
             return None
-        smallest, largest, initial = compute.actors
-        each = context.max_tasks_in_flight_per_actor or compute.tasks_each
+        min_size, max_size, initial_size = compute.actors
+        each = context.max_tasks_in_flight_per_actor or compute.tasks_per_actor
         options = {"max_restarts": -1, "max_task_retries": -1, **compute.options}
-        return Pool(step, smallest, largest, initial, each, options, compute.options_now)
+        return ActorPool(step, min_size, max_size, initial_size, each, options, compute.options_fn)
 
 
 def _apply(compute: Compute, operator: operators.Tasks) -> None:
-    operator.most_running = compute.most
+    operator.max_running = compute.max_tasks
     if compute.actors is None:
         operator.options = dict(compute.options)
-        operator.options_now = compute.options_now
+        operator.options_fn = compute.options_fn
         operator.cpus = float(
             compute.options.get("num_cpus") or (0 if compute.options.get("num_gpus") else 1)
         )
 
 
-# How many times a part of an exchange has to fit into each processor's share of the object store.
-_PARTS_IN_STORE = 4
+# A partition of an exchange has at most this fraction of each processor's share of the object store.
+_STORE_DIVISOR = 4
+# Bytes that a task reads if blocks have no maximum size.
+_READ_TASK_BYTES = 128 * 1024 * 1024
 
 
 class Planner:
-    """Makes operators out of nodes.
+    """Plans the operators of a logical plan.
 
     Args:
         context: The settings of the dataset.
-        cpus: How many processors there are to use.
-        runs_before: How often the dataset has been run.
-        store: Bytes of the object store that tasks share; None where they share the memory of this process.
-        seed: Decides all that is random and has no seed of its own, together with `runs_before`; None is chance.
+        cpus: Number of available processors.
+        runs_before: Number of earlier executions of the dataset.
+        store: Bytes of the object store; None if tasks share the memory of this process.
+        seed: Together with `runs_before`, the seed of random operations that have none; None draws one.
     """
 
     def __init__(
@@ -160,39 +160,39 @@ class Planner:
         self.in_order = context.execution_options.preserve_order
         self.part_bytes = context.partition_bytes
         if store is not None:
-            # Tasks that run side by side have their parts mapped, all at once, and make as much again.
-            self.part_bytes = max(1, min(self.part_bytes, int(store / max(1.0, cpus) / _PARTS_IN_STORE)))
+            # Concurrent tasks map their partitions at the same time, and create as much output.
+            self.part_bytes = max(1, min(self.part_bytes, int(store / max(1.0, cpus) / _STORE_DIVISOR)))
 
     def plan(self, node: nodes.Node) -> Operator:
-        """Return the operator that makes the blocks of a node, with those below it."""
+        """Return the operator of a node, with its inputs."""
         return self._stage(node).done()
 
     def draw(self) -> int:
-        """Return a seed for something random that has none: planning the same again gives the same."""
+        """Return a seed for a random operation without one; planning again with the same seed returns the same."""
         return self._dice.getrandbits(63)
 
     def parts_of(self, read: nodes.Read) -> list[Any]:
-        """Return the parts that a source is read in."""
+        """Return the read tasks of a source."""
         wanted = self.wanted_parts(read)
         if isinstance(read.source, FileBasedDatasource):
             settings = self.context.copy()
-            settings._execution_idx = self.runs_before  # by which files are shuffled
-            settings._chance = self.draw()  # the same, where the user gave no seed
+            settings._execution_idx = self.runs_before  # part of the seed of shuffled files
+            settings._chance = self.draw()  # their seed if the user gave none
             return list(read.source.get_read_tasks(wanted, data_context=settings))
         return list(read.source.get_read_tasks(wanted))
 
     def wanted_parts(self, read: nodes.Read) -> int:
-        """Return into how many parts to cut a source, if it can be."""
+        """Return the requested number of read tasks of a source."""
         return read.blocks or self._parallelism(read.source.estimate_inmemory_data_size())
 
     def _parallelism(self, size: int | None) -> int:
-        """Return into how many parts to cut a source of so many bytes."""
+        """Return the number of read tasks of a source with this size in bytes."""
         context = self.context
         least = max(context.read_op_min_num_blocks or 0, context.min_parallelism or 0)
         twice = max(1, int(2 * self.cpus))
         if size is None:
             return max(least, twice)
-        by_size = math.ceil(size / (context.target_max_block_size or 128 * 1024 * 1024))
+        by_size = math.ceil(size / (context.target_max_block_size or _READ_TASK_BYTES))
         small = math.ceil(size / max(1, context.target_min_block_size))
         return max(1, least, by_size, min(twice, small))
 
@@ -205,10 +205,10 @@ class Planner:
         if make is not None:
             stage = self._stage(node.inputs[0])
             compute: Compute = node.compute  # type: ignore[attr-defined]
-            least_rows = _least_rows(node)
-            if not stage.takes(compute) or stage.reads_less_than(least_rows):
+            min_rows = _min_rows(node)
+            if not stage.takes(compute) or stage.reads_less_than(min_rows):
                 stage = Stage(self, input=stage.done())
-            stage.add(make(node, self), compute, least_rows)
+            stage.add(make(node, self), compute, min_rows)
             return stage
         return Stage(self, input=self._operator(node))
 
@@ -219,42 +219,44 @@ class Planner:
                 stage = Stage(self, input=stage.done())
             stage.add(
                 transforms.EachBlock(
-                    "PartialAggregate", partial(gathering.partial_aggregate, node.keys, node.aggregates)
+                    "PartialAggregate", partial(barriers.partial_aggregate, node.keys, node.aggregates)
                 ),
                 Compute(),
             )
-            return gathering.operator(node, [stage.done()], self)
+            return barriers.plan_barrier(node, [stage.done()], self)
         inputs = [self.plan(each) for each in node.inputs]
         match node:
             case nodes.MapGroups() if not node.compute.runs_anywhere():
-                stage = Stage(self, input=gathering.groups_together(node, inputs[0], self))
-                stage.add(gathering.each_group(node), node.compute)
+                stage = Stage(self, input=barriers.plan_grouping(node, inputs[0], self))
+                stage.add(barriers.each_group(node), node.compute)
                 return stage.done()
             case nodes.Limit():
-                return passing.Limit(node.title, inputs[0], node.rows)
+                return streaming_operators.Limit(node.title, inputs[0], node.rows)
             case nodes.Resize():
-                work = exchanges.Whole(node.title, exchanges.concatenated)
-                return passing.Resize(node.title, work, inputs[0], node.rows, strict=node.strict)
+                work = PartitionWork(node.title, exchanges.concatenate)
+                return streaming_operators.Resize(node.title, work, inputs[0], node.rows, strict=node.strict)
             case nodes.Union():
                 check_union(node)
-                return passing.Union(node.title, inputs, in_order=self.in_order)
+                return streaming_operators.Union(node.title, inputs, in_order=self.in_order)
             case nodes.Mix():
-                longest = node.stop_when == MixStoppingCondition.STOP_ON_LONGEST_DROP
-                return passing.Mix(node.title, inputs, node.weights, to_the_longest=longest)
+                longest = node.stop_when == nodes.MixStoppingCondition.STOP_ON_LONGEST_DROP
+                return streaming_operators.Mix(node.title, inputs, node.weights, to_the_longest=longest)
             case nodes.Zip():
-                return passing.Zip(node.title, gathering.side_by_side(), inputs)
-            case nodes.Join() if gathering.can_look_up(node):
-                work = gathering.joined(node, self.context.target_max_block_size)
-                return passing.Lookup(node.title, work, inputs[0], inputs[1], in_order=self.in_order)
+                return streaming_operators.Zip(node.title, barriers.zip_work(), inputs)
+            case nodes.Join() if barriers.can_stream_join(node):
+                work = barriers.join_work(node, self.context.target_max_block_size)
+                return streaming_operators.Lookup(
+                    node.title, work, inputs[0], inputs[1], in_order=self.in_order
+                )
             case _:
-                return gathering.operator(node, inputs, self)
+                return barriers.plan_barrier(node, inputs, self)
 
 
-def _least_rows(node: nodes.Node) -> int:
-    """Return how many rows a task should get, where a batch is larger than blocks may be."""
+def _min_rows(node: nodes.Node) -> int:
+    """Return the minimum number of rows of a task, for batches and files larger than blocks."""
     if isinstance(node, nodes.Write):
         return getattr(node.sink, "min_rows_per_write", None) or 0
-    return node.size or 0 if isinstance(node, nodes.EachBatch) else 0
+    return node.call.size or 0 if isinstance(node, nodes.EachBatch) else 0
 
 
 def _each_row(node: nodes.EachRow, _: Planner) -> Transform:
@@ -262,7 +264,7 @@ def _each_row(node: nodes.EachRow, _: Planner) -> Transform:
 
 
 def _each_batch(node: nodes.EachBatch, _: Planner) -> Transform:
-    return transforms.EachBatch(node.udf, node.size, node.format, node.copies, node.at_once, node.failures)
+    return node.call
 
 
 def _each_block(node: nodes.EachBlock, _: Planner) -> Transform:
@@ -270,11 +272,11 @@ def _each_block(node: nodes.EachBlock, _: Planner) -> Transform:
 
 
 def _project(node: nodes.Project, planner: Planner) -> Transform:
-    return Columns(node.title, node.expressions, context=_evaluation(planner))
+    return ColumnExpressions(node.title, node.expressions, context=_evaluation(planner))
 
 
 def _filter(node: nodes.Filter, planner: Planner) -> Transform:
-    return Columns(node.title, (node.expression,), keeps=True, context=_evaluation(planner))
+    return ColumnExpressions(node.title, (node.expression,), is_filter=True, context=_evaluation(planner))
 
 
 def _evaluation(planner: Planner) -> EvaluationContext:
@@ -282,7 +284,7 @@ def _evaluation(planner: Planner) -> EvaluationContext:
 
 
 def _write(node: nodes.Write, _: Planner) -> Transform:
-    return Writing(node.title, node.sink, node.job, node.in_units)
+    return WriteBlocks(node.title, node.sink, node.job, node.in_units)
 
 
 _TRANSFORMS: dict[type[nodes.Node], Callable[[Any, Planner], Transform]] = {

@@ -1,9 +1,9 @@
-"""Which plans consist of operations on whole columns alone, so that threads of this process can run them.
+"""Relational plans: plans of columnar operations only, which threads of this process can run.
 
-Reading with Arrow, expressions, sorting, grouping, joining and shuffling call nothing of the user's, and work without
-the interpreter. As long as all rows fit into the memory of one process, such a plan gains nothing from workers: they
-would have to be started, and every block would be copied for them. A plan that gathers nothing streams through workers
-as before: they keep the consumer's interpreter free.
+Reading with Arrow, expressions, sorting, grouping, joining and shuffling call no user function and release the
+interpreter lock. If all rows fit into the memory of one process, such a plan gains nothing from workers, which have to
+start and receive a copy of every block. Plans without a barrier stream through workers, which keep the interpreter of
+the consumer free.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from skate.data._expressions.expr import Expr
 from skate.data._plan import estimates, nodes
 from skate.data.context import DataContext
 
-# Formats that Arrow decodes, by the modules of their sources, so that none is imported for it. A class that a user has
-# derived from one of them is the user's.
+# Formats that Arrow decodes, by the modules of their sources, which are not imported here. A class that a user derives
+# from such a source is in another module and counts as user code.
 _SOURCES = {f"skate.data._io.{name}" for name in ("parquet", "csv", "arrow_ipc", "orc", "memory")}
-_GATHERING = (nodes.Sort, nodes.Aggregate, nodes.Join, nodes.Shuffle)
+_BARRIERS = (nodes.Sort, nodes.Aggregate, nodes.Join, nodes.Shuffle)
 _OTHERS = (
     *(nodes.Values, nodes.Limit, nodes.Union, nodes.Zip),
     *(nodes.Repartition, nodes.Resize, nodes.ShuffleBlocks),
 )
-# Sorting needs the rows, Polars's copy of them, and the result; a join has two sides.
-_SHARE_OF_MEMORY = 8
+# Sources may have this fraction of the free memory: a sort needs the rows, a copy for Polars and the result, and a join
+# has two sides.
+_MEMORY_DIVISOR = 8
 
 
 def runs_on_threads(node: nodes.Node, context: DataContext) -> bool:
-    """Tell whether threads of this process should run a plan."""
-    if not any(isinstance(each, _GATHERING) for each in node.walk()):
+    """Return whether threads of this process should run a plan."""
+    if not any(isinstance(each, _BARRIERS) for each in node.walk()):
         return False
     if not all(_is_relational(each) for each in node.walk()):
         return False
     size = estimates.source_bytes(node)
-    return size is not None and size <= most_bytes(context)
+    return size is not None and size <= max_source_bytes(context)
 
 
-def most_bytes(context: DataContext) -> int:
-    """Return how many bytes the sources of a plan may have that threads of this process run."""
-    limits = [context.relational_plan_bytes, free_memory() // _SHARE_OF_MEMORY]
+def max_source_bytes(context: DataContext) -> int:
+    """Return the maximum bytes of the sources of a plan that threads of this process run."""
+    limits = [context.relational_plan_bytes, free_memory() // _MEMORY_DIVISOR]
     if context.memory_budget is not None:
         limits.append(context.memory_budget)
     store = context.execution_options.resource_limits.object_store_memory
@@ -50,16 +51,16 @@ def most_bytes(context: DataContext) -> int:
     return min(limits)
 
 
-def with_fast_readers(node: nodes.Node, gathered: bool = False) -> nodes.Node:
-    """Return a plan whose sources are read at once where all of their rows are gathered anyway."""
+def with_fast_readers(node: nodes.Node, below_barrier: bool = False) -> nodes.Node:
+    """Return a plan in which sources below a barrier are read as a whole."""
     if isinstance(node, nodes.Read):
         at_once = getattr(node.source, "at_once", None)
-        return node if at_once is None or not gathered else replace(node, source=at_once())
+        return node if at_once is None or not below_barrier else replace(node, source=at_once())
     if isinstance(node, nodes.Limit):
-        gathered = False  # a few rows may be enough
-    elif isinstance(node, _GATHERING):
-        gathered = True
-    return nodes.over(node, partial(with_fast_readers, gathered=gathered))
+        below_barrier = False  # a few rows may be enough
+    elif isinstance(node, _BARRIERS):
+        below_barrier = True
+    return nodes.map_inputs(node, partial(with_fast_readers, below_barrier=below_barrier))
 
 
 def _is_relational(node: nodes.Node) -> bool:
@@ -76,11 +77,11 @@ def _is_relational(node: nodes.Node) -> bool:
         return node.compute.runs_anywhere() and _is_ours(node.expression)
     if isinstance(node, nodes.Aggregate):
         return _has_kernels(node)
-    return isinstance(node, _GATHERING + _OTHERS)
+    return isinstance(node, _BARRIERS + _OTHERS)
 
 
 def _is_ours(expression: Expr) -> bool:
-    """Tell whether an expression calls no function of the user's; what Skate defines itself has a class of its own."""
+    """Return whether an expression calls no user function; built-in functions have their own classes."""
     return not any(type(each) is UDFExpr for each in expression.walk())
 
 

@@ -1,4 +1,4 @@
-"""The schema of a plan, without running it: each operation is done on tables without rows."""
+"""Infers the schema of a plan without running it: each operation is applied to empty tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from skate.data._expressions.projection import exprlist_to_fields
 from skate.data._plan import nodes
 
 
-def known_schema(node: nodes.Node) -> pa.Schema | None:
-    """Return the schema of a plan; None where only running it would tell, or where running it will raise."""
+def infer_schema(node: nodes.Node) -> pa.Schema | None:
+    """Return the schema of a plan; None if it is unknown before the plan runs, or if the plan will raise."""
     match node:
         case nodes.Values():
             found = [item.schema for item in node.items if item.schema.names]
@@ -29,9 +29,9 @@ def known_schema(node: nodes.Node) -> pa.Schema | None:
             | nodes.Filter()
             | nodes.EachRow(kind="Filter")
         ):
-            return known_schema(node.input)
+            return infer_schema(node.input)
         case nodes.Project():
-            below = known_schema(node.input)
+            below = infer_schema(node.input)
             fields = None if below is None else exprlist_to_fields(node.expressions, below)
             return None if fields is None else pa.schema(fields)
         case nodes.EachBlock():
@@ -43,11 +43,11 @@ def known_schema(node: nodes.Node) -> pa.Schema | None:
         case nodes.Join():
             return _joined(node)
         case _:
-            return None  # a function of the user's
+            return None  # a user function
 
 
 def _of_each_block(node: nodes.EachBlock) -> pa.Schema | None:
-    below = known_schema(node.input)
+    below = infer_schema(node.input)
     if below is None:
         return None
     try:
@@ -57,16 +57,16 @@ def _of_each_block(node: nodes.EachBlock) -> pa.Schema | None:
 
 
 def check_union(node: nodes.Union) -> None:
-    """Raise if datasets that are put one after the other have columns without a common type.
+    """Raise if concatenated datasets have columns without a common type.
 
     Raises:
-        SchemaConflictError: They do; names the column and both types.
+        SchemaConflictError: A column has two types without a common one.
     """
-    schemas.unify(schema for each in node.inputs if (schema := known_schema(each)) is not None)
+    schemas.unify(schema for each in node.inputs if (schema := infer_schema(each)) is not None)
 
 
 def _unified(node: nodes.Union) -> pa.Schema | None:
-    found = [schema for each in node.inputs if (schema := known_schema(each)) is not None]
+    found = [schema for each in node.inputs if (schema := infer_schema(each)) is not None]
     try:
         return schemas.unify(found) if len(found) == len(node.inputs) else None
     except SchemaConflictError:
@@ -76,7 +76,7 @@ def _unified(node: nodes.Union) -> pa.Schema | None:
 def _aggregated(node: nodes.Aggregate) -> pa.Schema | None:
     from skate.data._kernels import grouping
 
-    below = known_schema(node.input)
+    below = infer_schema(node.input)
     if below is None or not grouping.are_built_in(node.aggregates):
         return None
     keys, aggregates = list(node.keys), list(node.aggregates)
@@ -90,7 +90,7 @@ def _aggregated(node: nodes.Aggregate) -> pa.Schema | None:
 def _joined(node: nodes.Join) -> pa.Schema | None:
     from skate.data._kernels import joining
 
-    left, right = known_schema(node.left), known_schema(node.right)
+    left, right = infer_schema(node.left), infer_schema(node.right)
     if left is None or right is None:
         return None
     how: joining.JoinKind = node.how  # type: ignore[assignment]  # checked when the plan was made

@@ -10,13 +10,14 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any
 
-from skate.data._exec.execution import Execution
-from skate.data._exec.items import fetched
+from skate.data._exec.items import fetch_rows
+from skate.data._exec.units import Done, Unit
+from skate.data._execution import Execution
 from skate.data._plan import nodes
-from skate.data._plan.optimizer import optimized
-from skate.data._resuming import cutting, fingerprints, locks
+from skate.data._plan.optimizer import optimize
+from skate.data._resuming import fingerprints, locks
+from skate.data._resuming import plan_units as cutting
 from skate.data._resuming.records import JobRecord, Records, Totals, UnitRecord
-from skate.data._resuming.units import Done, Unit
 from skate.data.context import DataContext
 from skate.data.datasource import SaveMode
 from skate.data.datasource.datasink import WriteResult
@@ -51,7 +52,7 @@ class ResumableWrite:
         _check_sink(self._sink)
         cutting.check(write)
         self._steps = fingerprints.steps_of(write, self._sink)
-        self._plan = optimized(write)
+        self._plan = optimize(write)
         self._context = context
         self._runs_before = runs_before
         self._run = run
@@ -65,7 +66,7 @@ class ResumableWrite:
             ResumeError: What is there was written by another program, or from another source.
         """
         records = self._records
-        with locks.only_here(records.filesystem, records.folder, records.makes_folders):
+        with locks.exclusive(records.filesystem, records.folder, records.makes_folders):
             return self._go_on()
 
     def _go_on(self) -> WriteResult[Any] | None:
@@ -158,7 +159,7 @@ class ResumableWrite:
 
     def _reports(self, plan: nodes.Node) -> Generator[tuple[Unit, dict[str, Any]], None, None]:
         for item in self._run(plan):
-            (report,) = fetched(item).to_pylist()
+            (report,) = fetch_rows(item).to_pylist()
             yield item.unit, report
 
     def _note(self, unit: Unit, paths: list[str]) -> None:

@@ -18,7 +18,7 @@ _guard = threading.Lock()
 
 
 @contextmanager
-def only_here(filesystem: pafs.FileSystem, folder: str, makes_folders: bool = True) -> Iterator[None]:
+def exclusive(filesystem: pafs.FileSystem, folder: str, makes_folders: bool = True) -> Iterator[None]:
     """Keep other programs on this machine, and other threads of this one, from writing to the same folder.
 
     The system lets go of the lock when the program ends, however it ends. Other filesystems have none.

@@ -162,7 +162,7 @@ class Records:
 
     def tidy(self) -> None:
         """Remove what a finished write does not need, if a killed program has left it there."""
-        for name in ("units", *self.waiting_rooms()):
+        for name in ("units", *self.staging_folders()):
             self.delete_folder(name)
 
     # ------------------------------------------------------------ after a kill
@@ -170,7 +170,7 @@ class Records:
     def recover(self, job: str, committed: list[UnitRecord]) -> None:
         """Give the files of committed units their place, and remove those of others."""
         if self._moves:
-            rooms = self.waiting_rooms()
+            rooms = self.staging_folders()
             names = {place: name for unit in committed for name, place in unit.files.items()}
             left = [place for room in rooms for place in self.listed(room) if place in names]
             self.move({place: names[place] for place in left})
@@ -240,7 +240,7 @@ class Records:
 
         return retrying.call(read, f"reading {path}")
 
-    def waiting_rooms(self) -> list[str]:
+    def staging_folders(self) -> list[str]:
         """Return the folders in which files of this run, and of killed ones, wait."""
         selector = pafs.FileSelector(self.folder, allow_not_found=True)
         found = retrying.call(lambda: self.filesystem.get_file_info(selector), f"listing {self.folder}")

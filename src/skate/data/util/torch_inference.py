@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skate.air._optional import load
-from skate.data._tensors import to_tensors
+from skate.data._iteration.torch_tensors import to_tensors
 
 __all__ = ["TorchInference"]
 

@@ -34,14 +34,14 @@ def go_on(shards: Sequence[Mapping[str, Any]], saved: Sequence[Positions | None]
 
 
 def _begin(parts: Sequence[Any], stood: Sequence[Any]) -> None:
-    from skate.data._position import Start, together
+    from skate.data._iteration.position import StartPosition, merge_positions
 
     kinds = {getattr(part, "_goes_on", None) for part in parts}
     if kinds == {"together"}:
-        start = together(stood) or Start.anew()
+        start = merge_positions(stood) or StartPosition.anew()
         for part in parts:
-            part._starts_at(start)
+            part._start_at(start)
     elif kinds == {"alone"}:
         for rank, part in enumerate(parts):
             own = stood[rank : rank + 1] if rank < len(stood) and stood[rank] is not None else stood
-            part._starts_at(together(own[:1]) or together(stood) or Start.anew())
+            part._start_at(merge_positions(own[:1]) or merge_positions(stood) or StartPosition.anew())

@@ -1,6 +1,6 @@
 """Stands for `ray.data._internal.execution.interfaces`, from which sinks import the context of a write."""
 
-from skate.data._exec_options import ExecutionOptions, ExecutionResources
+from skate.data._execution_options import ExecutionOptions, ExecutionResources
 from skate.data.datasource.datasink import TaskContext
 
 __all__ = ["ExecutionOptions", "ExecutionResources", "TaskContext"]

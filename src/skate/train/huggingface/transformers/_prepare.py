@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 from skate.air import _optional
-from skate.data._iterating import Again
+from skate.data._iteration.batches import Reiterable
 
 # Here and not where it is used: workers are forked from a process that has imported this module.
 _transformers = _optional.load("transformers.trainer", "skate.train.huggingface.transformers", "transformers")
@@ -54,7 +54,7 @@ def prepare_trainer(trainer: Any) -> Any:
 
 
 def _is_batches(given: Any) -> bool:
-    return isinstance(given, Again)
+    return isinstance(given, Reiterable)
 
 
 def _loader(batches: Iterable[Any]) -> DataLoader[Any]:

@@ -1,0 +1,103 @@
+"""A dataset as text: a table of its columns and, if they are there, of its first and last rows; or else its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from skate.data._block import rows as row_blocks
+from skate.data._exec.exchanges import split_items
+from skate.data._exec.items import Item, fetch_rows
+from skate.data._plan import estimates, nodes
+from skate.data._plan.schemas import infer_schema
+from skate.data._schema import type_text
+
+ENDS = 5  # rows shown of the beginning, and of the end
+WIDEST = 40  # letters of a value
+
+
+def plan_text(node: nodes.Node, kind: str, name: str | None) -> str:
+    """Return the operations of a plan, the last one first, and below them the dataset that they begin with.
+
+    Args:
+        node: The plan, whose schema is not known.
+        kind: The class of the dataset.
+        name: What the dataset is called.
+    """
+    titles = []
+    while len(node.inputs) == 1:
+        titles.append(node.title)
+        node = node.inputs[0]
+    schema, rows = None, None
+    if node.inputs:
+        titles.append(node.title)
+    else:
+        schema, rows = infer_schema(node), estimates.row_count(node)
+    columns = "Unknown schema"
+    if schema is not None:
+        columns = "{" + ", ".join(f"{field.name}: {type_text(field.type)}" for field in schema) + "}"
+    named = "" if name is None else f"name={name}, "
+    lines = [*titles, f"{kind}({named}num_rows={'?' if rows is None else rows}, schema={columns})"]
+    return "\n".join(f"{'   ' * (depth - 1)}+- {line}" if depth else line for depth, line in enumerate(lines))
+
+
+def table_text(schema: pa.Schema, rows: int | None, items: Sequence[Item] | None) -> str:
+    """Return a table.
+
+    Args:
+        schema: The columns.
+        rows: How many rows there are; None if that is not known.
+        items: The rows, if they are there.
+    """
+    head = [[name, "---", type_text(schema.field(name).type)] for name in schema.names]
+    shown: list[list[str]] = []
+    if items is None:
+        note = "(Dataset isn't materialized)"
+    else:
+        shown, count = _shown(schema, items, rows or 0)
+        note = f"(Showing {count} of {rows} rows)"
+    columns = [
+        [_short(text) for text in (*top, *(row[place] for row in shown))] for place, top in enumerate(head)
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    lines = [
+        f"shape: ({'?' if rows is None else f'{rows:,}'}, {len(head)})",
+        _rule("╭", "─", "┬", "╮", widths),
+        *(_line([column[place] for column in columns], widths) for place in range(3)),
+    ]
+    if items is not None:
+        lines.append(_rule("╞", "═", "╪", "╡", widths))
+        lines += [_line([column[3 + place] for column in columns], widths) for place in range(len(shown))]
+    return "\n".join([*lines, _rule("╰", "─", "┴", "╯", widths), note])
+
+
+def _shown(schema: pa.Schema, items: Sequence[Item], rows: int) -> tuple[list[list[str]], int]:
+    """Return the texts of some rows, and of how many."""
+    if rows <= 2 * ENDS:
+        found = _texts(schema, items)
+        return found, len(found)
+    first, _, last = split_items(items, [ENDS, rows - ENDS, rows])
+    return [*_texts(schema, first), ["…"] * len(schema.names), *_texts(schema, last)], 2 * ENDS
+
+
+def _texts(schema: pa.Schema, items: Sequence[Item]) -> list[list[str]]:
+    found = [row for item in items for row in row_blocks.to_rows(fetch_rows(item))]
+    return [[_text(row.get(name)) for name in schema.names] for row in found]
+
+
+def _text(value: Any) -> str:
+    return " ".join(str(value).split())
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+
+
+def _line(texts: Sequence[str], widths: Sequence[int]) -> str:
+    return "│ " + " ┆ ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)) + " │"
+
+
+def _rule(left: str, dash: str, between: str, right: str, widths: Sequence[int]) -> str:
+    return left + between.join(dash * (width + 2) for width in widths) + right

@@ -1,0 +1,164 @@
+"""Statistics of the operators of a running plan: work done, idle time, and the live table on a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from skate.air import _live
+from skate.data._exec.items import Report
+from skate.data._exec.operators import Operator
+from skate.data._exec.scheduler import OperatorStatus, Scheduler
+from skate.data._exec.tasks import Task
+
+
+@dataclass
+class OperatorStats:
+    """Counters of one operator.
+
+    Attributes:
+        seconds: Total time of all tasks, including `user_seconds`.
+        user_seconds: Time in functions of the user.
+        input_seconds: Idle time without input rows.
+        output_seconds: Idle time while the output was not consumed.
+        processor_seconds: Idle time while other operators used all processors.
+        failed_rows: Rows dropped because user code failed.
+        errored_blocks: Tasks that failed and whose last block was dropped.
+    """
+
+    name: str
+    tasks: int = 0
+    blocks: int = 0
+    rows: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    user_seconds: float = 0.0
+    input_seconds: float = 0.0
+    output_seconds: float = 0.0
+    processor_seconds: float = 0.0
+    failed_rows: int = 0
+    errored_blocks: int = 0
+    largest_memory: int = 0
+    begun: float | None = None
+    ended: float | None = None
+    processes: set[int] = field(default_factory=set)
+    _seen: set[int] = field(default_factory=set)
+
+    def add(self, task: Task, report: Report) -> None:
+        """Count one report of a task."""
+        now = time.perf_counter()
+        self.begun = now - report.seconds if self.begun is None else self.begun
+        self.ended = now
+        if task.index not in self._seen:
+            self._seen.add(task.index)
+            self.tasks += 1
+        self.seconds += report.seconds
+        self.user_seconds += report.user_seconds
+        self.failed_rows += report.notes.get("failed_rows", 0)
+        self.largest_memory = max(self.largest_memory, report.memory)
+        self.processes.add(report.process)
+        if report.notes.get("errored") is not None:
+            self.errored_blocks += 1
+        elif not report.notes.get("dead_letter"):
+            self.blocks += 1
+            self.rows += report.rows
+            self.bytes += report.bytes
+
+    @property
+    def framework_seconds(self) -> float:
+        """Total time of all tasks outside user code."""
+        return max(0.0, self.seconds - self.user_seconds)
+
+
+class IdleTimes:
+    """Adds the idle time of operators to their statistics after every decision of the scheduler.
+
+    Args:
+        scheduler: The scheduler to observe.
+        stats: The statistics of each operator.
+        clock: Returns the time in seconds.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        stats: Mapping[Operator, OperatorStats],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._scheduler = scheduler
+        self._stats = stats
+        self._clock = clock
+        self._since = clock()
+        self._status: dict[Operator, OperatorStatus] = {}
+        scheduler.on_change = self.record
+
+    def record(self) -> None:
+        """Add the time since the last call to each operator's previous status, and store its current status."""
+        now = self._clock()
+        elapsed, self._since = now - self._since, now
+        for operator, stats in self._stats.items():
+            status = self._status.get(operator)
+            if status is OperatorStatus.WAITING_FOR_INPUT:
+                stats.input_seconds += elapsed
+            elif status is OperatorStatus.WAITING_FOR_OUTPUT:
+                stats.output_seconds += elapsed
+            elif status is OperatorStatus.WAITING_FOR_PROCESSOR:
+                stats.processor_seconds += elapsed
+            self._status[operator] = self._scheduler.status_of(operator)
+
+
+def shows_progress(enabled: bool) -> bool:
+    """Return whether to show progress: it is enabled, and the standard error stream is a terminal."""
+    return enabled and _live.wanted()
+
+
+class ProgressTable:
+    """A live table with one line per operator, shown from half a second after its creation until `stop`."""
+
+    def __init__(self, title: str, stats: Mapping[Operator, OperatorStats]) -> None:
+        self._title = title
+        self._stats = stats
+        self._begun = time.perf_counter()
+        self._lines = _live.LiveLines(self.lines, "skate-data-progress")
+
+    def stop(self) -> None:
+        """Remove the table from the terminal."""
+        self._lines.stop()
+
+    def lines(self) -> Any:
+        """Return the current table, as `rich` renders it."""
+        from rich.table import Table
+
+        elapsed = time.perf_counter() - self._begun
+        table = Table(title=f"{self._title}  {elapsed:.0f} s", title_justify="left", box=None, pad_edge=False)
+        for name in ("step", "running", "queued", "rows", "rows/s", "size", "memory"):
+            table.add_column(name, justify="left" if name == "step" else "right", no_wrap=True)
+        for operator, done in self._stats.items():
+            if not done.tasks and not operator.running and not operator.waiting:
+                continue
+            running = sum(not task.ended for task in list(operator.running))
+            rate = done.rows / elapsed if elapsed else 0
+            table.add_row(
+                _shorten(done.name),
+                str(running),
+                str(operator.waiting),
+                f"{done.rows:,}",
+                f"{rate:,.0f}",
+                _format_bytes(done.bytes),
+                _format_bytes(done.largest_memory),
+            )
+        return table
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= 48 else f"{name[:23]}…{name[-24:]}"
+
+
+def _format_bytes(amount: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:.0f} {unit}" if unit in ("B", "KB") else f"{amount:.1f} {unit}"
+        amount /= 1000
+    raise AssertionError("the loop returns")

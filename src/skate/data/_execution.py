@@ -1,0 +1,229 @@
+"""One execution of a plan: chooses a driver, and yields the items of the plan in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+import skate
+from skate.data._exec.drivers.inprocess import InProcessDriver
+from skate.data._exec.drivers.threads import ThreadDriver
+from skate.data._exec.drivers.workers import WorkerDriver
+from skate.data._exec.items import Item, Report, fetch_rows
+from skate.data._exec.limits import Limits
+from skate.data._exec.operator_stats import IdleTimes, OperatorStats, ProgressTable, shows_progress
+from skate.data._exec.operators import Operator
+from skate.data._exec.scheduler import Scheduler
+from skate.data._exec.tasks import Task
+from skate.data._plan import estimates, nodes, relational
+from skate.data._plan.optimizer import optimize
+from skate.data._plan.planner import Planner
+from skate.data.context import DEFAULT_MAX_BLOCK_SIZE, DataContext
+from skate.exceptions import RayTaskError
+
+_GIB = 1024**3
+_logger = logging.getLogger(__name__)
+
+
+class Execution:
+    """Executes a plan once.
+
+    Iterate over it for the items. Ending the iteration, or `close`, stops all tasks.
+
+    Args:
+        node: The plan.
+        context: The settings of the dataset.
+        name: The name of the dataset.
+        runs_before: Number of earlier executions of the dataset; a seed may give different values in each.
+        seed: Together with `runs_before`, the seed of random operations that have none; None draws one.
+
+    Attributes:
+        stats: Statistics of each operator, upstream first.
+        dead_letters: Items of dead-letter rows.
+        begun: Start time of the execution.
+        ended: End time of the execution.
+        waited: Seconds that the consumer has waited for items.
+    """
+
+    def __init__(
+        self,
+        node: nodes.Node,
+        context: DataContext,
+        name: str | None = None,
+        runs_before: int = 0,
+        seed: int | None = None,
+    ) -> None:
+        self.context = context
+        self.name = name
+        self._runs_before = runs_before
+        self._seed = seed
+        self.plan = optimize(node)
+        self.stats: dict[Operator, OperatorStats] = {}
+        self.dead_letters: list[Item] = []
+        self.begun: float | None = None
+        self.ended: float | None = None
+        self.waited = 0.0
+        self._driver: InProcessDriver | ThreadDriver | WorkerDriver | None = None
+        self._idle_times: IdleTimes | None = None
+
+    def __iter__(self) -> Iterator[Item]:
+        self.begun = time.perf_counter()
+        progress = None
+        try:
+            self._start()
+            if shows_progress(self.context.enable_progress_bars):
+                progress = ProgressTable(self.name or "dataset", self.stats)
+            while True:
+                before = time.perf_counter()
+                item = self._next()
+                self.waited += time.perf_counter() - before
+                if item is None:
+                    return
+                yield item
+        finally:
+            if progress is not None:
+                progress.stop()
+            if self._idle_times is not None:
+                self._idle_times.record()
+            self.close()
+            self.ended = time.perf_counter()
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The scheduler of the running plan."""
+        assert self._driver is not None
+        return self._driver.scheduler
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows of each item."""
+        for item in self:
+            yield fetch_rows(item)
+
+    def close(self) -> None:
+        """Stop all tasks."""
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+    # ------------------------------------------------------------
+
+    def _start(self) -> None:
+        in_process = self._is_small()
+        threads = not in_process and relational.runs_on_threads(self.plan, self.context)
+        cpus = _count_cpus(needs_session=not (in_process or threads))
+        limits = _limits(self.context, cpus, in_process=in_process)
+        plan = relational.with_fast_readers(self.plan) if threads else self.plan
+        store = None if in_process or threads else _object_store_bytes()
+        root = Planner(self.context, cpus, self._runs_before, store, self._seed).plan(plan)
+        scheduler = Scheduler(root, limits, _block_size(self.context))
+        self.stats = {operator: OperatorStats(operator.name) for operator in reversed(scheduler.operators)}
+        self._idle_times = IdleTimes(scheduler, self.stats)
+        if in_process:
+            self._driver = InProcessDriver(scheduler, self._made)
+        elif threads:
+            self._driver = ThreadDriver(scheduler, self._made, 2 * relational.max_source_bytes(self.context))
+        else:
+            self._driver = WorkerDriver(scheduler, self._made)
+
+    def _next(self) -> Item | None:
+        driver = self._driver
+        assert driver is not None
+        if isinstance(driver, WorkerDriver):
+            return driver.next()
+        try:
+            item = driver.next()
+        except Exception as error:  # raise it as a worker would
+            raise as_task_error(error, "data") from None
+        if item is None and not driver.scheduler.finished:
+            scheduler, instructions = driver.hand_over()
+            scheduler.limits = _limits(self.context, _count_cpus(needs_session=True), in_process=False)
+            self._driver = WorkerDriver(scheduler, self._made, instructions)
+            return self._driver.next()
+        return item
+
+    def _is_small(self) -> bool:
+        """Return whether the plan is small enough to run in this process, and no function needs a worker."""
+        size = estimates.source_bytes(self.plan)
+        if size is None or size > self.context.small_plan_bytes:
+            return False
+        return all(
+            each.compute.runs_anywhere() and not _has_class(each)
+            for each in self.plan.walk()
+            if hasattr(each, "compute")
+        )
+
+    def _made(self, task: Task, item: Item, report: Report) -> bool:
+        """Count a block; return whether it belongs to the output, and store dead-letter rows."""
+        self.stats[task.operator].add(task, report)
+        if task.unit is not None:
+            task.unit.failed_rows += report.notes.get("failed_rows", 0)
+        if report.notes.get("errored") is not None:
+            self._tolerate(task, report.notes["errored"])
+            return False
+        if not report.notes.get("dead_letter"):
+            return True
+        self.dead_letters.append(item)
+        return False
+
+    def _tolerate(self, task: Task, error: RayTaskError) -> None:
+        """Log the error of a task, or raise it if too many tasks have failed or the write is resumable."""
+        allowed = self.context.max_errored_blocks
+        errored = sum(each.errored_blocks for each in self.stats.values())
+        if task.unit is not None or 0 <= allowed < errored:
+            raise error.as_instanceof_cause()
+        _logger.warning("A task of %s failed, and its block is dropped: %s", task.operator.name, error)
+
+
+def _has_class(node: Any) -> bool:
+    return hasattr(node, "udf") and node.udf.is_class
+
+
+def as_task_error(error: Exception, name: str) -> Exception:
+    """Return an error of this process in the form in which `skate.get` raises it."""
+    if isinstance(error, RayTaskError):
+        return error
+    return RayTaskError.from_exception(name, error).as_instanceof_cause()
+
+
+def _count_cpus(*, needs_session: bool) -> float:
+    """Return the number of CPUs: of the session, which is started if needed, or of this machine."""
+    if not needs_session and not skate.is_initialized():
+        return float(os.cpu_count() or 1)
+    if not skate.is_initialized():
+        skate.init()
+    return float(skate.cluster_resources().get("CPU", 1))
+
+
+def _object_store_bytes() -> int | None:
+    """Return the bytes of the object store of the session; None if they are unknown."""
+    return int(skate.cluster_resources().get("object_store_memory", 0)) or None
+
+
+def _block_size(context: DataContext) -> int:
+    """Return the expected bytes of a block."""
+    return context.target_max_block_size or DEFAULT_MAX_BLOCK_SIZE
+
+
+def _limits(context: DataContext, cpus: float, *, in_process: bool) -> Limits:
+    """Return the limits of a plan: those of the user, or defaults that suit streaming on this machine."""
+    options = context.execution_options.resource_limits
+    excluded = context.execution_options.exclude_resources
+    cpus = max(1.0, min(cpus, options.cpu if options.cpu is not None else cpus) - (excluded.cpu or 0))
+    budget = context.memory_budget or int(max(_GIB // 4, 4 * cpus * _block_size(context)))
+    store = options.object_store_memory
+    if store is not None and store != float("inf"):
+        budget = int(store)
+    return Limits(cpus=1.0 if in_process else cpus, bytes=budget, memory=_memory(context))
+
+
+def _memory(context: DataContext) -> int | None:
+    """Return the memory limit of blocks and workers together: that of the user, or that of the session."""
+    most = context.execution_options.resource_limits.memory
+    if most is None or most == float("inf"):
+        most = skate.cluster_resources().get("memory") if skate.is_initialized() else None
+    return None if most is None else int(most - (context.execution_options.exclude_resources.memory or 0))
