@@ -77,9 +77,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Ray keeps a part of its core API under `util`. These modules are API, wherever they stand.
 API_IN_UTIL = {
     "skate.util._metrics_cells",
-    "skate.util._metrics_server",
+    "skate.util._metrics_export",
     "skate.util._metrics_store",
-    "skate.util._metrics_text",
     "skate.util._session",
     "skate.util.check_serialize",
     "skate.util.metrics",

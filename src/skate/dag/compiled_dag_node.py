@@ -13,13 +13,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.dag._inflight import InflightExecutions
+from skate.dag._plan import Plan
+from skate.dag._transport import call_with_tensors_moved, move_tensors
 from skate.dag.class_node import ClassMethodNode, ClassMethodOutputNode
 from skate.dag.compiled_dag_ref import CompiledDAGFuture, CompiledDAGRef
 from skate.dag.context import DAGContext
 from skate.dag.input_node import InputAttributeNode
-from skate.dag.ledger import Ledger
-from skate.dag.plan import Plan
-from skate.dag.transport import call_with_moved, moved
 from skate.exceptions import GetTimeoutError, RayChannelError, RayChannelTimeoutError, RayTaskError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class CompiledDAG:
         self._enable_asyncio = enable_asyncio
         self._submit_timeout = context.submit_timeout if submit_timeout is None else submit_timeout
         self._get_timeout = context.get_timeout
-        self._ledger = Ledger(
+        self._inflight = InflightExecutions(
             _first(max_inflight_executions, context.max_inflight_executions),
             _first(max_buffered_results, context.max_buffered_results),
             len(self._plan.outputs),
@@ -151,7 +151,7 @@ class CompiledDAG:
         Returns:
             The picture as text: in the DOT language, or readable as it is for "ascii".
         """
-        from skate.dag.picture import draw_compiled
+        from skate.dag._visualization import draw_compiled
 
         return draw_compiled(self._plan, filename, format, view)
 
@@ -163,9 +163,9 @@ class CompiledDAG:
             raise RayChannelError("Channel closed.")
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Any]) -> Any:
-        self._ledger.check_room()
+        self._inflight.check_room()
         outputs = self._submit(args, kwargs)
-        index = self._ledger.submit()
+        index = self._inflight.submit()
         self._results[index] = outputs
         if not self._plan.is_multi:
             return kind(self, index)
@@ -202,7 +202,7 @@ class CompiledDAG:
         index, output = reference._execution_index, reference._output
         with self._lock:
             self._check_open()
-            self._ledger.check_fetch(index)
+            self._inflight.check_fetch(index)
             outputs = self._results[index]
         try:
             values = self._wait_for(outputs, deadline)
@@ -235,7 +235,7 @@ class CompiledDAG:
         index, output = future._execution_index, future._output
         with self._lock:
             self._check_open()
-            self._ledger.check_fetch(index)
+            self._inflight.check_fetch(index)
             outputs = self._results[index]
         try:
             values = await _gather(outputs)
@@ -246,7 +246,7 @@ class CompiledDAG:
     def _arranged(self, value: Any, output: int) -> Any:
         device = self._plan.outputs[output].type_hint.device
         try:
-            return moved(value, device)
+            return move_tensors(value, device)
         except RuntimeError as error:
             # The device is part of the graph, so a missing one is reported as the graph's error.
             raise RayTaskError.from_exception("with_tensor_transport", error).as_instanceof_cause() from None
@@ -255,8 +255,8 @@ class CompiledDAG:
         """Note that an output was handed out, as a value or as an error."""
         reference._asked = True
         with self._lock:
-            self._ledger.fetch(reference._execution_index)
-            self._ledger.settle(reference._execution_index, reference._output)
+            self._inflight.fetch(reference._execution_index)
+            self._inflight.settle(reference._execution_index, reference._output)
             self._sweep()
 
     def _abandon(self, index: int, output: int) -> None:
@@ -266,17 +266,17 @@ class CompiledDAG:
     def _sweep(self) -> None:
         """Let go of results that nobody wants."""
         while self._dropped:
-            self._ledger.settle(*self._dropped.popleft())
-        for index in [index for index in self._results if self._ledger.is_over(index)]:
+            self._inflight.settle(*self._dropped.popleft())
+        for index in [index for index in self._results if self._inflight.is_over(index)]:
             del self._results[index]
 
     def _pass_over_abandoned(self) -> None:
         """Make room by counting executions that nobody waits for as done, once they are."""
         deadline = None if self._submit_timeout == -1 else time.monotonic() + self._submit_timeout
         self._sweep()
-        while (index := self._ledger.abandoned()) is not None:
+        while (index := self._inflight.abandoned()) is not None:
             outputs = list(dict.fromkeys(self._results[index]))
-            if self._ledger.is_full:
+            if self._inflight.is_full:
                 _, late = skate.wait(outputs, num_returns=len(outputs), timeout=_left(deadline))
                 if late:
                     return
@@ -285,14 +285,14 @@ class CompiledDAG:
     async def _pass_over_abandoned_async(self) -> None:
         with self._lock:
             self._sweep()
-        while (index := self._ledger.abandoned()) is not None:
-            if self._ledger.is_full:
+        while (index := self._inflight.abandoned()) is not None:
+            if self._inflight.is_full:
                 await _all_done(self._results[index])
             with self._lock:
                 self._pass_over(index)
 
     def _pass_over(self, index: int) -> None:
-        self._ledger.fetch(index)
+        self._inflight.fetch(index)
         self._sweep()
 
     def __str__(self) -> str:
@@ -311,7 +311,7 @@ def _prepared(node: ClassMethodNode) -> Callable[..., Any]:
     if devices:
         call: Callable[..., Any] = node.actor.__ray_call__.remote
         name = node.get_method_name()
-        return lambda *args, **kwargs: call(call_with_moved, name, devices, *args, **kwargs)
+        return lambda *args, **kwargs: call(call_with_tensors_moved, name, devices, *args, **kwargs)
     method = getattr(node.actor, node.get_method_name())
     if node.get_options():
         method = method.options(**node.get_options())

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from skate.dag.nested import Template
-from skate.dag.transport import TensorTransport
+from skate.dag._template import Template
+from skate.dag._transport import TensorTransport
 
 if TYPE_CHECKING:
     from skate.dag.compiled_dag_node import CompiledDAG

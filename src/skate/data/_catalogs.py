@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-def resolved(catalog: Any, table: Any, reader: str, mode: str = "read") -> Any:
+def resolve_table(catalog: Any, table: Any, reader: str, mode: str = "read") -> Any:
     """Return where a catalog has a table.
 
     Args:
@@ -24,7 +24,7 @@ def resolved(catalog: Any, table: Any, reader: str, mode: str = "read") -> Any:
     return catalog.resolve(table, reader=ReaderFormat(reader), mode=CatalogAccessMode(mode))
 
 
-def in_iceberg(
+def resolve_iceberg_table(
     catalog: Any, table: str, catalog_kwargs: dict[str, Any] | None, mode: str = "read"
 ) -> tuple[str, dict[str, Any] | None]:
     """Return the identifier and the catalog arguments with which pyiceberg finds a table of a catalog.
@@ -34,5 +34,5 @@ def in_iceberg(
     """
     if catalog_kwargs is not None:
         raise ValueError("pass catalog or catalog_kwargs, not both")
-    found = resolved(catalog, table, "iceberg", mode)
+    found = resolve_table(catalog, table, "iceberg", mode)
     return found.table_identifier or table, found.catalog_kwargs

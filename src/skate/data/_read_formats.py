@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
-from skate.data._catalogs import in_iceberg, resolved
+from skate.data._catalogs import resolve_iceberg_table, resolve_table
 from skate.data._read_options import (
     FileOptions,
     TaskOptions,
     dataset_of,
-    deprecated,
     file_arguments,
+    warn_deprecated,
 )
 from skate.data.dataset import Dataset
 
@@ -90,7 +90,7 @@ def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
         paths: Files, folders, globs, or URIs.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.audio import AudioDatasource
+    from skate.data._io.media import AudioDatasource
 
     return dataset_of(AudioDatasource(paths, **file_arguments(options)), options)
 
@@ -113,7 +113,7 @@ def read_videos(
         resize: Height and width to bring frames to.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.videos import VideoDatasource
+    from skate.data._io.media import VideoDatasource
 
     source = VideoDatasource(
         paths, include_timestamps=include_timestamps, fps=fps, resize=resize, **file_arguments(options)
@@ -261,7 +261,7 @@ def read_lance(
     from skate.data._io.lance import LanceDatasource
 
     if filter is not None:
-        deprecated("`filter=` on `read_lance`", "call `filter(expr=...)` on the dataset")
+        warn_deprecated("`filter=` on `read_lance`", "call `filter(expr=...)` on the dataset")
     source = LanceDatasource(uri, version, columns, filter, storage_options, scanner_options)
     return dataset_of(source, options)
 
@@ -317,7 +317,7 @@ def read_delta(
 
     arguments = file_arguments(options)
     if catalog is not None:
-        found = resolved(catalog, path, "delta")
+        found = resolve_table(catalog, path, "delta")
         path, storage_options = found.path, {**(found.storage_options or {}), **(storage_options or {})}
         arguments.setdefault("filesystem", found.filesystem)
     source = delta_source(path, version, storage_options=storage_options, columns=columns, **arguments)
@@ -353,11 +353,11 @@ def read_iceberg(
     from skate.data._io.iceberg import IcebergDatasource
 
     if catalog is not None:
-        table_identifier, catalog_kwargs = in_iceberg(catalog, table_identifier, catalog_kwargs)
+        table_identifier, catalog_kwargs = resolve_iceberg_table(catalog, table_identifier, catalog_kwargs)
     if row_filter is not None:
-        deprecated("`row_filter=` on `read_iceberg`", "call `filter(expr=...)` on the dataset")
+        warn_deprecated("`row_filter=` on `read_iceberg`", "call `filter(expr=...)` on the dataset")
     if tuple(selected_fields) != ("*",):
-        deprecated("`selected_fields=` on `read_iceberg`", "call `select_columns([...])` on the dataset")
+        warn_deprecated("`selected_fields=` on `read_iceberg`", "call `select_columns([...])` on the dataset")
     source = IcebergDatasource(
         table_identifier, row_filter, selected_fields, snapshot_id, scan_kwargs, catalog_kwargs
     )

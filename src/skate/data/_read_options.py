@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from skate.data._arguments import POSITIVE, check_options
 from skate.data._compute import ActorPoolStrategy, TaskPoolStrategy, compute_of
-from skate.data._io import unknown_options
+from skate.data._io import validation
 from skate.data._plan import nodes
 from skate.data.context import DataContext
 from skate.data.dataset import Dataset
@@ -71,7 +71,7 @@ _FILE_KEYS = frozenset(FileOptions.__annotations__) - frozenset(TaskOptions.__an
 def file_arguments(options: Any) -> dict[str, Any]:
     """Return what is said about files, as sources call it."""
     found = {key: value for key, value in options.items() if key in _FILE_KEYS}
-    unknown_options.refuse(options, FileOptions.__annotations__, "this reader", ("paths",))
+    validation.check_known(options, FileOptions.__annotations__, "this reader", ("paths",))
     check_options(found, FileOptions)
     if "arrow_open_stream_args" in found:
         found["open_stream_args"] = found.pop("arrow_open_stream_args")
@@ -81,7 +81,7 @@ def file_arguments(options: Any) -> dict[str, Any]:
 def dataset_of(source: Any, options: Any) -> Dataset:
     """Return the dataset that reads a source."""
     given = {key: value for key, value in options.items() if key in TaskOptions.__annotations__}
-    unknown_options.refuse(
+    validation.check_known(
         options, FileOptions.__annotations__, "this reader"
     )  # of sources that are no files
     checked = {key: value for key, value in given.items() if key != "concurrency"}  # `compute_of` checks it
@@ -93,12 +93,14 @@ def dataset_of(source: Any, options: Any) -> Dataset:
     check_options({"override_num_blocks": blocks}, TaskOptions, override_num_blocks=POSITIVE)
     remote = given.pop("ray_remote_args", None) or {}
     strategy, concurrency = given.pop("compute", None), given.pop("concurrency", None)
-    strategy = None if concurrency is not None else _of_tasks(strategy)  # the number goes first, as in Ray
+    strategy = (
+        None if concurrency is not None else _as_task_pool(strategy)
+    )  # the number goes first, as in Ray
     compute = compute_of(False, strategy, concurrency, {**remote, **given})
     return Dataset(nodes.Read(source, blocks, compute), DataContext.get_current())
 
 
-def _of_tasks(strategy: Any) -> Any:
+def _as_task_pool(strategy: Any) -> Any:
     """Return a pool of tasks for one of actors: a read keeps no state, and tasks share processes anyway."""
     if not isinstance(strategy, ActorPoolStrategy):
         return strategy
@@ -106,15 +108,15 @@ def _of_tasks(strategy: Any) -> Any:
     return TaskPoolStrategy(None if most in (None, float("inf")) else int(most))
 
 
-def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Part what all readers take from what is for a format's own reader."""
     known = FileOptions.__annotations__
     given = {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
-    unknown_options.refuse_misspelt(own, known, "this reader")
+    validation.check_spelling(own, known, "this reader")
     return given, own
 
 
-def deprecated(what: str, instead: str) -> None:
+def warn_deprecated(what: str, instead: str) -> None:
     """Tell the caller of a reader that Ray will not take an argument for long; Skate still does."""
     warnings.warn(f"{what} is deprecated in Ray: {instead}", DeprecationWarning, stacklevel=4)

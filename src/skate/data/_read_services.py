@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from skate.data._arguments import checked
-from skate.data._read_options import TaskOptions, dataset_of, deprecated, parted
+from skate.data._read_options import TaskOptions, dataset_of, split_options, warn_deprecated
 from skate.data.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -54,7 +54,11 @@ def read_sql(
     from skate.data._io.sql import SQLDatasource
 
     source = SQLDatasource(
-        sql, connection_factory, sql_params=sql_params, shard_keys=shard_keys, shard_hash_fn=shard_hash_fn
+        sql,
+        connection_factory,
+        sql_params=sql_params,
+        shard_keys=shard_keys,
+        shard_hash_fn=shard_hash_fn,
     )
     return dataset_of(source, options)
 
@@ -75,10 +79,9 @@ def read_snowflake(
         shard_keys: Columns by whose hash the rows are parted, to be read by several tasks.
         **options: Those of `TaskOptions`.
     """
-    from skate.data._io.snowflake import connection_factory
-    from skate.data._io.sql import SQLDatasource
+    from skate.data._io.sql import SQLDatasource, snowflake_connection_factory
 
-    connect = connection_factory(connection_parameters, "read_snowflake")
+    connect = snowflake_connection_factory(connection_parameters, "read_snowflake")
     return dataset_of(SQLDatasource(sql, connect, shard_keys=shard_keys, shard_hash_fn="HASH"), options)
 
 
@@ -212,7 +215,9 @@ def read_kafka(
     if trigger != "once":
         raise ValueError(f"trigger is {trigger!r}: only 'once' is supported")
     if kafka_auth_config is not None:
-        deprecated("`kafka_auth_config` on `read_kafka`", "pass settings of librdkafka as `consumer_config`")
+        warn_deprecated(
+            "`kafka_auth_config` on `read_kafka`", "pass settings of librdkafka as `consumer_config`"
+        )
     source = KafkaDatasource(
         topics, bootstrap_servers, start_offset, end_offset, kafka_auth_config, consumer_config, timeout_ms
     )
@@ -232,7 +237,7 @@ def read_mongo(
     """Return a dataset of a MongoDB collection, or of what a pipeline makes of it; needs pymongo."""
     from skate.data._io.mongo import MongoDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     return dataset_of(
         MongoDatasource(uri, database, collection, pipeline=pipeline, schema=schema, **own), given
     )
@@ -276,7 +281,7 @@ def read_unity_catalog(
     from skate.data import read_api
     from skate.data.catalog import DatabricksUnityCatalog, ReaderFormat
 
-    deprecated(
+    warn_deprecated(
         "`read_unity_catalog`", "pass `catalog=DatabricksUnityCatalog(...)` to the reader of the format"
     )
     catalog = DatabricksUnityCatalog(

@@ -6,7 +6,7 @@ import warnings
 from typing import Any, TypedDict
 
 from skate.data._arguments import check_options
-from skate.data._io import unknown_options
+from skate.data._io import validation
 from skate.data.datasource import FilenameProvider, SaveMode
 
 
@@ -49,7 +49,7 @@ class FileOptions(TaskOptions, total=False):
 
 
 # What `_compute` and the sinks check.
-_ELSEWHERE = ("concurrency", "mode")
+_CHECKED_ELSEWHERE = ("concurrency", "mode")
 
 
 def file_arguments(options: Any) -> dict[str, Any]:
@@ -59,8 +59,10 @@ def file_arguments(options: Any) -> dict[str, Any]:
         TypeError: An argument is none of a writer's.
         ValueError: `num_rows_per_file` and `min_rows_per_file` are both given.
     """
-    unknown_options.refuse(options, FileOptions.__annotations__, "this writer")
-    check_options({name: value for name, value in options.items() if name not in _ELSEWHERE}, FileOptions)
+    validation.check_known(options, FileOptions.__annotations__, "this writer")
+    check_options(
+        {name: value for name, value in options.items() if name not in _CHECKED_ELSEWHERE}, FileOptions
+    )
     found = {key: value for key, value in options.items() if key not in TaskOptions.__annotations__}
     if "arrow_open_stream_args" in found:
         found["open_stream_args"] = found.pop("arrow_open_stream_args")
@@ -83,10 +85,10 @@ def task_arguments(options: Any) -> dict[str, Any]:
     return {key: value for key, value in options.items() if key in TaskOptions.__annotations__}
 
 
-def parted(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def split_options(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Part what all writers of files take from what is for a format's own writer."""
     known = FileOptions.__annotations__
     given = {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
-    unknown_options.refuse_misspelt(own, known, "this writer")
+    validation.check_spelling(own, known, "this writer")
     return given, own

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 import skate
-from skate.data import _foreign, _read_formats, _read_services
+from skate.data import _from_libraries as _foreign
+from skate.data import _read_formats, _read_services
 from skate.data._arguments import (
     NON_NEGATIVE,
     POSITIVE,
@@ -23,17 +24,17 @@ from skate.data._arguments import (
 )
 from skate.data._block import batches
 from skate.data._block.errors import BatchTypeError
-from skate.data._catalogs import resolved
-from skate.data._foreign import *  # noqa: F403 - what it lists in its `__all__`
-from skate.data._io import memory, unknown_options
+from skate.data._catalogs import resolve_table
+from skate.data._from_libraries import *  # noqa: F403 - what it lists in its `__all__`
+from skate.data._io import memory, validation
 from skate.data._read_formats import *  # noqa: F403 - what it lists in its `__all__`
 from skate.data._read_options import (
     FileOptions,
     TaskOptions,
     dataset_of,
-    deprecated,
     file_arguments,
-    parted,
+    split_options,
+    warn_deprecated,
 )
 from skate.data._read_services import *  # noqa: F403 - what it lists in its `__all__`
 from skate.data.dataset import Dataset, MaterializedDataset, materialized
@@ -200,7 +201,7 @@ def read_datasource(datasource: Any, **options: Any) -> Dataset:
     read_args = {key: options.pop(key) for key in list(options) if key not in TaskOptions.__annotations__}
     if LegacyDatasource.is_one(datasource):
         return dataset_of(LegacyDatasource(datasource, read_args), options)
-    unknown_options.refuse(read_args, TaskOptions.__annotations__, "read_datasource")
+    validation.check_known(read_args, TaskOptions.__annotations__, "read_datasource")
     check_protocol("datasource", datasource, "get_read_tasks", "a Datasource")
     return dataset_of(datasource, options)
 
@@ -235,12 +236,14 @@ def read_parquet(
     from skate.data._io.parquet import ParquetDatasource
 
     if columns is not None:
-        deprecated("`columns=` on `read_parquet`", "call `select_columns([...])` on the dataset")
+        warn_deprecated("`columns=` on `read_parquet`", "call `select_columns([...])` on the dataset")
     if dataset_kwargs is not None:
-        deprecated("`dataset_kwargs` on `read_parquet`", "give pyarrow's options to `read_parquet` itself")
-    given, own = parted(options)
+        warn_deprecated(
+            "`dataset_kwargs` on `read_parquet`", "give pyarrow's options to `read_parquet` itself"
+        )
+    given, own = split_options(options)
     if catalog is not None:
-        found = resolved(catalog, paths, "parquet")
+        found = resolve_table(catalog, paths, "parquet")
         paths = found.path
         given.setdefault("filesystem", found.filesystem)
     own_keys = ("schema", "filter", "batch_size", "use_threads", "_block_udf")
@@ -268,7 +271,7 @@ def read_csv(paths: Paths, **options: Any) -> Dataset:
     """
     from skate.data._io.csv import CSVDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     return dataset_of(CSVDatasource(paths, arrow_csv_args=own, **file_arguments(given)), given)
 
 
@@ -283,7 +286,7 @@ def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
     """
     from skate.data._io.json import JSONDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     return dataset_of(JSONDatasource(paths, lines=lines, arrow_json_args=own, **file_arguments(given)), given)
 
 
@@ -299,7 +302,7 @@ def read_text(
         drop_empty_lines: Leave out lines with nothing in them.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.text import TextDatasource
+    from skate.data._io.plain_files import TextDatasource
 
     source = TextDatasource(
         paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **file_arguments(options)
@@ -315,7 +318,7 @@ def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
         paths: Files, folders, globs, or URIs.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.binary import BinaryDatasource
+    from skate.data._io.plain_files import BinaryDatasource
 
     return dataset_of(BinaryDatasource(paths, **file_arguments(options)), options)
 
@@ -331,7 +334,7 @@ def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Any) -> D
     """
     from skate.data._io.numpy import NumpyDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     own = {**own.pop("numpy_load_args", {}), **own, "allow_pickle": allow_pickle}
     return dataset_of(NumpyDatasource(paths, numpy_load_args=own, **file_arguments(given)), given)
 
@@ -354,7 +357,7 @@ def read_images(
         arrow_open_file_args: For opening files.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.images import ImageDatasource
+    from skate.data._io.media import ImageDatasource
 
     source = ImageDatasource(
         paths, size=size, mode=mode, arrow_open_file_args=arrow_open_file_args, **file_arguments(options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from skate.util._metrics_store import Family, Kind, Tags, store
 
 if TYPE_CHECKING:
-    from skate.util._metrics_server import MetricsServer
+    from skate.util._metrics_export import MetricsServer
 
 __all__ = ["Counter", "Gauge", "Histogram", "Metric", "prometheus_text", "start_server"]
 
@@ -275,7 +275,7 @@ def prometheus_text(*, prefix: str = PREFIX) -> str:
     Args:
         prefix: Goes before every name. Pass ``"ray_"`` to use dashboards made for Ray.
     """
-    from skate.util._metrics_text import exposition
+    from skate.util._metrics_export import exposition
 
     return exposition(store.collect(), prefix)
 
@@ -295,7 +295,7 @@ def start_server(port: int = 0, *, prefix: str = PREFIX) -> MetricsServer:
         >>> with start_server() as server:
         ...     text = urlopen(server.url).read()
     """
-    from skate.util._metrics_server import MetricsServer
+    from skate.util._metrics_export import MetricsServer
 
     return MetricsServer(port, lambda: prometheus_text(prefix=prefix))
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skate
-from skate.data._io.errors import named
+from skate.data._io.errors import with_path
 from skate.data.exceptions import FileReadError
 
 GARBAGE = b"\xff\xfe\x00no format starts like this\x93"
@@ -262,7 +262,7 @@ def test_what_is_known_of_a_file_survives_a_pickle() -> None:
 def test_an_error_gets_the_name_of_the_file_and_keeps_what_it_is(
     raised: Exception, wanted: type[Exception]
 ) -> None:
-    made = named(raised, "CSV", "a.csv")
+    made = with_path(raised, "CSV", "a.csv")
     assert isinstance(made, wanted)
     assert "a.csv" in str(made)
     assert isinstance(raised, OSError) == isinstance(made, OSError)

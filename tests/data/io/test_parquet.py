@@ -13,7 +13,7 @@ from skate.data._block import tensors
 from skate.data._block.objects import from_objects
 from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_sink import ParquetDatasink
-from skate.data._io.trust import ALLOW_PICKLED
+from skate.data._io.pickled_columns import ALLOW_PICKLED
 from skate.data.context import DataContext
 from skate.data.datasource import FilenameProvider, Partitioning, SaveMode
 from skate.data.exceptions import FileReadError

@@ -13,12 +13,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from skate.data._io.binary import BinaryDatasource
 from skate.data._io.csv import CSVDatasink, CSVDatasource
 from skate.data._io.json import JSONDatasource
 from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_sink import ParquetDatasink
-from skate.data._io.text import TextDatasource
+from skate.data._io.plain_files import BinaryDatasource, TextDatasource
 from skate.data.block import BlockAccessor
 from skate.data.datasource import BlockBasedFileDatasink, SaveMode, TaskContext
 from skate.data.expressions import col

@@ -2,7 +2,7 @@
 
 Reading a value unpickles it, which can run code. The type is therefore not registered with pyarrow: no file, stream or
 other library can give a column this type by naming it. A column has it because this program made it, or because a
-process of the same session sent the block in a pickle. `skate.data._io.trust` decides about columns of files.
+process of the same session sent the block in a pickle. `skate.data._io.pickled_columns` decides about columns of files.
 """
 
 from __future__ import annotations

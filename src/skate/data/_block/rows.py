@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from skate.data._block import tables, values
+from skate.data._block import objects, tables, values
 from skate.data._block.columns import from_values
 from skate.data._block.errors import BatchTypeError
 
@@ -131,3 +131,19 @@ def _checked_name(name: object) -> str:
     if not isinstance(name, str):
         raise BatchTypeError(f"column name {name!r}", type(name).__qualname__, "a string")
     return name
+
+
+def to_block_with_objects(found: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return rows as a block; a column of mixed types becomes one of Python objects, instead of an error."""
+    try:
+        return to_block(found)
+    except (ValueError, TypeError, pa.ArrowException):
+        names = dict.fromkeys(name for row in found for name in row)
+        return pa.table({name: _column_or_objects([row.get(name) for row in found], name) for name in names})
+
+
+def _column_or_objects(values: list[Any], name: str) -> pa.Array:
+    try:
+        return from_values(values, name)
+    except (ValueError, TypeError, pa.ArrowException):
+        return objects.from_objects(values)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from skate.data._expressions.expr import UNKNOWN, Expr
-from skate.data._expressions.fingerprints import Same, frozen
+from skate.data._expressions.fingerprints import ByIdentity, freeze
 from skate.data._expressions.nodes import as_expr, node
 from skate.data.datatype import DataType
 
@@ -24,7 +24,7 @@ class CallableClassSpec:
 
     def key(self) -> Hashable:
         """Return what tells it from others."""
-        return (self.cls, frozen(self.args), frozen(dict(self.kwargs)))
+        return (self.cls, freeze(self.args), freeze(dict(self.kwargs)))
 
     def make(self) -> Any:
         """Construct the object."""
@@ -72,7 +72,7 @@ class UDFExpr(Expr):
 
     def own_key(self) -> Hashable:
         """Return the function or class, and which arguments have names."""
-        function = Same(self.fn) if self.callable_class_spec is None else self.callable_class_spec.key()
+        function = ByIdentity(self.fn) if self.callable_class_spec is None else self.callable_class_spec.key()
         return (function, len(self.args), tuple(self.kwargs))
 
     def needs_actor(self) -> bool:
@@ -121,7 +121,7 @@ class PyArrowComputeUDFExpr(UDFExpr):
 
     def own_key(self) -> Hashable:
         """Return the method and its options."""
-        return (self.method, frozen(self.pc_positional), frozen(dict(self.pc_kwargs)))
+        return (self.method, freeze(self.pc_positional), freeze(dict(self.pc_kwargs)))
 
 
 def compute(
@@ -171,7 +171,7 @@ class KernelExpr(UDFExpr):
 
     def own_key(self) -> Hashable:
         """Return the method and its options."""
-        return (self.method, frozen(self.options))
+        return (self.method, freeze(self.options))
 
 
 def cast(value: Any, target_type: Any, safe: bool) -> Any:

@@ -33,10 +33,19 @@ from skate.data._expressions.nodes import (
 )
 from skate.data._expressions.operations import Operation
 from skate.data._expressions.printing import inline
-from skate.data._expressions.projection import expanded
+from skate.data._expressions.projection import expand_star
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+    from skate.data._expressions.expr import Expr
+from typing import TYPE_CHECKING
+
+from skate.data._expressions.errors import ExpressionError
+from skate.data._expressions.udfs import UntypedFunctionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
     from skate.data._expressions.expr import Expr
 
@@ -105,7 +114,7 @@ def project(block: pa.Table, exprs: Sequence[Expr], context: EvaluationContext |
         ExpressionError: One of them cannot be evaluated, or has no name.
     """
     evaluation = Evaluation(block, context)
-    exprs = expanded(exprs, block.schema)
+    exprs = expand_star(exprs, block.schema)
     evaluation.share(expr for expr in exprs if not isinstance(expr, ColumnExpr))
     columns: dict[str, tuple[pa.Field, Value]] = {}
     for expr in exprs:
@@ -253,11 +262,11 @@ def _(expr: sources.RandomExpr | sources.UUIDExpr, evaluation: Evaluation) -> Va
 def _(expr: sources.DownloadExpr, evaluation: Evaluation) -> Value:
     if evaluation.types_only:
         return pa.array([], pa.binary())
-    from skate.data._expressions.download import contents
+    from skate.data._expressions.sources import download
 
     uris = decoded(evaluation.column(expr.source))
     with _Telling(expr, [uris]):
-        return contents(uris, expr.filesystem)
+        return download(uris, expr.filesystem)
 
 
 @_evaluated.register
@@ -348,3 +357,14 @@ def _function(expr: Expr) -> str:
     if isinstance(expr, (BinaryExpr, UnaryExpr)):
         return expr.op.symbol
     return expr.label if isinstance(expr, UDFExpr) else inline(expr)
+
+
+def output_type(expr: Expr, schema: pa.Schema) -> pa.DataType | None:
+    """Return the type of the column an expression computes; None if a column is missing or a type unknown.
+
+    It is the very evaluation that runs on blocks, so the two cannot disagree; functions of the user's are not called.
+    """
+    try:
+        return Evaluation(schema.empty_table(), types_only=True).value(expr).type
+    except (ExpressionError, UntypedFunctionError):
+        return None

@@ -19,16 +19,13 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from skate.data._expressions.arrays import ArrayNamespace
     from skate.data._expressions.calls import PyArrowComputeUDFExpr
     from skate.data._expressions.context import EvaluationContext
     from skate.data._expressions.datetimes import DatetimeNamespace
     from skate.data._expressions.evaluate import Value
-    from skate.data._expressions.lists import ListNamespace
-    from skate.data._expressions.maps import MapNamespace
+    from skate.data._expressions.nested import ArrayNamespace, ListNamespace, MapNamespace, StructNamespace
     from skate.data._expressions.nodes import AliasExpr, BinaryExpr, UnaryExpr
     from skate.data._expressions.strings import StringNamespace
-    from skate.data._expressions.structs import StructNamespace
 
 UNKNOWN = DataType(object)
 
@@ -133,7 +130,7 @@ class Expr:
 
     def get_type(self, input_schema: pa.Schema) -> pa.DataType | None:
         """Return the type of the column it computes; None if that cannot be known before it runs."""
-        from skate.data._expressions.schemas import output_type
+        from skate.data._expressions.evaluate import output_type
 
         return output_type(self, input_schema)
 
@@ -443,28 +440,28 @@ class Expr:
     @property
     def list(self) -> ListNamespace:
         """The functions of lists."""
-        from skate.data._expressions.lists import ListNamespace
+        from skate.data._expressions.nested import ListNamespace
 
         return ListNamespace(self)
 
     @property
     def arr(self) -> ArrayNamespace:
         """The functions of lists of one length, and of tensors."""
-        from skate.data._expressions.arrays import ArrayNamespace
+        from skate.data._expressions.nested import ArrayNamespace
 
         return ArrayNamespace(self)
 
     @property
     def struct(self) -> StructNamespace:
         """The functions of records."""
-        from skate.data._expressions.structs import StructNamespace
+        from skate.data._expressions.nested import StructNamespace
 
         return StructNamespace(self)
 
     @property
     def map(self) -> MapNamespace:
         """The functions of mappings."""
-        from skate.data._expressions.maps import MapNamespace
+        from skate.data._expressions.nested import MapNamespace
 
         return MapNamespace(self)
 

@@ -23,13 +23,13 @@ class Fingerprint(tuple[Any, ...]):
         return self._hash
 
 
-def frozen(value: Any) -> Hashable:
+def freeze(value: Any) -> Hashable:
     """Return a key for a value in which 1, 1.0 and True differ, and equal lists agree."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        parts = map(frozen, value)
+        parts = map(freeze, value)
         return (type(value), frozenset(parts) if isinstance(value, (set, frozenset)) else tuple(parts))
     if isinstance(value, dict):
-        return (dict, tuple((frozen(key), frozen(item)) for key, item in value.items()))
+        return (dict, tuple((freeze(key), freeze(item)) for key, item in value.items()))
     if isinstance(value, np.ndarray) and value.dtype != object:
         return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, float):
@@ -37,18 +37,18 @@ def frozen(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        return Same(value)
+        return ByIdentity(value)
     return (type(value), value)
 
 
 @dataclass(frozen=True, eq=False)
-class Same:
+class ByIdentity:
     """Compare a value that has no equality of its own by what object it is."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
+        return isinstance(other, ByIdentity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)

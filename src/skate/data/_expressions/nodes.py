@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 import pyarrow as pa
 
 from skate.data._expressions.expr import Expr
-from skate.data._expressions.fingerprints import frozen
+from skate.data._expressions.fingerprints import freeze
 from skate.data._expressions.operations import Operation
 from skate.data.datatype import DataType
 
@@ -82,7 +82,7 @@ class LiteralExpr(Expr):
 
     def own_key(self) -> Hashable:
         """Return the value, told from equal values of other types."""
-        return frozen(self.value)
+        return freeze(self.value)
 
     def nullable(self, input_schema: pa.Schema) -> bool:
         """Tell whether it is None."""

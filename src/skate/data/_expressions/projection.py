@@ -19,7 +19,7 @@ def is_rename_expr(expr: Expr) -> bool:
     return isinstance(expr, AliasExpr) and expr._is_rename and isinstance(expr.expr, ColumnExpr)
 
 
-def expanded(exprs: Sequence[Expr], schema: pa.Schema) -> Sequence[Expr]:
+def expand_star(exprs: Sequence[Expr], schema: pa.Schema) -> Sequence[Expr]:
     """Return the expressions with the columns of the schema in place of `star()`.
 
     A renamed column takes the place of its source; where the schema has no such column, it stays where it is.
@@ -41,7 +41,7 @@ def expand_star_exprs(exprs: list[Expr], input_schema: pa.Schema | None) -> list
     """Return the expressions with the columns of the schema in place of `star()`; the same list if there is none."""
     if input_schema is None or not any(isinstance(expr, StarExpr) for expr in exprs):
         return exprs
-    return list(expanded(exprs, input_schema))
+    return list(expand_star(exprs, input_schema))
 
 
 def expand_projection_exprs(exprs: list[Expr], input_schema: pa.Schema | None) -> list[Expr]:
@@ -49,8 +49,8 @@ def expand_projection_exprs(exprs: list[Expr], input_schema: pa.Schema | None) -
     if input_schema is None:
         return exprs
     result: list[Expr] = []
-    for expr in expanded(exprs, input_schema):
-        result += _unnested(expr, input_schema) if isinstance(expr, UnnestExpr) else [expr]
+    for expr in expand_star(exprs, input_schema):
+        result += _unnest(expr, input_schema) if isinstance(expr, UnnestExpr) else [expr]
     return result
 
 
@@ -65,7 +65,7 @@ def exprlist_to_fields(exprs: Sequence[Expr], input_schema: pa.Schema) -> list[p
     return list(fields.values())
 
 
-def _unnested(expr: UnnestExpr, schema: pa.Schema) -> list[Expr]:
+def _unnest(expr: UnnestExpr, schema: pa.Schema) -> list[Expr]:
     record_type = expr.expr.get_type(schema)
     if record_type is None or not pa.types.is_struct(record_type):
         return [expr]

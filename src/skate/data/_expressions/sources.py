@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from skate.data._expressions.expr import Expr
-from skate.data._expressions.fingerprints import Same
+from skate.data._expressions.fingerprints import ByIdentity
 from skate.data._expressions.nodes import ColumnExpr, node
 from skate.data.datatype import DataType
 
@@ -18,9 +18,24 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from skate.data._expressions.context import EvaluationContext
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from skate.air import _filesystems as filesystems
+from skate.data._expressions.arithmetic import is_text
+from skate.data._io import retrying
+
+if TYPE_CHECKING:
+    import pyarrow.fs
 
 _ROWS_PER_TASK_BITS = 33
 _INSTANCE_BITS = 64
+_logger = logging.getLogger(__name__)
+# Threads wait for the network or the disk nearly all of the time, so there are far more than cores.
+_THREADS = 32
 
 
 def _instance_id() -> int:
@@ -36,7 +51,7 @@ class MonotonicallyIncreasingIdExpr(Expr):
 
     def own_key(self) -> Hashable:
         """Return itself: no two are alike."""
-        return Same(self)
+        return ByIdentity(self)
 
     def structurally_equals(self, other: Any) -> bool:
         """Tell that it is not, even of itself: no result of one can stand for another."""
@@ -156,7 +171,7 @@ class DownloadExpr(Expr):
 
     def own_key(self) -> Hashable:
         """Return the column and where to read from."""
-        return (self.uri_column_name, Same(self.filesystem))
+        return (self.uri_column_name, ByIdentity(self.filesystem))
 
 
 def _entropy(instance_id: int, context: EvaluationContext, stream: int) -> list[int]:
@@ -175,3 +190,46 @@ def _uuid_text(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
     text = np.insert(hexadecimal, [8, 12, 16, 20], ord("-"), axis=1)
     offsets = np.arange(0, text.size + 1, 36, dtype=np.int32)
     return pa.StringArray.from_buffers(len(octets), pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def download(uris: pa.Array | pa.ChunkedArray, filesystem: pyarrow.fs.FileSystem | None) -> Any:
+    """Return the bytes that each URI names; null for a null, and for one that cannot be read.
+
+    One bad link among a million is no reason to lose the others; how many failed, and the first of them, is logged.
+
+    Raises:
+        pa.ArrowTypeError: The URIs are no text.
+        ImportError: A package that a kind of URI needs is not installed.
+    """
+    if pa.types.is_null(uris.type):
+        return pa.nulls(len(uris), pa.binary())
+    if not is_text(uris.type):
+        raise pa.ArrowTypeError("a download needs URIs as text")
+    names = uris.to_pylist()
+    failures: list[tuple[str, Exception]] = []
+    with ThreadPoolExecutor(max_workers=max(1, min(_THREADS, len(names)))) as pool:
+        found: Iterator[bytes | None] = pool.map(_download_one, names, repeat(filesystem), repeat(failures))
+        values = list(found)
+    if failures:
+        uri, error = failures[0]
+        _logger.warning(
+            "%d of %d downloads failed, and are null: %r: %s", len(failures), len(names), uri, error
+        )
+    return pa.array(values, pa.binary())
+
+
+def _download_one(uri: str | None, filesystem: Any, failures: list[tuple[str, Exception]]) -> bytes | None:
+    if uri is None:
+        return None
+    try:
+        return retrying.call(lambda: _read_uri(uri, filesystem), f"Downloading {uri}")
+    except (OSError, ValueError) as error:
+        failures.append((uri, error))
+        return None
+
+
+def _read_uri(uri: str, filesystem: Any) -> bytes:
+    source, path = filesystems.resolve(uri, filesystem)
+    # As it is: what is stored compressed is a download of compressed bytes.
+    with source.open_input_stream(path, compression=None) as stream:
+        return stream.readall()  # type: ignore[no-any-return]  # pyarrow has no types

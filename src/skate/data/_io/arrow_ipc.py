@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -54,7 +54,9 @@ def from_stream(data: bytes) -> pa.Table:
     with pa.ipc.open_stream(data) as reader:
         table = reader.read_all()
     table.validate(full=True)
-    return trust.admit(table, trust.unpickles(trust.RAY_ALLOW_PICKLED))
+    return pickled_columns.restore_objects(
+        table, pickled_columns.may_unpickle(pickled_columns.RAY_ALLOW_PICKLED)
+    )
 
 
 class ArrowDatasink(BlockBasedFileDatasink):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from skate.data._arguments import check_type
-from skate.data._io import paths, streams, unknown_options
+from skate.data._io import paths, streams, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -59,7 +59,7 @@ class CSVDatasource(FileBasedDatasource):
         **file_args: Any,
     ) -> None:
         given = dict(arrow_csv_args or {})
-        unknown_options.refuse(given, tuple(_OPTIONS), "read_csv", ("paths",))
+        validation.check_known(given, tuple(_OPTIONS), "read_csv", ("paths",))
         for name, value in given.items():
             if value is not None:
                 check_type(name, value, _OPTIONS[name], f"pyarrow.csv.{_OPTIONS[name].__name__}(…)")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from skate.air import _optional
-from skate.data._io import partitions
+from skate.data._io import balancing
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasource import Datasource, ReadTask
 
@@ -198,7 +198,7 @@ class DatabricksDatasource(Datasource):
         tasks = []
         sizes = [chunk.byte_count for chunk in self._chunks]
         reader = self._changed(_chunks=None)
-        for group in partitions.balanced(self._chunks, sizes, parallelism) if self._chunks else ():
+        for group in balancing.balance(self._chunks, sizes, parallelism) if self._chunks else ():
             metadata = BlockMetadata(
                 num_rows=sum(chunk.row_count for chunk in group),
                 size_bytes=sum(chunk.byte_count for chunk in group),

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from skate.air import _optional
 from skate.data._block import schemas, tables
 from skate.data._block.errors import SchemaConflictError
-from skate.data._io import columns as column_choices
+from skate.data._io import validation
 from skate.data._io.memory import EmptyDatasource
 from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_footers import plain
@@ -68,7 +68,7 @@ def delta_source(
     schema = plain(pa.schema(table.schema().to_arrow()))
     files = table.file_uris()
     if not files:
-        return EmptyDatasource(column_choices.chosen(schema, columns), "Parquet")
+        return EmptyDatasource(validation.select_fields(schema, columns), "Parquet")
     return ParquetDatasource(
         files,
         columns=columns,

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from skate.air import _filesystems as filesystems
 from skate.air import _optional
 from skate.data._block import schemas
-from skate.data._io import partitions, retrying
+from skate.data._io import balancing, retrying
 from skate.data._io.parquet_footers import plain
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -93,7 +93,7 @@ class DeltaSharingDatasource(Datasource):
             empty = BlockMetadata(num_rows=0, size_bytes=0, input_files=None, exec_stats=None)
             return [ReadTask(functools.partial(_nothing, self._schema), empty, self._schema)]
         tasks = []
-        for group in partitions.balanced(self._files, [file.size or 0 for file in self._files], parallelism):
+        for group in balancing.balance(self._files, [file.size or 0 for file in self._files], parallelism):
             metadata = BlockMetadata(
                 num_rows=None,
                 size_bytes=2 * sum(file.size or 0 for file in group),

@@ -13,7 +13,7 @@ import pyarrow as pa
 from skate.data.exceptions import FileReadError
 
 # What decoders raise for content that is damaged; an error of any other class is the reader's own, and keeps its class.
-_OF_CONTENT = (
+_CONTENT_ERRORS = (
     *(ValueError, EOFError, NotImplementedError, struct.error, zlib.error, zipfile.BadZipFile),
     *(tokenize.TokenError, pa.ArrowException),
 )
@@ -24,7 +24,7 @@ class UnreadableContentError(FileReadError, OSError):
     """Report content that Arrow could not make sense of. It is an `OSError` too, because that is what Arrow raises."""
 
 
-def named(error: Exception, kind: str, path: str) -> Exception:
+def with_path(error: Exception, kind: str, path: str) -> Exception:
     """Return an error that names the file, to be raised from the one that does not.
 
     Errors of the system keep their class, so that a missing file is still a `FileNotFoundError`.
@@ -42,7 +42,7 @@ def named(error: Exception, kind: str, path: str) -> Exception:
             # What the system says has a number; this comes from a decoder, or from a store.
             return UnreadableContentError(kind, path, str(error))
         return _same_class(error, f"Failed to read {kind} file {path}: {error}")
-    if isinstance(error, _OF_CONTENT) or type(error).__module__.partition(".")[0] in _DECODERS:
+    if isinstance(error, _CONTENT_ERRORS) or type(error).__module__.partition(".")[0] in _DECODERS:
         return FileReadError(kind, path, str(error) or type(error).__name__)
     error.add_note(f"while reading {kind} file {path}")
     return error

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from skate.air import _optional
-from skate.data._io import partitions
+from skate.data._io import balancing
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasource import Datasource, ReadTask
 
@@ -78,7 +78,7 @@ class HudiDatasource(Datasource):
         tasks = []
         sizes = [slice_.total_size_bytes() for slice_ in self._slices]
         reader = self._changed(_slices=None)  # the library's objects cannot be pickled
-        for group in partitions.balanced(self._slices, sizes, parallelism):
+        for group in balancing.balance(self._slices, sizes, parallelism):
             files = [(each.base_file_relative_path(), each.log_files_relative_paths()) for each in group]
             root = self._uri.rstrip("/")
             metadata = BlockMetadata(

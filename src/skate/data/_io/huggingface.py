@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._block import tables
-from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+from skate.data._io.balancing import DEFAULT_BLOCK_BYTES
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask

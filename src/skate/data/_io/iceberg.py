@@ -12,8 +12,7 @@ import pyarrow as pa
 from skate.air import _optional
 from skate.data._block import schemas
 from skate.data._expressions.errors import NotExpressibleError
-from skate.data._io import columns as column_choices
-from skate.data._io import partitions
+from skate.data._io import balancing, validation
 from skate.data._io.iceberg_expressions import to_iceberg
 from skate.data._io.parquet_footers import plain
 from skate.data.block import BlockMetadata
@@ -65,7 +64,7 @@ class IcebergDatasource(Datasource):
     def schema(self) -> pa.Schema | None:
         """Return the schema of what is read."""
         schema = plain(self._scan.projection().as_arrow())
-        return column_choices.chosen(schema, self._columns)
+        return validation.select_fields(schema, self._columns)
 
     def apply_projection(self, columns: list[str]) -> IcebergDatasource | None:
         """Return a source that reads only these columns; None for no column at all, whose rows nobody could count."""
@@ -108,7 +107,7 @@ class IcebergDatasource(Datasource):
         schema = self.schema()
         sizes = [task.file.file_size_in_bytes for task in self._tasks]
         made = []
-        for group in partitions.balanced(self._tasks, sizes, parallelism):
+        for group in balancing.balance(self._tasks, sizes, parallelism):
             exact = not self._filtered and not any(task.delete_files for task in group)
             metadata = BlockMetadata(
                 num_rows=sum(task.file.record_count for task in group) if exact else None,

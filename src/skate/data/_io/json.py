@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from skate.air import _optional
-from skate.data._io import json_values, paths, streams, unknown_options
+from skate.data._io import json_values, paths, streams, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -50,7 +50,7 @@ class JSONDatasource(FileBasedDatasource):
         given = dict(arrow_json_args or {})
         read_options = given.pop("read_options", None)
         self._parse_options = given.pop("parse_options", None)
-        unknown_options.refuse(given, ("read_options", "parse_options"), "read_json", ("paths",))
+        validation.check_known(given, ("read_options", "parse_options"), "read_json", ("paths",))
         self._piece_bytes = _PIECE_BYTES if read_options is None else max(read_options.block_size, 1)
         self._lines = lines
         super().__init__(paths, partitioning=partitioning, **file_args)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data._io import loose_rows
+from skate.data._block import rows
 
 _SPACE = re.compile(r"\s*")
 _SEPARATOR = re.compile(r"[\s,]*")
@@ -111,7 +111,7 @@ def to_block(values: Sequence[Any]) -> pa.Table:
             found.append(value)
         else:
             raise ValueError(f"a row has to be an object, but is {value!r}: read it with read_text instead")
-    return loose_rows.to_block(found)
+    return rows.to_block_with_objects(found)
 
 
 def _after(pattern: re.Pattern[str], text: str, position: int) -> int:

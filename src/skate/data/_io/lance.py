@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._block import schemas, tables
-from skate.data._io import partitions, trust
+from skate.data._io import balancing, pickled_columns
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -55,7 +55,7 @@ class LanceDatasource(Datasource):
             (int(fragment.fragment_id), int(fragment.count_rows()))
             for fragment in (dataset.get_fragments() if chosen is None else chosen)
         ]
-        self._projected = trust.written_schema(dataset.scanner(**self._scan).projected_schema)
+        self._projected = pickled_columns.written_schema(dataset.scanner(**self._scan).projected_schema)
 
     def schema(self) -> pa.Schema | None:
         """Return the schema of what is read."""
@@ -77,7 +77,7 @@ class LanceDatasource(Datasource):
         tasks = []
         if not self._fragments:
             return []
-        for group in partitions.balanced(self._fragments, [rows for _, rows in self._fragments], parallelism):
+        for group in balancing.balance(self._fragments, [rows for _, rows in self._fragments], parallelism):
             ids = [number for number, _ in group]
             metadata = BlockMetadata(
                 num_rows=sum(rows for _, rows in group) if exact else None,
@@ -157,7 +157,7 @@ class LanceDatasink(Datasink[list[bytes]]):
                 )
             self._read_version = existing.version
             if self._mode == SaveMode.APPEND:
-                self._schema = trust.written_schema(existing.schema)
+                self._schema = pickled_columns.written_schema(existing.schema)
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> list[bytes]:
         """Write the files of one part, and return what describes them."""

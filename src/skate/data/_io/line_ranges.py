@@ -14,11 +14,11 @@ import pyarrow.fs as pafs
 from skate.data._io.paths import SourceFile
 
 # A range is not worth a task below this.
-_LEAST_BYTES = 8 << 20
+_MIN_BYTES = 8 << 20
 _STEP = 1 << 16
 
 
-def divided(
+def split_files(
     files: Sequence[SourceFile],
     parts: int,
     can_divide: Callable[[SourceFile], bool],
@@ -33,8 +33,8 @@ def divided(
         least: Bytes of a range at least.
     """
     total = sum(file.size or 0 for file in files)
-    length = max(least or _LEAST_BYTES, -(-total // max(1, parts)))
-    return [part for file in files for part in _divided(file, length, can_divide)]
+    length = max(least or _MIN_BYTES, -(-total // max(1, parts)))
+    return [part for file in files for part in _split(file, length, can_divide)]
 
 
 def open_range(filesystem: pafs.FileSystem, file: SourceFile) -> pa.NativeFile:
@@ -47,7 +47,7 @@ def open_range(filesystem: pafs.FileSystem, file: SourceFile) -> pa.NativeFile:
     return pa.PythonFile(_Range(source, end - begin), mode="r")
 
 
-def _divided(file: SourceFile, length: int, can_divide: Callable[[SourceFile], bool]) -> Iterator[SourceFile]:
+def _split(file: SourceFile, length: int, can_divide: Callable[[SourceFile], bool]) -> Iterator[SourceFile]:
     if file.size is None or file.size < 2 * length or not can_divide(file):
         yield file
         return

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from skate.air import _optional
-from skate.data._io import loose_rows, paths
+from skate.data._block import rows
+from skate.data._io import paths
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.exceptions import FileReadError
 
@@ -84,7 +85,7 @@ class MCAPDatasource(FileBasedDatasource):
         messages = self._messages(f)
         try:
             while found := list(itertools.islice(messages, _MESSAGES_AT_A_TIME)):
-                yield loose_rows.to_block(found)
+                yield rows.to_block_with_objects(found)
         # What the library runs into when lengths are not what they should be.
         except (exceptions.McapError, ValueError, LookupError, OverflowError, MemoryError) as error:
             raise FileReadError("MCAP", path, str(error) or type(error).__name__) from error

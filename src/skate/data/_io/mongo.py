@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._block import rows, schemas
-from skate.data._io import loose_rows
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasink import Datasink, TaskContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -86,7 +85,7 @@ class MongoDatasource(Datasource):
         with self._connected("read_mongo") as found:
             documents = iter(found.aggregate(pipeline, **self._args))
             while part := list(itertools.islice(documents, _ROWS_AT_A_TIME)):
-                block = loose_rows.to_block(part)
+                block = rows.to_block_with_objects(part)
                 if self._schema is not None:
                     chosen = [name for name in block.column_names if name in self._schema.names]
                     block = schemas.conform(block.select(chosen), self._schema)

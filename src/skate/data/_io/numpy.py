@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from skate.data._block import batches
-from skate.data._io import paths, unknown_options
+from skate.data._io import paths, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -41,7 +41,7 @@ class NumpyDatasource(FileBasedDatasource):
     ) -> None:
         self._load_args = {"allow_pickle": False, **(numpy_load_args or {})}
         known = inspect.signature(np.load).parameters
-        unknown_options.refuse(self._load_args, known, "read_numpy", ("paths",))
+        validation.check_known(self._load_args, known, "read_numpy", ("paths",))
         super().__init__(paths, **file_args)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:

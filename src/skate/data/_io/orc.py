@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.orc as paorc
 
-from skate.data._io import columns, paths
+from skate.data._io import paths, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -37,7 +37,7 @@ class ORCDatasource(FileBasedDatasource):
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         file = paorc.ORCFile(f)
-        columns.chosen(file.schema, self._columns)
+        validation.select_fields(file.schema, self._columns)
         for stripe in range(file.nstripes):
             block = pa.Table.from_batches([file.read_stripe(stripe, columns=self._columns)])
             block.validate(full=True)  # text may be no UTF-8

@@ -15,17 +15,16 @@ import pyarrow.parquet as pq
 from skate.air import _filesystems as filesystems
 from skate.data._block import schemas, tables
 from skate.data._expressions.printing import inline
-from skate.data._io import columns as column_choices
 from skate.data._io import (
+    balancing,
     errors,
-    extras,
     parquet_footers,
     parquet_rows,
-    partitions,
+    path_columns,
     paths,
+    pickled_columns,
     retrying,
-    trust,
-    unknown_options,
+    validation,
 )
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
@@ -99,7 +98,7 @@ class ParquetDatasource(FileBasedDatasource):
             raise ValueError(f"columns is {columns!r}: pass a list of column names")
         self._reader_args = _reader_args(dataset_kwargs or {})
         super().__init__(paths, filesystem=filesystem, schema=schema, partitioning=partitioning, **file_args)
-        self._trusted |= trust.unpickles("RAY_DATA_AUTOLOAD_PYEXTENSIONTYPE")
+        self._trusted |= pickled_columns.may_unpickle("RAY_DATA_AUTOLOAD_PYEXTENSIONTYPE")
         self._wanted = None if columns is None else list(columns)
         self._given_filter = filter
         self._predicate: Any = None
@@ -118,7 +117,7 @@ class ParquetDatasource(FileBasedDatasource):
         """Return the schema of what is read, from the footers; None if a function changes the blocks."""
         if self._block_udf is not None:
             return None
-        schema = column_choices.chosen(self._whole_schema(), self._output_columns())
+        schema = validation.select_fields(self._whole_schema(), self._output_columns())
         if not self._tensor_columns:
             return schema  # an empty table would import pandas
         return parquet_rows.with_tensors(schema.empty_table(), self._tensor_columns).schema
@@ -188,7 +187,7 @@ class ParquetDatasource(FileBasedDatasource):
             )
         tasks = []
         parts = 1 if self._at_once else parallelism
-        for group in partitions.balanced(runs, [run.bytes for run in runs], parts):
+        for group in balancing.balance(runs, [run.bytes for run in runs], parts):
             merged = _merged(group)
             files = [run.file for run in merged]
             metadata = BlockMetadata(
@@ -280,7 +279,7 @@ class ParquetDatasource(FileBasedDatasource):
     # ------------------------------------------------------------ reading, in a worker
 
     def _read_runs(self, runs: list[_Run]) -> Iterator[pa.Table]:
-        return partitions.joined(self._blocks_of_runs(runs), self._target)
+        return balancing.merge_small(self._blocks_of_runs(runs), self._target)
 
     def _blocks_of_runs(self, runs: list[_Run]) -> Iterator[pa.Table]:
         if self._at_once and (block := self._decoded(runs)) is not None:
@@ -295,7 +294,7 @@ class ParquetDatasource(FileBasedDatasource):
                     functools.partial(self._blocks_of_run, run), f"reading {run.file.path}"
                 )
             except Exception as error:
-                made = errors.named(error, self._KIND, run.file.path)
+                made = errors.with_path(error, self._KIND, run.file.path)
                 if made is error:
                     raise
                 raise made from error
@@ -336,7 +335,7 @@ class ParquetDatasource(FileBasedDatasource):
     def _buffering(self, run: _Run) -> dict[str, Any]:
         """Return how to fetch: a column of a row group at once, or bit by bit if that is more than a few blocks."""
         remote = not filesystems.is_local(self._filesystem)
-        limit = 4 * (self._target or partitions.DEFAULT_BLOCK_BYTES)
+        limit = 4 * (self._target or balancing.DEFAULT_BLOCK_BYTES)
         if run.groups and run.bytes / len(run.groups) > limit:
             return {"pre_buffer": False, "buffer_size": (8 if remote else 1) << 20}
         return {"pre_buffer": remote}
@@ -347,12 +346,12 @@ class ParquetDatasource(FileBasedDatasource):
         for key, value in values.items():
             if key not in block.column_names:  # what the file says itself goes first
                 assert self._parser is not None
-                column = extras.constant(value, block.num_rows, self._parser.arrow_type(key))
+                column = path_columns.repeat_value(value, block.num_rows, self._parser.arrow_type(key))
                 # A schema that was given may know the type better than the path.
                 column = column.cast(self._whole_schema().field(key).type)
                 block = block.append_column(pa.field(key, column.type), column)
-        if self._include_paths and extras.PATH in needed:
-            block = extras.with_path(block, path)
+        if self._include_paths and path_columns.PATH in needed:
+            block = path_columns.add_path_column(block, path)
         if self._include_row_hash and ROW_HASH in needed:
             block = parquet_rows.with_row_hash(block, path, first_row, ROW_HASH)
         return block
@@ -365,7 +364,7 @@ class ParquetDatasource(FileBasedDatasource):
         """Return the columns that are handed out; None for all."""
         if self._wanted is None or self._exact:
             return self._wanted
-        added = [extras.PATH] * self._include_paths + [ROW_HASH] * self._include_row_hash
+        added = [path_columns.PATH] * self._include_paths + [ROW_HASH] * self._include_row_hash
         return [*self._wanted, *(name for name in added if name not in self._wanted)]
 
     def _needed(self) -> list[str]:
@@ -374,7 +373,7 @@ class ParquetDatasource(FileBasedDatasource):
         output = self._output_columns()
         if output is None:
             return list(whole.names)
-        column_choices.chosen(whole, output)
+        validation.select_fields(whole, output)
         needed = set(output)
         if self._predicate is not None:
             needed |= set(self._predicate.columns())
@@ -399,7 +398,7 @@ class ParquetDatasource(FileBasedDatasource):
             distinct = dict.fromkeys(footer.schema for footer in self._all_footers())
             schema = self._schema if self._schema is not None else schemas.unify(distinct)
             added = self._added_fields()
-            names = {field.name for field in added if field.name in (extras.PATH, ROW_HASH)}
+            names = {field.name for field in added if field.name in (path_columns.PATH, ROW_HASH)}
             fields = [field for field in schema if field.name not in names]
             known = {field.name for field in fields}
             self._full_schema = pa.schema([*fields, *(field for field in added if field.name not in known)])
@@ -412,7 +411,7 @@ class ParquetDatasource(FileBasedDatasource):
                 for key in self._parser(file.path):
                     added.setdefault(key, pa.field(key, self._parser.arrow_type(key)))
         if self._include_paths:
-            added[extras.PATH] = pa.field(extras.PATH, pa.string())
+            added[path_columns.PATH] = pa.field(path_columns.PATH, pa.string())
         if self._include_row_hash:
             added[ROW_HASH] = pa.field(ROW_HASH, pa.uint64())
         return list(added.values())
@@ -465,5 +464,5 @@ def _reader_args(given: dict[str, Any]) -> dict[str, Any]:
             "Row filtering via 'filters' isn't supported in dataset_kwargs: filter the dataset instead"
         )
     known = set(inspect.signature(pq.ParquetFile).parameters) - {"source"}
-    unknown_options.refuse(given, known | _READ_PARQUET_OPTIONS, "read_parquet")
+    validation.check_known(given, known | _READ_PARQUET_OPTIONS, "read_parquet")
     return dict(given)

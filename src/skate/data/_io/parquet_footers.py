@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from skate.air import _filesystems as filesystems
-from skate.data._io import errors, retrying, trust
+from skate.data._io import errors, pickled_columns, retrying
 from skate.data._io.paths import SourceFile
 
 # Waiting for a store takes no processor; parsing local footers does.
@@ -55,7 +55,7 @@ def read_all(files: Sequence[SourceFile], filesystem: pafs.FileSystem) -> list[F
                 lambda: _read(file, filesystem, schemas), f"reading the footer of {file.path}"
             )
         except Exception as error:
-            made = errors.named(error, "Parquet", file.path)
+            made = errors.with_path(error, "Parquet", file.path)
             if made is error:
                 raise
             raise made from error
@@ -70,7 +70,7 @@ def read_all(files: Sequence[SourceFile], filesystem: pafs.FileSystem) -> list[F
 
 def plain(schema: pa.Schema) -> pa.Schema:
     """Return a schema without metadata: what pandas or Parquet note there is not part of the rows."""
-    return pa.schema([field.remove_metadata() for field in trust.written_schema(schema)])
+    return pa.schema([field.remove_metadata() for field in pickled_columns.written_schema(schema)])
 
 
 def _read(file: SourceFile, filesystem: pafs.FileSystem, schemas: dict[pa.Schema, pa.Schema]) -> Footer:

@@ -14,8 +14,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from skate.data._block import tables, tensors
-from skate.data._io import trust
-from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+from skate.data._io import pickled_columns
+from skate.data._io.balancing import DEFAULT_BLOCK_BYTES
 
 _MOST_ROWS = 1 << 20
 
@@ -145,7 +145,7 @@ def _joined(
 
 def _shaped(block: pa.Table, columns: list[str], trusted: bool) -> pa.Table:
     # A name chooses what it is a prefix of too: `a` brings a column `a.b`.
-    block = trust.admit(block.select(columns), trusted)
+    block = pickled_columns.restore_objects(block.select(columns), trusted)
     return pa.Table.from_arrays(
         block.columns, schema=pa.schema([field.remove_metadata() for field in block.schema])
     )

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 10
-_LONGEST_PAUSE = 32.0
+_MAX_PAUSE_S = 32.0
 
 
 def call(
@@ -24,7 +24,7 @@ def call(
     *,
     is_transient: Callable[[Exception], bool] | None = None,
     attempts: int = _ATTEMPTS,
-    longest_pause: float = _LONGEST_PAUSE,
+    longest_pause: float = _MAX_PAUSE_S,
 ) -> Result:
     """Return what a call returns, and call again while it fails with an error that goes away by itself.
 
@@ -36,7 +36,7 @@ def call(
         attempts: The number of calls after which the error is raised.
         longest_pause: The longest pause between two calls, in seconds.
     """
-    is_transient = is_transient or _goes_away
+    is_transient = is_transient or _is_transient
     for attempt in range(1, attempts):
         try:
             return action()
@@ -58,12 +58,12 @@ def iterate(items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result
                     yield item
             return
         except Exception as error:
-            if attempt == _ATTEMPTS or not _goes_away(error):
+            if attempt == _ATTEMPTS or not _is_transient(error):
                 raise
-            _pause(error, what, attempt, _ATTEMPTS, _LONGEST_PAUSE)
+            _pause(error, what, attempt, _ATTEMPTS, _MAX_PAUSE_S)
 
 
-def _goes_away(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     context = DataContext.get_current()
     known = (*context.retried_io_errors, *context.write_file_retry_on_errors)
     return any(part in str(error) for part in known)

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from skate.data._io import loose_rows
+from skate.air import _optional
+from skate.data._block import rows
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasink import Datasink, TaskContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -100,7 +101,7 @@ class SQLDatasource(Datasource):
         with self._results(query) as cursor:
             names = [column[0] for column in cursor.description]
             while found := cursor.fetchmany(_ROWS_READ_AT_A_TIME):
-                yield loose_rows.to_block([dict(zip(names, row, strict=True)) for row in found])
+                yield rows.to_block_with_objects([dict(zip(names, row, strict=True)) for row in found])
 
     @contextlib.contextmanager
     def _results(self, query: str) -> Iterator[Any]:
@@ -137,3 +138,22 @@ class SQLDatasink(Datasink[None]):
                 while found := list(itertools.islice(values, _ROWS_WRITTEN_AT_A_TIME)):
                     cursor.executemany(self._sql, found)
             connection.commit()
+
+
+def snowflake_connection_factory(parameters: dict[str, Any], caller: str) -> Callable[[], Any]:
+    """Return a function that opens a connection, in each task.
+
+    Args:
+        parameters: Arguments of `snowflake.connector.connect`.
+        caller: The call that needs it.
+    """
+    _snowflake_connector(caller)
+    return functools.partial(_connect_snowflake, dict(parameters), caller)
+
+
+def _connect_snowflake(parameters: dict[str, Any], caller: str) -> Any:
+    return _snowflake_connector(caller).connect(**parameters)
+
+
+def _snowflake_connector(caller: str) -> Any:
+    return _optional.load("snowflake.connector", caller, "snowflake-connector-python")

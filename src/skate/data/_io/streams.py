@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -70,3 +71,14 @@ def _varint(data: memoryview) -> int:
             break
         shift += 7
     return value
+
+
+def fsync(filesystem: pafs.FileSystem, path: str) -> None:
+    """Wait until a file, or the names in a folder, are on the disk; stores elsewhere see to that themselves."""
+    if not isinstance(filesystem, pafs.LocalFileSystem):
+        return
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

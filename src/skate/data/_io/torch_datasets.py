@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._arguments import check_protocol
-from skate.data._block import tables
-from skate.data._io import loose_rows
-from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+from skate.data._block import rows, tables
+from skate.data._io.balancing import DEFAULT_BLOCK_BYTES
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -81,7 +80,7 @@ def _blocks(items: Iterable[Any], target: int | None) -> Iterator[pa.Table]:
     limit = target if target is not None else DEFAULT_BLOCK_BYTES
     items, count = iter(items), _FIRST_ITEMS
     while found := list(itertools.islice(items, count)):
-        block = loose_rows.to_block([{"item": item} for item in found])
+        block = rows.to_block_with_objects([{"item": item} for item in found])
         yield block
         fitting = limit * len(found) // max(1, tables.nbytes(block))
         count = max(1, min(fitting, count * 8))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from skate.data._block import rows
-from skate.data._io import loose_rows, paths, webdataset_codecs
+from skate.data._io import paths, webdataset_codecs
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -82,10 +82,10 @@ class WebDatasetDatasource(FileBasedDatasource):
                 row = _expanded(row)
             found.append(row)
             if size >= _BYTES_PER_BLOCK:
-                yield loose_rows.to_block(found)
+                yield rows.to_block_with_objects(found)
                 found, size = [], 0
         if found:
-            yield loose_rows.to_block(found)
+            yield rows.to_block_with_objects(found)
 
     def _samples(self, file: pa.NativeFile) -> Iterator[dict[str, Any]]:
         current: dict[str, Any] = {}

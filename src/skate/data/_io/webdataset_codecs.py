@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from skate.air import _optional
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 
 Coder = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -27,7 +27,7 @@ _TORCH = {"pt", "pth"}
 def decoders(given: Any) -> list[Coder]:
     """Return what turns a row of bytes into a row of values."""
     # Whether to trust files is said where a dataset is made, and not where its tasks happen to run.
-    trusted = trust.unpickles("RAY_DATA_WEBDATASET_ALLOW_UNSAFE_DESERIALIZATION")
+    trusted = pickled_columns.may_unpickle("RAY_DATA_WEBDATASET_ALLOW_UNSAFE_DESERIALIZATION")
     return [_coder(coder, functools.partial(_decoded, trusted=trusted)) for coder in _as_list(given)]
 
 
@@ -94,7 +94,7 @@ def _value(name: str, data: bytes, images: str | None, trusted: bool) -> Any:
 
 
 _WARNING = (
-    f"loading it can run any code. If you trust who wrote the file, set {trust.ALLOW_PICKLED}=1; "
+    f"loading it can run any code. If you trust who wrote the file, set {pickled_columns.ALLOW_PICKLED}=1; "
     f"or pass a decoder of your own"
 )
 

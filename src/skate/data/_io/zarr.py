@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 from skate.air import _filesystems as filesystems
 from skate.air import _optional
 from skate.data._block import rows
-from skate.data._io import partitions, retrying, trust
+from skate.data._io import balancing, pickled_columns, retrying
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -236,9 +236,9 @@ class ZarrDatasource(Datasource):
         return retrying.call(lambda: np.asarray(array[where]), f"reading {self._path}")
 
     def _blocks(self, found: Iterator[dict[str, Any]]) -> Iterator[pa.Table]:
-        return partitions.joined((rows.to_block([row]) for row in found), self._target)
+        return balancing.merge_small((rows.to_block([row]) for row in found), self._target)
 
-    _target: int | None = partitions.DEFAULT_BLOCK_BYTES
+    _target: int | None = balancing.DEFAULT_BLOCK_BYTES
 
 
 def _zarr() -> Any:
@@ -273,10 +273,10 @@ def _plain(array: Any, path: str) -> Any:
     """
     described = array.metadata.to_dict()
     codecs = [described.get(key) for key in ("filters", "compressor", "codecs")]
-    if "pickle" in repr(codecs) and not trust.unpickles():
+    if "pickle" in repr(codecs) and not pickled_columns.may_unpickle():
         raise ValueError(
             f"{path} holds pickled Python objects, and loading them can run any code. If you trust who wrote the "
-            f"store, set {trust.ALLOW_PICKLED}=1"
+            f"store, set {pickled_columns.ALLOW_PICKLED}=1"
         )
     return array
 

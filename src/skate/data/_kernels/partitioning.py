@@ -48,7 +48,7 @@ def random_partition(block: pa.Table, parts: int, seed: int | Sequence[int]) -> 
     """Distribute rows at random, each part equally likely for each row.
 
     With the parts of all blocks brought together and each then put in random order by
-    `skate.data._kernels.shuffling.permute`, every order of the whole is equally likely.
+    `skate.data._kernels.partitioning.permute`, every order of the whole is equally likely.
 
     Args:
         block: The table to distribute.
@@ -120,3 +120,17 @@ def _in_one_unit(block: pa.Table, keys: Sequence[str]) -> pa.Table:
         if same != kind:
             block = block.set_column(index, name, block.column(index).cast(same, safe=False))
     return block
+
+
+def permute(block: pa.Table, seed: int | Sequence[int]) -> pa.Table:
+    """Return the rows in a random order, every order equally likely.
+
+    Args:
+        block: The table to put in another order.
+        seed: The same seed gives the same order for a block of the same length. Give each block one of its own, for
+            example `[seed, index]`.
+    """
+    # Polars shuffles in a third of the time, but takes a plain number: NumPy makes one of what its generators take.
+    (mixed,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    order = pl.select(pl.int_range(block.num_rows, dtype=pl.UInt32).shuffle(seed=int(mixed))).to_series()
+    return taking.take(block, order)

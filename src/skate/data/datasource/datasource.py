@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skate.data._block import batches
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 from skate.data.block import BlockMetadata
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ReadTask:
         self._schema = schema
         self._per_task_row_limit = per_task_row_limit
         self._identity = identity
-        self._trusted = trust.unpickles(trust.RAY_ALLOW_PICKLED)
+        self._trusted = pickled_columns.may_unpickle(pickled_columns.RAY_ALLOW_PICKLED)
 
     @property
     def metadata(self) -> BlockMetadata:
@@ -82,7 +82,11 @@ class ReadTask:
             )
         left = self._per_task_row_limit
         for item in found:
-            block = trust.admit(item, self._trusted) if isinstance(item, pa.Table) else batches.to_block(item)
+            block = (
+                pickled_columns.restore_objects(item, self._trusted)
+                if isinstance(item, pa.Table)
+                else batches.to_block(item)
+            )
             if left is not None:
                 block = block.slice(0, left)
                 left -= block.num_rows

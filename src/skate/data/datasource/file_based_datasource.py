@@ -16,7 +16,16 @@ import pyarrow.fs as pafs
 from skate.air import _filesystems as filesystems
 from skate.data._arguments import check_protocol, check_type
 from skate.data._block import batches
-from skate.data._io import errors, extras, line_ranges, partitions, paths, retrying, streams, trust
+from skate.data._io import (
+    balancing,
+    errors,
+    line_ranges,
+    path_columns,
+    paths,
+    pickled_columns,
+    retrying,
+    streams,
+)
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -126,9 +135,9 @@ class FileBasedDatasource(Datasource):
                 keep=keep,
                 skip=skip,
             )
-        self._target: int | None = partitions.DEFAULT_BLOCK_BYTES
+        self._target: int | None = balancing.DEFAULT_BLOCK_BYTES
         # The program that makes the dataset decides, and not the environment of the worker that reads.
-        self._trusted = trust.unpickles(trust.RAY_ALLOW_PICKLED)
+        self._trusted = pickled_columns.may_unpickle(pickled_columns.RAY_ALLOW_PICKLED)
 
     # ------------------------------------------------------------ to override
 
@@ -180,13 +189,13 @@ class FileBasedDatasource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Cut the files into consecutive groups of about the same size."""
-        files = line_ranges.divided(self._in_order(data_context), parallelism, self._can_divide)
+        files = line_ranges.split_files(self._in_order(data_context), parallelism, self._can_divide)
         if not files:
             return []
         reader = self._changed(_target=(data_context or DataContext.get_current()).target_max_block_size)
         sizes = [file.read_bytes for file in files]
         tasks = []
-        for group in partitions.balanced(files, sizes, parallelism):
+        for group in balancing.balance(files, sizes, parallelism):
             part = reader._changed(_files=group)
             known = [file.read_bytes for file in group if file.size is not None]
             metadata = BlockMetadata(
@@ -213,7 +222,7 @@ class FileBasedDatasource(Datasource):
     # ------------------------------------------------------------ reading, in a worker
 
     def _read(self) -> Iterator[pa.Table]:
-        return partitions.joined(self._blocks(), self._target)
+        return balancing.merge_small(self._blocks(), self._target)
 
     def _blocks(self) -> Iterator[pa.Table]:
         if self._NUM_THREADS_PER_TASK <= 1 or len(self._files) == 1 or filesystems.is_local(self._filesystem):
@@ -242,10 +251,10 @@ class FileBasedDatasource(Datasource):
             values = {} if self._parser is None else self._parser(file.path)
             for block in retrying.iterate(lambda: self._stream(file), f"reading {file.path}"):
                 if values:
-                    block = extras.with_partitions(block, values, self._parser)
-                yield extras.with_path(block, file.path) if self._include_paths else block
+                    block = path_columns.add_partition_columns(block, values, self._parser)
+                yield path_columns.add_path_column(block, file.path) if self._include_paths else block
         except Exception as error:
-            made = errors.named(error, kind, file.path)
+            made = errors.with_path(error, kind, file.path)
             if made is error:
                 raise
             raise made from error
@@ -255,7 +264,7 @@ class FileBasedDatasource(Datasource):
             for found in self._read_stream(opened, file.path):
                 block = found if isinstance(found, pa.Table) else batches.to_block(found)
                 _ = block.column_names  # names that are no UTF-8 raise here, where the file is known
-                yield trust.admit(block, self._trusted)
+                yield pickled_columns.restore_objects(block, self._trusted)
 
     def _opened(self, file: paths.SourceFile) -> pa.NativeFile:
         if file.stop is not None:

@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
 from skate.data._block import rows, tables
-from skate.data._io import durability, retrying
+from skate.data._io import retrying, streams
 from skate.data.block import Block, BlockAccessor
 from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
 from skate.data.datasource.filename_provider import FilenameProvider
@@ -164,7 +164,7 @@ class _FileDatasink(Datasink[list[str]]):
             self._create_folder(waiting)
             hidden = posixpath.join(waiting, name)
             retrying.call(lambda: self._fill(hidden, fill), f"writing {path}")
-            durability.flush(self._filesystem, hidden)
+            streams.fsync(self._filesystem, hidden)
             path = WaitingFile(path, hidden)
         else:
             if folder:

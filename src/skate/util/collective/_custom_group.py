@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from skate.util.collective._membership import Membership
+from skate.util.collective._group import Membership
 from skate.util.collective.collective_group.base_collective_group import BaseGroup
 from skate.util.collective.types import (
     AllGatherOptions,

@@ -12,7 +12,7 @@ from skate.util.state.exception import InvalidQueryError
 
 
 @contextmanager
-def attached(address: str | None = None) -> Iterator[Any]:
+def attach(address: str | None = None) -> Iterator[Any]:
     """Yield the engine to ask.
 
     Args:

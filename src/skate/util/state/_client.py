@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from skate.util.state._attachment import attached
-from skate.util.state._filters import checked, matching
+from skate._base.ids import OBJECT_SIZE, TASK_SIZE, object_id
+from skate._base.object_ref import ObjectRef
+from skate.util.state._attachment import attach
 from skate.util.state._rows import rows, schema_of, without_details
-from skate.util.state._summaries import summary, table_of
+from skate.util.state._schema import StateSchema
 from skate.util.state.common import (
     RAY_MAX_LIMIT_FROM_API_SERVER,
+    Filter,
     GetApiOptions,
     ListApiOptions,
     StateResource,
@@ -29,6 +34,11 @@ _KEYS = {
     StateResource.WORKERS: "worker_id",
     StateResource.PLACEMENT_GROUPS: "placement_group_id",
 }
+S = TypeVar("S", bound=StateSchema)
+OPERATORS = ("=", "!=")
+_TRUE = ("true", "1")
+_FALSE = ("false", "0")
+MEBIBYTE = 1 << 20
 
 
 class StateApiClient:
@@ -53,7 +63,7 @@ class StateApiClient:
 
     def get_address(self) -> str:
         """Return the address of the node."""
-        with attached(self._address) as engine:
+        with attach(self._address) as engine:
             return str(engine.context()["session"])
 
     def list(
@@ -69,9 +79,9 @@ class StateApiClient:
             InvalidQueryError: A filter or the limit cannot be right.
         """
         _check_limit(options.limit)
-        filters = checked(options.filters, schema_of(resource))
-        with attached(self._address) as engine:
-            found = matching(rows(engine, resource), filters)
+        filters = check_filters(options.filters, schema_of(resource))
+        with attach(self._address) as engine:
+            found = match_filters(rows(engine, resource), filters)
         if _explain and len(found) > options.limit:
             warnings.warn(
                 f"{options.limit} of {len(found)} {resource.value} are shown: filter, or raise the limit.",
@@ -93,7 +103,7 @@ class StateApiClient:
         return found[0] if found else None
 
     def _with_id(self, resource: StateResource, id: str) -> Rows:
-        with attached(self._address) as engine:
+        with attach(self._address) as engine:
             every: Rows = rows(engine, resource)
         if resource is StateResource.JOBS:
             return [row for row in every if id in (row.job_id, row.submission_id)]
@@ -111,9 +121,9 @@ class StateApiClient:
     ) -> dict[str, Any]:
         """Return counts of a table's rows by what they are instances of."""
         table = table_of(resource)
-        filters = checked(options.filters if options else None, schema_of(table))
-        with attached(self._address) as engine:
-            found = matching(rows(engine, table), filters)
+        filters = check_filters(options.filters if options else None, schema_of(table))
+        with attach(self._address) as engine:
+            found = match_filters(rows(engine, table), filters)
         return summary(resource, found)
 
 
@@ -124,3 +134,184 @@ def _check_limit(limit: int) -> None:
         raise InvalidQueryError(
             f"Given limit {limit} exceeds the supported limit {RAY_MAX_LIMIT_FROM_API_SERVER}."
         )
+
+
+def check_filters(filters: Sequence[Filter] | None, schema: type[StateSchema]) -> list[tuple[str, str, Any]]:
+    """Return filters with known columns and operators, and values of the columns' types.
+
+    Raises:
+        InvalidQueryError: A column, operator or value cannot be right.
+    """
+    return [_check_filter(each, schema) for each in filters or []]
+
+
+def _check_filter(each: Any, schema: type[StateSchema]) -> tuple[str, str, Any]:
+    if not isinstance(each, (tuple, list)) or len(each) != 3:
+        raise InvalidQueryError(f"A filter is (column, '=' or '!=', value), not {each!r}")
+    column, operator, value = each
+    if operator not in OPERATORS:
+        raise InvalidQueryError(
+            f"The filter {each!r} has the operator {operator!r}; '=' and '!=' are supported."
+        )
+    known = schema.filterable_columns()
+    column = str(column).lower()
+    if column not in known:
+        close = difflib.get_close_matches(column, known, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InvalidQueryError(
+            f"Cannot filter by {column!r}; filters may use {', '.join(sorted(known))}.{hint}"
+        )
+    return column, operator, _parse_value(column, value, schema.kind_of(column))
+
+
+def _parse_value(column: str, value: Any, kind: type) -> Any:
+    if kind is bool and not isinstance(value, bool):
+        word = str(value).lower()
+        if word not in _TRUE + _FALSE:
+            raise InvalidQueryError(f"The filter on {column!r} needs true or false, not {value!r}")
+        return word in _TRUE
+    if kind in (int, float) and value is not None:
+        try:
+            return kind(value)
+        except (TypeError, ValueError) as error:
+            noun = "a whole number" if kind is int else "a number"
+            raise InvalidQueryError(f"The filter on {column!r} needs {noun}, not {value!r}") from error
+    return value
+
+
+def match_filters(rows: Iterable[S], filters: list[tuple[str, str, Any]]) -> list[S]:
+    """Return the rows that meet all filters; text is compared without regard to case."""
+    return [
+        row
+        for row in rows
+        if all(_is_equal(row[column], value) == (operator == "=") for column, operator, value in filters)
+    ]
+
+
+def _is_equal(found: Any, wanted: Any) -> bool:
+    if isinstance(found, str) and isinstance(wanted, str):
+        return found.lower() == wanted.lower()
+    if isinstance(wanted, str) and isinstance(found, (dict, list)):
+        return str(found) == wanted
+    return bool(found == wanted)
+
+
+def summary(resource: SummaryResource, rows: list[Any]) -> dict[str, Any]:
+    """Return a summary in Ray's shape: everything under the key "cluster"."""
+    return {"cluster": _SUMMARIES[resource](rows)}
+
+
+def table_of(resource: SummaryResource) -> StateResource:
+    """Return the table that a summary counts."""
+    return StateResource(resource.value)
+
+
+def _tasks(rows: list[Any]) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for row in rows:
+        name = row.name or row.func_or_class_name
+        group = groups.setdefault(
+            name, {"func_or_class_name": row.func_or_class_name, "type": row.type, "state_counts": Counter()}
+        )
+        group["state_counts"][row.state] += 1
+    kinds = Counter(row.type for row in rows)
+    return {
+        "summary": _plain(groups),
+        "total_tasks": kinds["NORMAL_TASK"],
+        "total_actor_tasks": kinds["ACTOR_TASK"],
+        "total_actor_scheduled": kinds["ACTOR_CREATION_TASK"],
+        "summary_by": "func_name",
+    }
+
+
+def _actors(rows: list[Any]) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for row in rows:
+        group = groups.setdefault(row.class_name, {"class_name": row.class_name, "state_counts": Counter()})
+        group["state_counts"][row.state] += 1
+    return {"summary": _plain(groups), "total_actors": len(rows), "summary_by": "class"}
+
+
+def _objects(rows: list[Any]) -> dict[str, Any]:
+    by_site: dict[str, list[Any]] = {}
+    for row in rows:
+        by_site.setdefault(row.call_site, []).append(row)
+    return {
+        "summary": {site: _one_site(found) for site, found in by_site.items()},
+        "total_objects": len(rows),
+        "total_size_mb": _size_mb(rows),
+        "callsite_enabled": False,
+        "summary_by": "callsite",
+    }
+
+
+def _one_site(rows: list[Any]) -> dict[str, Any]:
+    return {
+        "total_objects": len(rows),
+        "total_size_mb": _size_mb(rows),
+        "total_num_workers": len({row.pid for row in rows}),
+        "total_num_nodes": len({row.ip for row in rows}),
+        "task_state_counts": dict(Counter(row.task_status for row in rows)),
+        "task_attempt_number_counts": dict(Counter(str(row.attempt_number + 1) for row in rows)),
+        "ref_type_counts": dict(Counter(row.reference_type for row in rows)),
+    }
+
+
+def _size_mb(rows: list[Any]) -> float:
+    return float(sum(max(0, row.object_size) for row in rows) / MEBIBYTE)
+
+
+def _plain(groups: dict[str, Any]) -> dict[str, Any]:
+    return {name: {**group, "state_counts": dict(group["state_counts"])} for name, group in groups.items()}
+
+
+_SUMMARIES: dict[SummaryResource, Callable[[list[Any]], dict[str, Any]]] = {
+    SummaryResource.TASKS: _tasks,
+    SummaryResource.ACTORS: _actors,
+    SummaryResource.OBJECTS: _objects,
+}
+
+
+def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
+    """Explain what a reference waits for, one step to a line, down to the cause.
+
+    Not in Ray.
+
+    Args:
+        ref: A reference, or the id of an object or a task in hexadecimal digits.
+        address: Of the node; see `list_actors`.
+
+    Returns:
+        Text to read.
+
+    >>> import skate
+    >>> from skate.util.state import why
+    >>> context = skate.init(num_cpus=1)
+    >>> print(why(skate.put(1)).partition(" ")[0])
+    object
+    >>> skate.shutdown()
+    """
+    subject = _object_id(ref) if isinstance(ref, str) else ref
+    if not isinstance(ref, (str, ObjectRef)):
+        raise TypeError(f"why() takes an ObjectRef or the id of a task or object, not {type(ref).__name__}")
+    with attach(address) as engine:
+        if isinstance(subject, bytes) and engine.name != "local":
+            raise InvalidQueryError(
+                f"The {engine.name} engine explains references, not ids: pass the reference."
+            )
+        lines: list[str] = engine.why(subject)
+    return "\n".join(lines)
+
+
+def _object_id(text: str) -> bytes:
+    try:
+        id = bytes.fromhex(text)
+    except ValueError as error:
+        raise InvalidQueryError(f"{text!r} is not an id: ids are hexadecimal digits") from error
+    if len(id) == TASK_SIZE:
+        id = object_id(id, 1)
+    if len(id) != OBJECT_SIZE:
+        raise InvalidQueryError(
+            f"{text!r} is no id of a task ({2 * TASK_SIZE} digits) or an object ({2 * OBJECT_SIZE} digits)"
+        )
+    return id

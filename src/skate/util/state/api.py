@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import skate
-from skate.util.state._attachment import attached
-from skate.util.state._client import StateApiClient
-from skate.util.state._explanation import why
+from skate.util.state._attachment import attach
+from skate.util.state._client import StateApiClient, why
 from skate.util.state._logs import log_files, log_folder, log_name, read_log
 from skate.util.state.common import (
     DEFAULT_LIMIT,
@@ -238,7 +237,7 @@ def list_cluster_events(
     _explain: bool = False,
 ) -> list[dict[str, Any]]:
     """Return an empty list: a node records no events besides its logs. See `list_logs`."""
-    with attached(address):
+    with attach(address):
         return []
 
 
@@ -325,7 +324,7 @@ def list_logs(
         glob_filter: A pattern that names have to match, like `worker-1*`.
         timeout: Accepted as in Ray.
     """
-    with attached(address) as engine:
+    with attach(address) as engine:
         if hasattr(engine, "list_logs"):  # of a cluster, where they lie on many machines
             names: dict[str, list[str]] = engine.list_logs(
                 node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout
@@ -376,7 +375,7 @@ def get_log(
     Raises:
         InvalidQueryError: There is no such log.
     """
-    with attached(address) as engine:
+    with attach(address) as engine:
         if hasattr(engine, "get_log"):
             yield from engine.get_log(
                 node_id=node_id,

@@ -14,10 +14,10 @@ from skate.data._block import tables
 Element = TypeVar("Element")
 
 DEFAULT_BLOCK_BYTES = 128 << 20
-_MOST_CHUNKS = 8
+_MAX_CHUNKS = 8
 
 
-def balanced(elements: Sequence[Element], weights: Sequence[int], parts: int) -> list[list[Element]]:
+def balance(elements: Sequence[Element], weights: Sequence[int], parts: int) -> list[list[Element]]:
     """Return consecutive runs of about the same weight; none is empty.
 
     >>> balanced("abcd", [1, 1, 1, 3], 2)
@@ -43,7 +43,7 @@ def balanced(elements: Sequence[Element], weights: Sequence[int], parts: int) ->
     return [run for run in runs if run]
 
 
-def joined(blocks: Iterable[pa.Table], target: int | None) -> Iterator[pa.Table]:
+def merge_small(blocks: Iterable[pa.Table], target: int | None) -> Iterator[pa.Table]:
     """Yield blocks of at least a quarter of the target, made of small ones; large ones pass as they are."""
     enough = (target if target is not None else DEFAULT_BLOCK_BYTES) // 4
     waiting: list[pa.Table] = []
@@ -56,15 +56,15 @@ def joined(blocks: Iterable[pa.Table], target: int | None) -> Iterator[pa.Table]
         waiting.append(block)
         size += tables.nbytes(block)
         if size >= enough:
-            yield _one(waiting)
+            yield _concat(waiting)
             waiting, size = [], 0
     if waiting:
-        yield _one(waiting)
+        yield _concat(waiting)
 
 
-def _one(blocks: list[pa.Table]) -> pa.Table:
+def _concat(blocks: list[pa.Table]) -> pa.Table:
     if len(blocks) == 1:
         return blocks[0]
     block = tables.concat(blocks)
     # Hundreds of chunks, one for each image, would slow down every step that follows.
-    return tables.combine(block) if len(blocks) > _MOST_CHUNKS else block
+    return tables.combine(block) if len(blocks) > _MAX_CHUNKS else block

@@ -18,8 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from skate.data._expressions.expr import Expr
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skate.data._expressions.expr import Expr
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skate.data._expressions.expr import Expr
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skate.data._expressions.expr import Expr
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+_KEYS, _VALUES = 0, 1
 
 
 @checked_methods("order", "null_placement")
@@ -141,3 +154,99 @@ def lengths_of(lists: pa.Array) -> Numbers:
 def _ends(lengths: Numbers) -> Numbers:
     """Return where each list ends in the values of all, after a zero for where the first begins."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+@checked_methods("index")
+class StructNamespace:
+    """The functions of records.
+
+    >>> from skate.data.expressions import col
+    >>> col("user").struct["name"]
+    UDF(struct.field)
+        └── arg[0]: COL('user')
+    """
+
+    def __init__(self, expr: Expr) -> None:
+        self._expr = expr
+
+    def __getitem__(self, key: str | int) -> PyArrowComputeUDFExpr:
+        """Take a field by its name or position."""
+        if isinstance(key, str):
+            return self.field(key)
+        if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
+            raise TypeError(f"Struct indices must be strings or integers, got {key!r}")
+        return self.field_by_index(int(key))
+
+    def field(self, field_name: str) -> PyArrowComputeUDFExpr:
+        """Take a field by its name."""
+        # A list is a path; a plain string would be parsed as one, and a name may hold a dot.
+        return compute("struct.field", pc.struct_field, self._expr, positional=([field_name],))
+
+    def field_by_index(self, index: int) -> PyArrowComputeUDFExpr:
+        """Take a field by its position, counted from zero."""
+        if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
+            raise TypeError(f"Struct field index must be an integer, got {index!r}")
+        if index < 0:
+            raise ValueError(f"Struct field index must be non-negative, got {index}")
+        return compute("struct.field_by_index", pc.struct_field, self._expr, positional=([int(index)],))
+
+
+class ArrayNamespace:
+    """The functions of lists of one length, and of tensors.
+
+    >>> from skate.data.expressions import col
+    >>> col("features").arr.to_list()
+    UDF(arr.to_list)
+        └── arg[0]: COL('features')
+    """
+
+    def __init__(self, expr: Expr) -> None:
+        self._expr = expr
+
+    def to_list(self) -> KernelExpr:
+        """Make plain lists of them; a tensor becomes the list of its elements, row by row."""
+        return KernelExpr(_as_lists, (self._expr,), method="arr.to_list")
+
+
+def _as_lists(column: Any) -> Any:
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        column = column.cast(column.type.storage_type)
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return column
+    if pa.types.is_fixed_size_list(column.type):
+        return column.cast(pa.list_(column.type.value_field))
+    raise pa.ArrowInvalid(f"to_list() can only be called on list-like columns, but got {column.type}")
+
+
+class MapNamespace:
+    """The functions of mappings: columns of Arrow's map type, or lists of records of a key and a value.
+
+    >>> from skate.data.expressions import col
+    >>> col("attributes").map.keys()
+    UDF(map.keys)
+        └── arg[0]: COL('attributes')
+    """
+
+    def __init__(self, expr: Expr) -> None:
+        self._expr = expr
+
+    def keys(self) -> KernelExpr:
+        """Return the keys of each mapping, as a list."""
+        return KernelExpr(_keys_or_values, (self._expr,), method="map.keys", options=(_KEYS,))
+
+    def values(self) -> KernelExpr:
+        """Return the values of each mapping, as a list."""
+        return KernelExpr(_keys_or_values, (self._expr,), method="map.values", options=(_VALUES,))
+
+
+def _keys_or_values(column: Any, position: int) -> pa.Array:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
+    if not is_list or not pa.types.is_struct(array.type.value_type) or array.type.value_type.num_fields < 2:
+        raise pa.ArrowTypeError(
+            "only mappings, and lists of records of a key and a value, have keys and values"
+        )
+    entries = pc.list_flatten(array)  # without what stands under nulls, and before the first row of a slice
+    return with_values(array, lengths_of(array), pc.struct_field(entries, position))

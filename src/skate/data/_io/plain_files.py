@@ -14,6 +14,7 @@ from skate.data.datasource.file_based_datasource import FileBasedDatasource
 _PIECE_BYTES = 8 << 20
 # Encodings in which no other character holds the byte of a newline.
 _NEWLINE_IS_ONE_BYTE = {"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252"}
+_MAX_BINARY_BYTES = (1 << 31) - 1
 
 
 class TextDatasource(FileBasedDatasource):
@@ -64,3 +65,19 @@ class TextDatasource(FileBasedDatasource):
     def schema(self) -> pa.Schema | None:
         """Return the schema; None if paths add columns."""
         return None if self._parser is not None or self._include_paths else self._schema
+
+
+class BinaryDatasource(FileBasedDatasource):
+    """Read the bytes of files, as the column `bytes`; takes the arguments of `FileBasedDatasource`."""
+
+    _KIND: ClassVar[str] = "binary"
+    _NUM_THREADS_PER_TASK: ClassVar[int] = 8
+
+    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
+        data = f.readall()
+        yield pa.table(
+            {"bytes": pa.array([data], pa.binary() if len(data) <= _MAX_BINARY_BYTES else pa.large_binary())}
+        )
+
+    def _rows_per_file(self) -> int | None:
+        return 1

@@ -12,7 +12,9 @@ from skate.data.datasource.partitioning import PathPartitionParser
 PATH = "path"
 
 
-def with_partitions(block: pa.Table, values: dict[str, Any], parser: PathPartitionParser | None) -> pa.Table:
+def add_partition_columns(
+    block: pa.Table, values: dict[str, Any], parser: PathPartitionParser | None
+) -> pa.Table:
     """Return a block with columns for partition values.
 
     A column that the file holds itself stays, if it says the same as the path; what is null in it is filled.
@@ -24,7 +26,8 @@ def with_partitions(block: pa.Table, values: dict[str, Any], parser: PathPartiti
         assert parser is not None
         if key not in block.column_names:
             block = block.append_column(
-                pa.field(key, parser.arrow_type(key)), constant(value, block.num_rows, parser.arrow_type(key))
+                pa.field(key, parser.arrow_type(key)),
+                repeat_value(value, block.num_rows, parser.arrow_type(key)),
             )
             continue
         index = block.column_names.index(key)
@@ -40,13 +43,13 @@ def with_partitions(block: pa.Table, values: dict[str, Any], parser: PathPartiti
     return block
 
 
-def with_path(block: pa.Table, path: str) -> pa.Table:
+def add_path_column(block: pa.Table, path: str) -> pa.Table:
     """Return a block with the column `path`."""
     if PATH in block.column_names:
         block = block.drop_columns([PATH])
-    return block.append_column(pa.field(PATH, pa.string()), constant(path, block.num_rows, pa.string()))
+    return block.append_column(pa.field(PATH, pa.string()), repeat_value(path, block.num_rows, pa.string()))
 
 
-def constant(value: Any, length: int, type_: pa.DataType) -> pa.Array:
+def repeat_value(value: Any, length: int, type_: pa.DataType) -> pa.Array:
     """Return a column that holds one value."""
     return pa.repeat(pa.scalar(value, type_), length)

@@ -7,16 +7,16 @@ import logging
 import pathlib
 from typing import Any
 
+from skate.dag._plan import Plan
 from skate.dag.class_node import ClassMethodNode, ClassMethodOutputNode
 from skate.dag.dag_node import DAGNode, all_upstream
 from skate.dag.input_node import InputAttributeNode
 from skate.dag.output_node import MultiOutputNode
-from skate.dag.plan import Plan
 
 _logger = logging.getLogger(__name__)
 
 
-class Picture:
+class GraphDrawing:
     """Numbered labels and the edges between them.
 
     Args:
@@ -49,7 +49,7 @@ class Picture:
 
 def draw_compiled(plan: Plan, filename: str, format: str, view: bool) -> str:
     """Draw a compiled graph; see `CompiledDAG.visualize`."""
-    picture = _picture_of(plan)
+    picture = _draw(plan)
     if format == "ascii":
         if view:
             raise ValueError(
@@ -84,7 +84,7 @@ def plot(dag: DAGNode, to_file: str | None = None) -> str:
     return source
 
 
-def _picture_of(plan: Plan) -> Picture:
+def _draw(plan: Plan) -> GraphDrawing:
     """Number the nodes by their distance from the input, as somebody who follows the data meets them."""
     inside = set(plan.nodes)
     output: Any = plan.root if plan.is_multi else object()
@@ -100,7 +100,7 @@ def _picture_of(plan: Plan) -> Picture:
                 numbers[other] = len(labels)
                 labels.append("MultiOutputNode" if other is output else _label(other))
             edges.append((numbers[node], numbers[other]))
-    return Picture(labels, edges)
+    return GraphDrawing(labels, edges)
 
 
 def _growing(numbers: dict[Any, int]) -> Any:

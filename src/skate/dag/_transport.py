@@ -35,7 +35,7 @@ class TensorTransport:
         self.static_shape = static_shape
 
 
-def moved(value: Any, device: str) -> Any:
+def move_tensors(value: Any, device: str) -> Any:
     """Return `value` with its tensors on `device`, also those in lists, tuples and dictionaries.
 
     Raises:
@@ -47,20 +47,22 @@ def moved(value: Any, device: str) -> Any:
 
     if device == "cuda" and not torch.cuda.is_available():
         raise RuntimeError("No CUDA GPUs are available")
-    return _moved(value, device, torch.Tensor)
+    return _move(value, device, torch.Tensor)
 
 
-def _moved(value: Any, device: str, tensor: type) -> Any:
+def _move(value: Any, device: str, tensor: type) -> Any:
     if isinstance(value, tensor):
         return value.to(device)  # type: ignore[attr-defined]
     if type(value) is dict:
-        return {key: _moved(item, device, tensor) for key, item in value.items()}
+        return {key: _move(item, device, tensor) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_moved(item, device, tensor) for item in value)
+        return type(value)(_move(item, device, tensor) for item in value)
     return value
 
 
-def call_with_moved(actor: Any, method: str, devices: dict[int, str], *args: Any, **kwargs: Any) -> Any:
+def call_with_tensors_moved(
+    actor: Any, method: str, devices: dict[int, str], *args: Any, **kwargs: Any
+) -> Any:
     """Call a method of an actor, in its process, with tensors moved to where they shall be.
 
     Args:
@@ -68,5 +70,5 @@ def call_with_moved(actor: Any, method: str, devices: dict[int, str], *args: Any
         method: The method's name.
         devices: The device of each positional argument that has one.
     """
-    arranged = [moved(value, devices.get(index, "default")) for index, value in enumerate(args)]
+    arranged = [move_tensors(value, devices.get(index, "default")) for index, value in enumerate(args)]
     return getattr(actor, method)(*arranged, **kwargs)

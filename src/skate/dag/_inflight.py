@@ -8,7 +8,7 @@ from __future__ import annotations
 from skate.exceptions import RayCgraphCapacityExceeded
 
 
-class Ledger:
+class InflightExecutions:
     """Keeps count of executions, which are numbered from 0.
 
     An execution is in flight from `submit` until one of its results, or of a later execution, is fetched.

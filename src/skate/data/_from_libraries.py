@@ -46,10 +46,10 @@ def from_daft(df: Any) -> MaterializedDataset:
     from skate.data.read_api import from_arrow
 
     check_protocol("df", df, "to_arrow", "a Daft DataFrame")
-    return from_arrow(_with_tensors(df.to_arrow()))
+    return from_arrow(_restore_tensors(df.to_arrow()))
 
 
-def _with_tensors(table: pa.Table) -> pa.Table:
+def _restore_tensors(table: pa.Table) -> pa.Table:
     """Return a table of Daft's whose tensors are tensors here too; Daft keeps them as values and shapes."""
     for index, field in enumerate(table.schema):
         storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+
+import pyarrow as pa
 
 
-def refuse_misspelt(given: Iterable[str], known: Collection[str], call: str) -> None:
+def check_spelling(given: Iterable[str], known: Collection[str], call: str) -> None:
     """Refuse options that look like a known one, where other names may be options of another library.
 
     Args:
@@ -23,7 +25,7 @@ def refuse_misspelt(given: Iterable[str], known: Collection[str], call: str) -> 
             raise TypeError(f"{call} got an unexpected keyword argument {name!r}: did you mean {close[0]!r}?")
 
 
-def refuse(
+def check_known(
     given: Iterable[str], known: Collection[str], reader: str, parameters: Collection[str] = ()
 ) -> None:
     """Refuse options that nobody would look at.
@@ -42,3 +44,19 @@ def refuse(
             close = difflib.get_close_matches(name, [*known, *parameters], 1)
             hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(known))}"
             raise TypeError(f"{reader} got an unexpected keyword argument {name!r}: {hint}")
+
+
+def select_fields(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """Return the schema of some columns.
+
+    Raises:
+        ValueError: There is no such column; names the closest one.
+    """
+    if columns is None:
+        return schema
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        close = difflib.get_close_matches(missing[0], schema.names, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {schema.names}"
+        raise ValueError(f"no column {missing[0]!r} to read: {hint}")
+    return pa.schema([schema.field(name) for name in columns])

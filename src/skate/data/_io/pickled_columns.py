@@ -19,7 +19,7 @@ RAY_ALLOW_PICKLED = "RAY_DATA_AUTOLOAD_PICKLE_OBJECT_SCALAR"
 _NAME = b"ARROW:extension:name"
 
 
-def unpickles(*others: str) -> bool:
+def may_unpickle(*others: str) -> bool:
     """Return whether pickled objects may be read.
 
     Args:
@@ -28,7 +28,7 @@ def unpickles(*others: str) -> bool:
     return any(os.environ.get(name, "").lower() in ("1", "true") for name in (ALLOW_PICKLED, *others))
 
 
-def admit(block: pa.Table, trusted: bool) -> pa.Table:
+def restore_objects(block: pa.Table, trusted: bool) -> pa.Table:
     """Return a block of a file with its pickled objects as a column of Python objects.
 
     Args:
@@ -39,7 +39,7 @@ def admit(block: pa.Table, trusted: bool) -> pa.Table:
         ValueError: The block has a column of pickled objects, and the file is not trusted.
     """
     held = block.schema
-    schema = admit_schema(held, trusted)
+    schema = restore_schema(held, trusted)
     if schema is held:
         return block
     columns = [
@@ -49,7 +49,7 @@ def admit(block: pa.Table, trusted: bool) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def admit_schema(schema: pa.Schema, trusted: bool) -> pa.Schema:
+def restore_schema(schema: pa.Schema, trusted: bool) -> pa.Schema:
     """Return the schema that blocks of a file have once `admit` has returned them.
 
     Raises:
