@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pyarrow.fs as pafs
 
 from skate.air._optional import load
-from skate.data._io.databricks import DatabricksCredentialProvider, StaticCredentialProvider, ask
+from skate.data._io.databricks import DatabricksCredentialProvider, StaticCredentialProvider, call_workspace
 
 __all__ = ["Catalog", "CatalogAccessMode", "DatabricksUnityCatalog", "ReaderFormat", "ResolvedSource"]
 
@@ -148,7 +148,7 @@ class DatabricksUnityCatalog(Catalog):
         return StaticCredentialProvider(token=self.token or "", host=self.url or "")
 
     def _ask(self, call: Any) -> Any:
-        return ask(self._provider, call, "DatabricksUnityCatalog")
+        return call_workspace(self._provider, call, "DatabricksUnityCatalog")
 
     def _credentials(self, table_id: str, mode: CatalogAccessMode) -> Any:
         library = load("databricks.sdk.service.catalog", "DatabricksUnityCatalog", "databricks-sdk")

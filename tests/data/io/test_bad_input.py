@@ -141,7 +141,7 @@ def _strings() -> Any:
     [
         (5, TypeError, r"paths is 5: pass a path or a list of paths"),
         (None, TypeError, r"paths is None: pass a path"),
-        (["a", 5], TypeError, r"one of the paths is 5: pass strings or pathlib paths"),
+        (["a", 5], TypeError, r"a path is 5: pass strings or pathlib paths"),
         ([], ValueError, r"the list of paths is empty"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_file_that_may_not_be_read_is_named(form: str, as_nobody: Path) -> Non
     shutil.copy(next(as_nobody.glob(f"*.{extension}")), closed)
     closed.chmod(0)
     _drop_rights()
-    with pytest.raises(PermissionError, match=rf"{closed}.*Let the user of this process read it"):
+    with pytest.raises(PermissionError, match=rf"{closed}.*Grant the user of this process read access"):
         reader_of(form)(str(as_nobody)).take_all()
 
 

@@ -36,7 +36,7 @@ def test_ranges_hold_every_line_once_wherever_they_are_cut(
 
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_ranges, "_LEAST_BYTES", 100)
+    monkeypatch.setattr(line_ranges, "_MIN_BYTES", 100)
 
 
 @pytest.mark.usefixtures("small_ranges")

@@ -1,4 +1,4 @@
-"""Avro files as a source."""
+"""Datasource for Avro files."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class AvroDatasource(FileBasedDatasource):
             records = iter(fastavro.reader(f))
             while found := list(itertools.islice(records, _ROWS_AT_A_TIME)):
                 yield rows.to_block_with_objects(found)
-        # What fastavro runs into when lengths are not what they should be.
+        # fastavro raises these for records with wrong lengths.
         except (ValueError, LookupError, EOFError, OverflowError, MemoryError, SystemError) as error:
             raise FileReadError("Avro", path, str(error) or type(error).__name__) from error

@@ -1,4 +1,4 @@
-"""Ranges of lines: one large file of lines, read by several tasks."""
+"""Byte ranges of large text files, so that several tasks can read one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 
 from skate.data._io.paths import SourceFile
 
-# A range is not worth a task below this.
+# A smaller range is not worth a task.
 _MIN_BYTES = 8 << 20
 _STEP = 1 << 16
 
@@ -24,13 +24,13 @@ def split_files(
     can_divide: Callable[[SourceFile], bool],
     least: int | None = None,
 ) -> list[SourceFile]:
-    """Return files, the large ones as several ranges, so that about so many tasks have something to read.
+    """Return the files, with large ones divided into ranges to occupy about `parts` tasks.
 
     Args:
-        files: What is read.
-        parts: How many tasks are wanted.
-        can_divide: Tells whether a file can be read from any of its lines on.
-        least: Bytes of a range at least.
+        files: The files to read.
+        parts: The desired number of tasks.
+        can_divide: Return whether a file can be read from the start of any line.
+        least: Minimum size of a range, in bytes.
     """
     total = sum(file.size or 0 for file in files)
     length = max(least or _MIN_BYTES, -(-total // max(1, parts)))
@@ -58,7 +58,7 @@ def _split(file: SourceFile, length: int, can_divide: Callable[[SourceFile], boo
 
 
 def _line_start(source: pa.NativeFile, offset: int, size: int) -> int:
-    """Return where the first line starts that does so at an offset or behind it."""
+    """Return the position of the first line that starts at or after an offset."""
     if offset == 0 or offset >= size:
         return min(offset, size)
     position = offset - 1
@@ -72,7 +72,7 @@ def _line_start(source: pa.NativeFile, offset: int, size: int) -> int:
 
 
 class _Range(io.RawIOBase):
-    """The next bytes of a file, as if they were all."""
+    """A raw stream of the next bytes of a file."""
 
     def __init__(self, source: pa.NativeFile, length: int) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""Images, as a source and as a sink."""
+"""Datasources for images, audio and video, and a datasink for images."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ _FRAME_BYTES_PER_BLOCK = 16 << 20
 
 
 class ImageDatasource(FileBasedDatasource):
-    """Read images, as arrays in the column `image`.
+    """Read images as arrays into the column `image`.
 
     Args:
         paths: Files, folders, globs or URIs.
-        size: Height and width to scale all images to.
-        mode: A mode of Pillow's to convert all images to, such as `"RGB"` or `"L"`.
+        size: Height and width to resize all images to.
+        mode: Pillow mode to convert all images to, such as `"RGB"` or `"L"`.
         file_args: As for `FileBasedDatasource`.
     """
 
     _KIND: ClassVar[str] = "image"
     _FILE_EXTENSIONS: ClassVar[list[str] | None] = IMAGE_EXTENSIONS
     _NUM_THREADS_PER_TASK: ClassVar[int] = 8
-    _ENCODING_RATIO: ClassVar[float] = 8.0  # photographs, compressed
+    _ENCODING_RATIO: ClassVar[float] = 8.0  # typical for compressed photographs
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ImageDatasource(FileBasedDatasource):
             image = Image.open(io.BytesIO(f.readall()))
             image.load()
         except UnidentifiedImageError as error:  # its text names a buffer, not the file
-            raise FileReadError("image", path, "it is no image that Pillow knows") from error
+            raise FileReadError("image", path, "Pillow does not recognize it as an image") from error
         except (OSError, SyntaxError) as error:
             raise FileReadError("image", path, f"Pillow cannot read it: {error}") from error
         if self._size is not None:
@@ -120,7 +120,7 @@ class ImageDatasource(FileBasedDatasource):
         return 1
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return about how many bytes the arrays take: exact when size and mode are given."""
+        """Estimate the size of the arrays in bytes; exact if size and mode are given."""
         if self._size is None or self._mode is None:
             return super().estimate_inmemory_data_size()
         channels = {"L": 1, "P": 1, "1": 1, "LA": 2, "RGBA": 4, "CMYK": 4, "F": 4, "I": 4}.get(self._mode, 3)
@@ -128,7 +128,7 @@ class ImageDatasource(FileBasedDatasource):
 
 
 def check_size(name: str, size: Any) -> None:
-    """Raise unless a size is a height and a width."""
+    """Raise an error unless a size is a height and a width."""
     words = "height and width, two positive integers"
     check_type(name, size, (tuple, list), words)
     if len(size) != 2 or not all(isinstance(each, (int, np.integer)) and each > 0 for each in size):
@@ -141,26 +141,26 @@ def _check_mode(mode: str) -> None:
     try:
         ImageMode.getmode(mode)
     except KeyError:
-        words = f"a mode of Pillow's, such as {', '.join(map(repr, Image.MODES))}"
+        words = f"a Pillow mode, such as {', '.join(map(repr, Image.MODES))}"
         raise ValueError(message("mode", words, mode)) from None
 
 
 def _check_format(file_format: str) -> None:
     from PIL import Image
 
-    known = Image.registered_extensions()  # which also loads the formats
+    known = Image.registered_extensions()  # also loads the formats
     if f".{file_format.lower()}" not in known and file_format.upper() not in Image.SAVE:
-        words = "an extension of a format of Pillow's, such as 'png', 'jpeg' or 'webp'"
+        words = "the extension of a Pillow format, such as 'png', 'jpeg' or 'webp'"
         raise ValueError(message("file_format", words, file_format))
 
 
 class ImageDatasink(RowBasedFileDatasink):
-    """Write images, a file for each row.
+    """Write images, one file per row.
 
     Args:
         path: The folder.
-        column: Which column holds the arrays.
-        file_format: A format of Pillow's, and the extension of the files.
+        column: The column that holds the arrays.
+        file_format: Pillow format, which is also the extension of the files.
         file_args: As for `RowBasedFileDatasink`.
     """
 
@@ -173,12 +173,12 @@ class ImageDatasink(RowBasedFileDatasink):
         self.column = column
 
     def write_row_to_file(self, row: dict[str, Any], file: pa.NativeFile) -> None:
-        """Encode one row's array."""
+        """Encode the array of one row."""
         from PIL import Image
 
         if self.column not in row:
-            raise ValueError(f"no column {self.column!r} to write as images: there are {list(row)}")
-        # Pillow asks for `jpeg`, files are called `jpg`.
+            raise ValueError(f"no column {self.column!r} to write as images: the columns are {list(row)}")
+        # Pillow calls the format `jpeg`, but files are usually named `jpg`.
         assert self.file_format is not None
         encoded = io.BytesIO()
         array = np.asarray(row[self.column])
@@ -198,9 +198,9 @@ def _pillow_format(extension: str) -> str:
 
 
 class AudioDatasource(FileBasedDatasource):
-    """Read audio files: `amplitude`, an array of channels and samples, and `sample_rate`.
+    """Read audio files into `amplitude`, an array of channels and samples, and `sample_rate`.
 
-    Takes the arguments of `FileBasedDatasource`.
+    Accepts the arguments of `FileBasedDatasource`.
     """
 
     _KIND: ClassVar[str] = "audio"
@@ -225,13 +225,13 @@ class AudioDatasource(FileBasedDatasource):
 
 
 class VideoDatasource(FileBasedDatasource):
-    """Read the frames of videos: `frame`, an array, and `frame_index`, its number in the video.
+    """Read the frames of videos into `frame`, an array, and `frame_index`, its number in the video.
 
     Args:
         paths: Files, folders, globs or URIs.
-        include_timestamps: Add `frame_timestamp`: when the frame starts and ends, in seconds.
-        fps: Take frames at about this rate; a video that has fewer is read whole.
-        resize: Height and width to scale all frames to.
+        include_timestamps: Add `frame_timestamp`: start and end of the frame, in seconds.
+        fps: Sample frames at about this rate; a video with a lower rate is read in full.
+        resize: Height and width to resize all frames to.
         file_args: As for `FileBasedDatasource`.
     """
 

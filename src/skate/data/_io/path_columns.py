@@ -1,4 +1,4 @@
-"""Columns that a path adds to the rows of its file: partition values, and the path itself."""
+"""Columns derived from the path of a file: partition values, and the path itself."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PATH = "path"
 def add_partition_columns(
     block: pa.Table, values: dict[str, Any], parser: PathPartitionParser | None
 ) -> pa.Table:
-    """Return a block with columns for partition values.
+    """Add columns for the partition values of a block.
 
-    A column that the file holds itself stays, if it says the same as the path; what is null in it is filled.
+    If the file already holds a column, its values must match the path; nulls are filled.
 
     Raises:
-        ValueError: The file says something else than its path.
+        ValueError: A column of the file contradicts its path.
     """
     for key, value in values.items():
         assert parser is not None
@@ -38,18 +38,18 @@ def add_partition_columns(
         except pa.ArrowInvalid:
             same = False
         if not same:
-            raise ValueError(f"its path says {key}={value}, but its column {key!r} holds other values")
+            raise ValueError(f"the path has {key}={value}, but the column {key!r} holds other values")
         block = block.set_column(index, block.field(index), pc.fill_null(column, expected))
     return block
 
 
 def add_path_column(block: pa.Table, path: str) -> pa.Table:
-    """Return a block with the column `path`."""
+    """Add the column `path`."""
     if PATH in block.column_names:
         block = block.drop_columns([PATH])
     return block.append_column(pa.field(PATH, pa.string()), repeat_value(path, block.num_rows, pa.string()))
 
 
 def repeat_value(value: Any, length: int, type_: pa.DataType) -> pa.Array:
-    """Return a column that holds one value."""
+    """Return an array that repeats one value."""
     return pa.repeat(pa.scalar(value, type_), length)

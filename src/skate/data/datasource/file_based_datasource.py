@@ -289,5 +289,5 @@ def identity_of(files: list[paths.SourceFile], inside: str = "") -> str | None:
 _as_list = paths.as_list
 _resolve_all = paths.resolve_all
 _expand = paths.expand
-_chosen = paths.chosen
+_chosen = paths.filter_files
 _SourceFile = paths.SourceFile
