@@ -124,7 +124,7 @@ class BlockAccessor:
     def slice(self, start: int, end: int, copy: bool = False) -> Block:
         """Return the rows from `start` up to `end`, as a view or as a copy."""
         part = tables.slice_rows(self._block, start, end)
-        return tables.copied(part) if copy else part
+        return tables.deep_copy(part) if copy else part
 
     def take(self, indices: Sequence[int]) -> Block:
         """Return the rows at these positions, in their order."""

@@ -386,10 +386,10 @@ class SerializablePreprocessorBase(Preprocessor, abc.ABC):
         self.stats_ = stats
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(options.restored(type(self), state))
+        super().__setstate__(options.restore_state(type(self), state))
 
     def __repr__(self) -> str:
-        return options.described(self)
+        return options.describe(self)
 
 
 class Transform:

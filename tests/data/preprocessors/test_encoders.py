@@ -36,13 +36,13 @@ class TestNulls:
     @pytest.mark.parametrize("missing", [None, np.nan])
     def test_are_an_error_when_an_encoder_is_fitted(self, make: Any, missing: Any) -> None:
         ds = skate.data.from_items([{"x": 1.0}, {"x": missing}])
-        with pytest.raises(ValueError, match=r"the column 'x': 1 of them are null\. Fill them before"):
+        with pytest.raises(ValueError, match=r"the column 'x': 1 values are null\. Fill them first"):
             make().fit(ds)
 
     @pytest.mark.parametrize("make", ENCODERS, ids=lambda make: make.func.__name__)
     def test_are_an_error_when_they_are_encoded(self, make: Any) -> None:
         made = make().fit(dataset(x=[1.0, 2.0]))
-        with pytest.raises(ValueError, match=r"the column 'x': 1 of 2 values are null\. Fill them before"):
+        with pytest.raises(ValueError, match=r"the column 'x': 1 of 2 values are null\. Fill them first"):
             made.transform_batch(pd.DataFrame({"x": [1.0, None]}))
 
 

@@ -69,7 +69,7 @@ class EachRow:
                 some: list[Any] = rows.to_row_list(tables.slice_rows(block, start, start + ROWS_AT_ONCE))
                 for number, (kind, function, is_async, failures) in enumerate(calls):
                     if number and calls[number - 1][0] != "Filter":
-                        some = rows.as_in_a_block(some)  # results must not depend on which steps are fused
+                        some = rows.normalize(some)  # results must not depend on which steps are fused
                     some, letter = _call_each(kind, function, some, is_async, failures)
                     if letter is not None:
                         yield letter
@@ -154,7 +154,7 @@ class EachBatch:
                 else:
                     yield block
 
-        cut = batcher.batched(without_letters(), self.size)
+        cut = batcher.batch_blocks(without_letters(), self.size)
         if self.udf.is_async:
             made = run_async(lambda block: function(self._given(block)), cut, self.at_once)
             for _, result in made:
@@ -181,9 +181,9 @@ class EachBatch:
                 if each is _END:
                     return
                 # A generator may fill the same arrays again for its next batch.
-                yield tables.copied(batches.to_block(each))
+                yield tables.deep_copy(batches.to_block(each))
         elif self.udf.is_class:
-            yield tables.copied(batches.to_block(made))  # and so may an object
+            yield tables.deep_copy(batches.to_block(made))  # and so may an object
         else:
             yield batches.to_block(made)
 

@@ -1,4 +1,4 @@
-"""Functions of lists: `col("items").list`."""
+"""Functions of nested values: `col("items").list`, `.struct`, `.arr` and `.map`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KEYS, _VALUES = 0, 1
 
 @checked_methods("order", "null_placement")
 class ListNamespace:
-    """The functions of lists.
+    """Functions of lists.
 
     >>> from skate.data.expressions import col
     >>> col("items").list[0]
@@ -58,7 +58,7 @@ class ListNamespace:
         return self._call("len", pc.list_value_length, returns=DataType(pa.int32()))
 
     def __getitem__(self, key: int | np.integer[Any] | builtins.slice) -> PyArrowComputeUDFExpr:
-        """Take an element, or a part, of each list."""
+        """Select an element or a slice of each list."""
         if isinstance(key, builtins.slice):
             return self.slice(key.start, key.stop, key.step)
         if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
@@ -66,13 +66,13 @@ class ListNamespace:
         return self.get(int(key))
 
     def get(self, index: int) -> PyArrowComputeUDFExpr:
-        """Take the element at an index, counted from zero; every list has to have one."""
+        """Select the element at an index, from zero; every list must be long enough."""
         return compute("list.get", pc.list_element, self._expr, positional=(index,))
 
     def slice(
         self, start: int | None = None, stop: int | None = None, step: int | None = None
     ) -> PyArrowComputeUDFExpr:
-        """Take the elements from `start` up to, and without, `stop`, every `step`th one."""
+        """Select the elements from `start` to `stop`, exclusive, with a step of `step`."""
         return self._call(
             "slice", pc.list_slice, start=start or 0, stop=stop, step=1 if step is None else step
         )
@@ -89,18 +89,18 @@ class ListNamespace:
             raise ValueError(
                 f"list.sort: null_placement must be 'at_start' or 'at_end', got {null_placement!r}"
             )
-        return KernelExpr(_sorted, (self._expr,), method="list.sort", options=(order, null_placement))
+        return KernelExpr(_sort, (self._expr,), method="list.sort", options=(order, null_placement))
 
     def flatten(self) -> KernelExpr:
-        """Join the lists that each list holds into one."""
-        return KernelExpr(_flattened, (self._expr,), method="list.flatten")
+        """Flatten lists of lists by one level."""
+        return KernelExpr(_flatten, (self._expr,), method="list.flatten")
 
 
 def plain_list(column: Any) -> pa.Array:
-    """Return lists of any kind as a list or large list array whose values begin at its first element.
+    """Return lists of any kind as a list or large list array whose values start at its first element.
 
     Raises:
-        pa.ArrowTypeError: They are no lists.
+        pa.ArrowTypeError: The column does not hold lists.
     """
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_fixed_size_list(array.type):
@@ -111,27 +111,27 @@ def plain_list(column: Any) -> pa.Array:
 
 
 def with_values(array: pa.Array, lengths: Numbers, values: pa.Array) -> pa.Array:
-    """Return lists of given lengths, null where those of an array are, over given values."""
+    """Return lists of the given lengths over the given values, with the nulls of an array."""
     large = pa.types.is_large_list(array.type)
     kind, offset_type = (pa.LargeListArray, pa.int64()) if large else (pa.ListArray, pa.int32())
     mask = pc.is_null(array) if array.null_count else None
-    return kind.from_arrays(pa.array(_ends(lengths)).cast(offset_type), values, mask=mask)
+    return kind.from_arrays(pa.array(_offsets(lengths)).cast(offset_type), values, mask=mask)
 
 
-def _sorted(column: Any, order: str, null_placement: str) -> pa.Array:
+def _sort(column: Any, order: str, null_placement: str) -> pa.Array:
     array = plain_list(column)
     values = pc.list_flatten(array)
-    # Counted, and not asked of Arrow, whose parent indices include what may stand under a null.
+    # Arrow's parent indices would include values under a null, so compute them from the lengths.
     row = np.repeat(np.arange(len(array)), lengths_of(array))
-    # The rows are in order already: a sort by row and value keeps each list where it is. Nulls have a key of their
-    # own, since where pyarrow puts those of one of several keys differs between its versions.
+    # The rows are already in order, so a sort by row and value sorts each list in place. Nulls have a separate key,
+    # because their placement with several keys differs between versions of pyarrow.
     elements = pa.table({"row": row, "missing": pc.is_null(values), "value": values})
     nulls = "descending" if null_placement == "at_start" else "ascending"
     chosen = pc.sort_indices(elements, sort_keys=[("row", "ascending"), ("missing", nulls), ("value", order)])
     return with_values(array, lengths_of(array), values.take(chosen))
 
 
-def _flattened(column: Any) -> pa.Array:
+def _flatten(column: Any) -> pa.Array:
     array = plain_list(column)
     inner = pc.list_flatten(array)
     if not (
@@ -140,25 +140,25 @@ def _flattened(column: Any) -> pa.Array:
         or pa.types.is_fixed_size_list(inner.type)
     ):
         raise pa.ArrowTypeError("list.flatten() needs lists whose elements are lists")
-    # The length of each new list is the sum of the lengths of those it joins.
-    ends = _ends(lengths_of(inner))
-    return with_values(array, np.diff(ends[_ends(lengths_of(array))]), pc.list_flatten(inner))
+    # The length of each new list is the sum of the lengths of the lists that it combines.
+    ends = _offsets(lengths_of(inner))
+    return with_values(array, np.diff(ends[_offsets(lengths_of(array))]), pc.list_flatten(inner))
 
 
 def lengths_of(lists: pa.Array) -> Numbers:
-    """Return the length of each list, zero for a null."""
+    """Return the length of each list, zero for null."""
     found: Numbers = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
     return found
 
 
-def _ends(lengths: Numbers) -> Numbers:
-    """Return where each list ends in the values of all, after a zero for where the first begins."""
+def _offsets(lengths: Numbers) -> Numbers:
+    """Return the offsets of the lists in the combined values, starting with zero."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
 @checked_methods("index")
 class StructNamespace:
-    """The functions of records.
+    """Functions of structs.
 
     >>> from skate.data.expressions import col
     >>> col("user").struct["name"]
@@ -170,7 +170,7 @@ class StructNamespace:
         self._expr = expr
 
     def __getitem__(self, key: str | int) -> PyArrowComputeUDFExpr:
-        """Take a field by its name or position."""
+        """Select a field by its name or position."""
         if isinstance(key, str):
             return self.field(key)
         if isinstance(key, bool) or not isinstance(key, (int, np.integer)):
@@ -178,12 +178,12 @@ class StructNamespace:
         return self.field_by_index(int(key))
 
     def field(self, field_name: str) -> PyArrowComputeUDFExpr:
-        """Take a field by its name."""
-        # A list is a path; a plain string would be parsed as one, and a name may hold a dot.
+        """Select a field by its name."""
+        # A list is a path; a string would be parsed as one, and a name may contain a dot.
         return compute("struct.field", pc.struct_field, self._expr, positional=([field_name],))
 
     def field_by_index(self, index: int) -> PyArrowComputeUDFExpr:
-        """Take a field by its position, counted from zero."""
+        """Select a field by its position, from zero."""
         if isinstance(index, bool) or not isinstance(index, (int, np.integer)):
             raise TypeError(f"Struct field index must be an integer, got {index!r}")
         if index < 0:
@@ -192,7 +192,7 @@ class StructNamespace:
 
 
 class ArrayNamespace:
-    """The functions of lists of one length, and of tensors.
+    """Functions of fixed-size lists and tensors.
 
     >>> from skate.data.expressions import col
     >>> col("features").arr.to_list()
@@ -204,7 +204,7 @@ class ArrayNamespace:
         self._expr = expr
 
     def to_list(self) -> KernelExpr:
-        """Make plain lists of them; a tensor becomes the list of its elements, row by row."""
+        """Convert to plain lists; a tensor becomes the list of its elements in row-major order."""
         return KernelExpr(_as_lists, (self._expr,), method="arr.to_list")
 
 
@@ -219,7 +219,7 @@ def _as_lists(column: Any) -> Any:
 
 
 class MapNamespace:
-    """The functions of mappings: columns of Arrow's map type, or lists of records of a key and a value.
+    """Functions of maps: columns of Arrow's map type, or lists of key-value structs.
 
     >>> from skate.data.expressions import col
     >>> col("attributes").map.keys()
@@ -231,11 +231,11 @@ class MapNamespace:
         self._expr = expr
 
     def keys(self) -> KernelExpr:
-        """Return the keys of each mapping, as a list."""
+        """Return the keys of each map as a list."""
         return KernelExpr(_keys_or_values, (self._expr,), method="map.keys", options=(_KEYS,))
 
     def values(self) -> KernelExpr:
-        """Return the values of each mapping, as a list."""
+        """Return the values of each map as a list."""
         return KernelExpr(_keys_or_values, (self._expr,), method="map.values", options=(_VALUES,))
 
 
@@ -245,8 +245,6 @@ def _keys_or_values(column: Any, position: int) -> pa.Array:
         array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
     is_list = pa.types.is_list(array.type) or pa.types.is_large_list(array.type)
     if not is_list or not pa.types.is_struct(array.type.value_type) or array.type.value_type.num_fields < 2:
-        raise pa.ArrowTypeError(
-            "only mappings, and lists of records of a key and a value, have keys and values"
-        )
-    entries = pc.list_flatten(array)  # without what stands under nulls, and before the first row of a slice
+        raise pa.ArrowTypeError("only maps, and lists of key-value structs, have keys and values")
+    entries = pc.list_flatten(array)  # without values under nulls and before the slice
     return with_values(array, lengths_of(array), pc.struct_field(entries, position))

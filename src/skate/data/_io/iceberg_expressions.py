@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
 from skate.data._expressions.errors import NotExpressibleError
-from skate.data._expressions.nodes import BinaryExpr, ColumnExpr, LiteralExpr, UnaryExpr, unaliased
+from skate.data._expressions.nodes import BinaryExpr, ColumnExpr, LiteralExpr, UnaryExpr, strip_alias
 from skate.data._expressions.operations import Operation
 from skate.data._expressions.printing import inline
 
@@ -30,7 +30,7 @@ def to_iceberg(expr: Expr) -> Any:
         NotExpressibleError: pyiceberg has no equivalent, for example for a comparison of two columns.
     """
     expressions = _optional.load("pyiceberg.expressions", "a filter of an Iceberg table", "pyiceberg")
-    expr = unaliased(expr)
+    expr = strip_alias(expr)
     if isinstance(expr, BinaryExpr) and expr.op in (Operation.AND, Operation.OR):
         join = expressions.And if expr.op is Operation.AND else expressions.Or
         return join(to_iceberg(expr.left), to_iceberg(expr.right))
@@ -55,21 +55,21 @@ def to_iceberg(expr: Expr) -> Any:
             Operation.NE: expressions.NotEqualTo,
         }
         column, value, op = expr.left, expr.right, expr.op
-        if isinstance(unaliased(column), LiteralExpr):
+        if isinstance(strip_alias(column), LiteralExpr):
             column, value, op = expr.right, expr.left, _MIRRORED[op]
         return compare[op](_column(column, expr), _value(value, expr))
     raise _not_expressible(expr, "it is not a comparison of a column with a value")
 
 
 def _column(side: Expr, whole: Expr) -> str:
-    side = unaliased(side)
+    side = strip_alias(side)
     if not isinstance(side, ColumnExpr):
         raise _not_expressible(whole, f"{inline(side)} is not a column")
     return side.name
 
 
 def _value(side: Expr, whole: Expr) -> Any:
-    side = unaliased(side)
+    side = strip_alias(side)
     if not isinstance(side, LiteralExpr):
         raise _not_expressible(whole, f"{inline(side)} is not a value")
     if side.value is None:

@@ -272,7 +272,7 @@ class ParquetDatasource(FileBasedDatasource):
         from skate.data._kernels import decoding
 
         paths = dict.fromkeys(run.file.path for run in runs)
-        block = decoding.files(list(paths), self._needed_schema(), sum(run.rows for run in runs))
+        block = decoding.decode_files(list(paths), self._needed_schema(), sum(run.rows for run in runs))
         output = self._output_columns()
         return block if block is None or output is None else block.select(output)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from skate.air._optional import load
 from skate.data._arguments import ArgumentTypeError, checked, message
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import Max, Min
 from skate.data.preprocessor import Preprocessor
@@ -58,7 +58,7 @@ class _Discretizer(ColumnPreprocessor):
         self._include_lowest = include_lowest
         self._duplicates = duplicates
         self._dtypes = dtypes
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _check_bins(self, bins: Any) -> None:
         """Raise unless these are bins of a column."""

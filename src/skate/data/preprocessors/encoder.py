@@ -18,9 +18,9 @@ from skate.data._preprocessors.columns import (
     as_lists,
     column_of,
     holds_lists,
-    of_vectors,
+    vectors_to_column,
 )
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessor import Preprocessor
 from skate.data.util.data_batch_conversion import BatchFormat
@@ -46,11 +46,11 @@ class _Encoder(ColumnPreprocessor):
         limits = self._limits()
         stats = {}
         for column, (name, pickled) in zip(self.get_input_columns(), found.items(), strict=True):
-            stats[name] = categories.numbered(categories.loaded(pickled), column, limits.get(column))
+            stats[name] = categories.assign_codes(categories.load_counts(pickled), column, limits.get(column))
         return stats
 
     def _numbers(self, column: str) -> dict[Any, int]:
-        return categories.as_numbers(self.stats_[f"unique_values({column})"])
+        return categories.as_codes(self.stats_[f"unique_values({column})"])
 
     def _column(self, table: pa.Table, name: str) -> pa.ChunkedArray:
         column = column_of(table, name, self)
@@ -93,7 +93,7 @@ class OrdinalEncoder(_Encoder):
         super().__init__()
         self._columns = columns
         self._encode_lists = encode_lists
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
@@ -108,14 +108,14 @@ class OrdinalEncoder(_Encoder):
         column, numbers = self._column(table, name), self._numbers(name)
         if self.encode_lists and holds_lists(column):
             return _encoded_lists(as_lists(column), numbers)
-        return categories.of_codes(categories.numbers_for(column, numbers))
+        return categories.codes_to_column(categories.codes_for(column, numbers))
 
 
 def _encoded_lists(column: Column, numbers: dict[Any, int]) -> pa.Array:
-    codes = categories.numbers_for(pc.list_flatten(column), numbers)
+    codes = categories.codes_for(pc.list_flatten(column), numbers)
     lengths = pc.list_value_length(column).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), categories.of_codes(codes))
+    return pa.ListArray.from_arrays(pa.array(offsets), categories.codes_to_column(codes))
 
 
 class _VectorEncoder(_Encoder):
@@ -136,7 +136,7 @@ class _VectorEncoder(_Encoder):
         super().__init__()
         self._columns = columns
         self._max_categories = max_categories or {}
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _limits(self) -> dict[str, int]:
         unknown = [name for name in self.max_categories if name not in self.columns]
@@ -182,11 +182,11 @@ class OneHotEncoder(_VectorEncoder):
 
     def _made_of_column(self, table: pa.Table, name: str) -> Column:
         numbers = self._numbers(name)
-        codes = categories.numbers_for(self._column(table, name), numbers)
+        codes = categories.codes_for(self._column(table, name), numbers)
         vectors = np.zeros((len(codes), len(numbers)), np.uint8)
         known = np.flatnonzero(codes >= 0)
         vectors[known, codes[known]] = 1
-        return of_vectors(vectors, one_length=True)
+        return vectors_to_column(vectors, one_length=True)
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.multi_hot_encoder")
@@ -221,8 +221,8 @@ class MultiHotEncoder(_VectorEncoder):
             column = as_lists(column)
             row_of = np.repeat(row_of, pc.list_value_length(column).to_numpy())
             column = pc.list_flatten(column)
-        codes = categories.numbers_for(column, numbers)
-        return of_vectors(categories.counted_in_rows(row_of, codes, table.num_rows, len(numbers)))
+        codes = categories.codes_for(column, numbers)
+        return vectors_to_column(categories.count_per_row(row_of, codes, table.num_rows, len(numbers)))
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.label_encoder")
@@ -278,8 +278,8 @@ class LabelEncoder(_Encoder):
         return self
 
     def _made_of_column(self, table: pa.Table, name: str) -> Column:
-        codes = categories.numbers_for(self._column(table, name), self._numbers(name))
-        return categories.of_codes(codes)
+        codes = categories.codes_for(self._column(table, name), self._numbers(name))
+        return categories.codes_to_column(codes)
 
     def _with_labels(self, table: pa.Table) -> pa.Table:
         by_label = self._numbers(self.label_column)
@@ -329,7 +329,7 @@ class Categorizer(_Encoder):
             check_protocol(f"dtypes[{name!r}]", dtype, "categories", "a pandas CategoricalDtype")
         self._columns = columns
         self._dtypes = dtypes or {}
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _fit(self, ds: Dataset) -> Preprocessor:
         self._ask_for_values([name for name in self.columns if name not in self.dtypes])
@@ -343,8 +343,8 @@ class Categorizer(_Encoder):
             if name in self.dtypes:
                 stats[name] = self.dtypes[name]
                 continue
-            counts = categories.loaded(found[f"unique_values({name})"])
-            present = categories.in_order(value for value in counts if value is not None)
+            counts = categories.load_counts(found[f"unique_values({name})"])
+            present = categories.sort_values(value for value in counts if value is not None)
             stats[name] = pandas.CategoricalDtype(present)
         return stats
 
@@ -352,8 +352,8 @@ class Categorizer(_Encoder):
         dtype = self.stats_[name]
         known = list(dtype.categories)
         numbers = {value: number for number, value in enumerate(known)}
-        codes = categories.numbers_for(column_of(table, name, self), numbers)
-        indices = categories.of_codes(codes).cast(pa.int32())
+        codes = categories.codes_for(column_of(table, name, self), numbers)
+        indices = categories.codes_to_column(codes).cast(pa.int32())
         return pa.DictionaryArray.from_arrays(indices, pa.array(known), ordered=bool(dtype.ordered))
 
     def _set_serializable_fields(self, fields: dict[str, Any], version: int) -> None:

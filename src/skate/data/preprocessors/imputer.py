@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from skate.data._arguments import checked
 from skate.data._block.columns import CONVERSION_ERRORS
-from skate.data._preprocessors.categories import Frequencies, loaded
+from skate.data._preprocessors.categories import Frequencies, load_counts
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import Mean
 from skate.data.preprocessor import Preprocessor
@@ -70,7 +70,7 @@ class SimpleImputer(ColumnPreprocessor):
         self._columns = columns
         self._strategy = strategy
         self._fill_value = fill_value
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     @property
     def _is_fittable(self) -> bool:  # type: ignore[override]  # of one class, some are and some are not
@@ -91,7 +91,7 @@ class SimpleImputer(ColumnPreprocessor):
             return found
         stats = {}
         for name, pickled in found.items():
-            counts = {value: count for value, count in loaded(pickled).items() if value is not None}
+            counts = {value: count for value, count in load_counts(pickled).items() if value is not None}
             stats[name] = max(counts, key=counts.__getitem__, default=None)
         return stats
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from skate.data._arguments import checked
-from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, numbers_to_column
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 
 __all__ = ["Normalizer"]
@@ -57,13 +57,13 @@ class Normalizer(ColumnPreprocessor):
             raise ValueError(f"norm is one of {', '.join(map(repr, _NORMS))}, not {norm!r}")
         self._columns = columns
         self._norm = norm
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _made_of(self, table: pa.Table) -> dict[str, Column]:
         parts = [numbers_of(table, name, self) for name in self.columns]
         lengths = _NORMS[self.norm](np.abs(np.stack(parts)))
         with np.errstate(divide="ignore", invalid="ignore"):  # of zeros; said above
             return {
-                output: of_numbers(part / lengths)
+                output: numbers_to_column(part / lengths)
                 for output, part in zip(self.output_columns, parts, strict=True)
             }

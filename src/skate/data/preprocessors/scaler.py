@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skate.data._arguments import POSITIVE, SHARE, checked
-from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, numbers_to_column
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import AbsMax, ApproximateQuantile, Max, Mean, Min, Std
 from skate.data.preprocessor import Preprocessor
@@ -35,7 +35,7 @@ class _Scaler(ColumnPreprocessor):
     def __init__(self, columns: list[str], output_columns: list[str] | None = None) -> None:
         super().__init__()
         self._columns = columns
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     @abc.abstractmethod
     def _center_and_spread(self, column: str) -> tuple[float | None, float | None]:
@@ -47,7 +47,7 @@ class _Scaler(ColumnPreprocessor):
             return pa.nulls(table.num_rows, pa.float64())
         # Statistics of decimals are decimals, which do not mix with floats.
         moved = numbers_of(table, name, self) - float(center)
-        return of_numbers(moved / float(spread))
+        return numbers_to_column(moved / float(spread))
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.standard_scaler")

@@ -10,7 +10,7 @@ from skate.data._arguments import checked
 from skate.data._block import values
 from skate.data._block.columns import from_values
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessors.utils import simple_split_tokenizer
 
@@ -50,7 +50,7 @@ class Tokenizer(ColumnPreprocessor):
         super().__init__()
         self._columns = columns
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _made_of_column(self, table: pa.Table, name: str) -> Column:
         texts = values.to_list(column_of(table, name, self))

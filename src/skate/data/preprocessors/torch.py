@@ -13,7 +13,7 @@ from skate.data._arguments import checked
 from skate.data._block import tensors
 from skate.data._block.columns import as_ndarray, is_tensor_like
 from skate.data._preprocessors.columns import require_column
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessor import SerializablePreprocessorBase
 from skate.data.util.data_batch_conversion import BatchFormat
@@ -60,7 +60,7 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
         super().__init__()
         self._columns = columns
         self._torchvision_transform = transform
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
         self._batched = batched
 
     @classmethod

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from skate.data._arguments import checked
-from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, numbers_to_column
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 
 __all__ = ["PowerTransformer"]
@@ -73,7 +73,7 @@ class PowerTransformer(ColumnPreprocessor):
         self._columns = columns
         self._power = power
         self._method = method
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _made_of_column(self, table: pa.Table, name: str) -> Column:
-        return of_numbers(_METHODS[self.method](numbers_of(table, name, self), self.power))
+        return numbers_to_column(_METHODS[self.method](numbers_of(table, name, self), self.power))

@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from skate.data._arguments import POSITIVE, checked
 from skate.data._block import values
-from skate.data._preprocessors.categories import added, counted_in_rows, loaded
-from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of, of_vectors
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.categories import add_counts, count_per_row, load_counts
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of, vectors_to_column
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import AggregateFnV2
 from skate.data.preprocessor import Preprocessor
@@ -71,7 +71,7 @@ class HashingVectorizer(ColumnPreprocessor):
         self._columns = columns
         self._num_features = num_features
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _width(self) -> int:
         return self.num_features
@@ -121,7 +121,7 @@ class CountVectorizer(ColumnPreprocessor):
         self._columns = columns
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
         self._max_features = max_features
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _fit(self, ds: Dataset) -> Preprocessor:
         self.stat_computation_plan.add_aggregator(
@@ -130,7 +130,7 @@ class CountVectorizer(ColumnPreprocessor):
         return self
 
     def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
-        counts = {name: Counter(loaded(each)) for name, each in found.items()}
+        counts = {name: Counter(load_counts(each)) for name, each in found.items()}
         return {name: Counter(dict(each.most_common(self.max_features))) for name, each in counts.items()}
 
     def _width(self) -> int:
@@ -156,7 +156,7 @@ class _TokenCounts(AggregateFnV2[dict[Any, int], bytes]):
         return dict(Counter(itertools.chain.from_iterable(map(self._tokenize, texts))))
 
     def combine(self, current_accumulator: dict[Any, int], new: dict[Any, int]) -> dict[Any, int]:
-        return added(current_accumulator, new)
+        return add_counts(current_accumulator, new)
 
     def finalize(self, accumulator: dict[Any, int]) -> bytes:
         return pickle.dumps(accumulator)
@@ -182,5 +182,5 @@ def _vectors(texts: Column, tokenize: Tokenize, place: Callable[[Any], int], wid
     tokens = [() if text is None else tokenize(text) for text in values.to_list(texts)]
     row_of = np.repeat(np.arange(len(tokens)), [len(each) for each in tokens])
     places = np.fromiter(map(place, itertools.chain.from_iterable(tokens)), np.int64, len(row_of))
-    counts = counted_in_rows(row_of, places, len(tokens), width)
-    return of_vectors(counts, missing=np.asarray(texts.is_null()))
+    counts = count_per_row(row_of, places, len(tokens), width)
+    return vectors_to_column(counts, missing=np.asarray(texts.is_null()))
