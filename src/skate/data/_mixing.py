@@ -1,4 +1,4 @@
-"""When a mix of datasets ends."""
+"""Stopping conditions of a mix of datasets."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class MixStoppingCondition(enum.StrEnum):
     """When a mix of datasets ends.
 
     Attributes:
-        STOP_ON_SHORTEST: With the first dataset that has no more rows.
-        STOP_ON_LONGEST_DROP: With the last one; a dataset that ends before is left out from then on.
+        STOP_ON_SHORTEST: End when the first dataset is exhausted.
+        STOP_ON_LONGEST_DROP: End when all datasets are exhausted; exhausted ones are dropped.
     """
 
     STOP_ON_SHORTEST = "stop_on_shortest"

@@ -18,7 +18,7 @@ class JobStatus(StrEnum):
     FAILED = "FAILED"
 
     def is_terminal(self) -> bool:
-        """Tell whether it will not change any more."""
+        """Return whether it will not change any more."""
         return self in (JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED)
 
 

@@ -148,7 +148,7 @@ class CellFile(_Growing):
 
 
 def is_alive(file: int) -> bool:
-    """Tell whether the process that owns the open cell file still runs."""
+    """Return whether the process that owns the open cell file still runs."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -74,7 +74,7 @@ def inspect_serializability(
     depth: int = 3,
     print_file: IO[str] | None = None,
 ) -> tuple[bool, set[FailureTuple]]:
-    """Tell whether `base_obj` can be serialized, and print which parts of it cannot.
+    """Return whether `base_obj` can be serialized, and print which parts of it cannot.
 
     Args:
         base_obj: Any object.
@@ -137,5 +137,5 @@ def _report(failure: Failure, nodes: tuple[Node, ...]) -> str:
 
 
 def _pickles_itself(kind: type) -> bool:
-    """Tell whether the class has a say, written in Python, in how its instances are pickled."""
+    """Return whether the class has a say, written in Python, in how its instances are pickled."""
     return any(isinstance(getattr(kind, method, None), FunctionType) for method in _PICKLING_METHODS)

@@ -33,7 +33,7 @@ class Suspect(NamedTuple):
 
 
 def log_once(key: str) -> bool:
-    """Tell whether the caller should log now: True the first time that `key` is asked about.
+    """Return whether the caller should log now: True the first time that `key` is asked about.
 
     After `enable_periodic_logging` it is True again once a minute; after `disable_log_once_globally` never.
 

@@ -87,7 +87,7 @@ def get_num_tpu_chips_on_node() -> int:
 
 
 def _is_tpu_group(group: Path) -> bool:
-    """Tell whether a VFIO group holds a TPU: other kinds of devices are passed through VFIO too."""
+    """Return whether a VFIO group holds a TPU: other kinds of devices are passed through VFIO too."""
     vendors = Path("/sys/kernel/iommu_groups", group.name, "devices").glob("*/vendor")
     return any(vendor.read_text(encoding="ascii").strip().lower() == _GOOGLE_PCI_VENDOR for vendor in vendors)
 

@@ -78,7 +78,7 @@ def _shell_name() -> str:
 
 
 def in_notebook(shell_name: str | None = None) -> bool:
-    """Tell whether this process runs a Jupyter notebook.
+    """Return whether this process runs a Jupyter notebook.
 
     Args:
         shell_name: The class of the IPython shell; by default that of this process.
@@ -87,7 +87,7 @@ def in_notebook(shell_name: str | None = None) -> bool:
 
 
 def in_ipython_shell(shell_name: str | None = None) -> bool:
-    """Tell whether this process runs IPython in a terminal.
+    """Return whether this process runs IPython in a terminal.
 
     Args:
         shell_name: The class of the IPython shell; by default that of this process.

@@ -86,7 +86,7 @@ def test_columns_are_read_in_the_order_in_which_they_are_named(one_file: Path) -
 
 
 def test_a_column_that_does_not_exist_is_an_error_that_names_the_closest(one_file: Path) -> None:
-    with pytest.raises(ValueError, match=r"'num'.*did you mean 'n'|'num'.*there are"):
+    with pytest.raises(ValueError, match=r"'num'.*did you mean 'n'|'num'.*the columns are"):
         ParquetDatasource(one_file, columns=["num"]).schema()
 
 

@@ -164,10 +164,10 @@ def test_files_are_read_over_http(site: str) -> None:
     [
         (404, FileNotFoundError, r"no such file or folder: {url}"),
         (410, FileNotFoundError, r"no such file or folder: {url}"),
-        (401, PermissionError, r"{url} answers 401 Unauthorized: pass filesystem= with credentials"),
-        (403, PermissionError, r"{url} answers 403 Forbidden: pass filesystem= with credentials"),
-        (500, ConnectionError, r"{url} answers 500 Internal Server Error: the server fails"),
-        (503, ConnectionError, r"{url} answers 503 Service Unavailable"),
+        (401, PermissionError, r"{url} returned 401 Unauthorized: pass filesystem= with credentials"),
+        (403, PermissionError, r"{url} returned 403 Forbidden: pass filesystem= with credentials"),
+        (500, ConnectionError, r"{url} returned 500 Internal Server Error: the server failed"),
+        (503, ConnectionError, r"{url} returned 503 Service Unavailable"),
     ],
 )
 def test_what_a_server_answers_is_told(site: str, status: int, error: type[Exception], message: str) -> None:

@@ -12,12 +12,12 @@ def is_list(type_: pa.DataType) -> bool:
 
 
 def is_number(type_: pa.DataType) -> bool:
-    """Tell whether values are integers, floats or decimals."""
+    """Return whether values are integers, floats or decimals."""
     return bool(is_.is_integer(type_) or is_.is_floating(type_) or is_.is_decimal(type_))
 
 
 def is_string(type_: pa.DataType) -> bool:
-    """Tell whether values are text."""
+    """Return whether values are text."""
     return bool(is_.is_string(type_) or is_.is_large_string(type_) or is_.is_string_view(type_))
 
 
@@ -28,7 +28,7 @@ def is_bytes(type_: pa.DataType) -> bool:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Tell whether values are text or bytes."""
+    """Return whether values are text or bytes."""
     return is_string(type_) or is_bytes(type_)
 
 

@@ -148,7 +148,7 @@ pa.register_extension_type(VariableShapedTensorType(pa.float64(), None))
 
 
 def is_tensor(type_: pa.DataType) -> bool:
-    """Tell whether a column of this type holds tensors."""
+    """Return whether a column of this type holds tensors."""
     return isinstance(type_, pa.FixedShapeTensorType | VariableShapedTensorType)
 
 

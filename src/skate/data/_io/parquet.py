@@ -174,7 +174,7 @@ class ParquetDatasource(FileBasedDatasource):
         needed = self._needed_columns()
         runs = [
             run
-            for file in self._prune_files(self._in_order(data_context))
+            for file in self._prune_files(self._order_files(data_context))
             for run in _runs_of(file, footers[order[file.path]], needed)
         ]
         if not runs:

@@ -17,7 +17,7 @@ from skate.data._block import schemas, tables
 from skate.data.block import BlockAccessor
 from skate.data.datasource.datasink import TaskContext
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
-from skate.data.datasource.filename_provider import numbered
+from skate.data.datasource.filename_provider import insert_number
 from skate.data.datasource.partitioning import NULL_PARTITION
 from skate.data.datasource.savemode import SaveMode
 
@@ -111,7 +111,7 @@ class ParquetDatasink(BlockBasedFileDatasink):
         schema = args.pop("schema", None)
         if schema is not None:
             table = schemas.conform(table, schema)
-        write_uuid, task_index = self._naming(ctx)
+        write_uuid, task_index = self._name_arguments(ctx)
         template = self.filename_provider.get_filename_for_block(table, write_uuid, task_index, block_index)
         self._check_name(template, write_uuid)
         if "." not in template:
@@ -190,7 +190,7 @@ def _groups(table: pa.Table, columns: list[str]) -> Iterator[tuple[list[Any], pa
 def _file_name(template: str, number: int) -> str:
     if "{i}" in template:
         return template.replace("{i}", str(number))
-    return template if number == 0 else numbered(template, f"{number:06}")
+    return template if number == 0 else insert_number(template, f"{number:06}")
 
 
 def _write_table(table: pa.Table, file: pa.NativeFile, args: dict[str, Any]) -> None:

@@ -31,18 +31,18 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
     others stay unchanged.
     """
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+    def _compute_columns(self, table: pa.Table) -> dict[str, Column]:
         """Return the new columns by name; by default each is computed from one column."""
         return {
-            output: self._made_of_column(table, name)
+            output: self._compute_column(table, name)
             for name, output in zip(self.get_input_columns(), self.get_output_columns(), strict=True)
         }
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         """Return the new column that is computed from one column."""
         raise NotImplementedError
 
-    def _left_out(self) -> list[str]:
+    def _dropped_columns(self) -> list[str]:
         """Return the columns to drop."""
         return []
 
@@ -51,8 +51,8 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
         return 1
 
     def _transform_arrow(self, table: pa.Table) -> pa.Table:
-        made = self._made_of(table)
-        gone = set(self._left_out())
+        made = self._compute_columns(table)
+        gone = set(self._dropped_columns())
         table = table.select([name for name in table.column_names if name not in gone])
         for name, column in made.items():
             if name in table.column_names:
@@ -63,8 +63,8 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
 
     def _transform_pandas(self, df: Any) -> Any:
         needed = [name for name in dict.fromkeys(self.get_input_columns()) if name in df.columns]
-        made = self._made_of(frames.from_pandas(df[needed]))
-        gone = self._left_out()
+        made = self._compute_columns(frames.from_pandas(df[needed]))
+        gone = self._dropped_columns()
         frame = df.drop(columns=gone) if gone else df.copy(deep=False)
         for name, column in made.items():
             frame[name] = to_series(column, df.index)
@@ -76,10 +76,12 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
     def _transform(self, ds: Dataset, **given: Any) -> Dataset:
         options = {name: value for name, value in given.items() if value is not None}
         options = {**self._get_transform_config(), **options}
-        return ds.map_batches(_InParts(self), batch_format="pyarrow", zero_copy_batch=True, **options)
+        return ds.map_batches(
+            _TransformInParts(self), batch_format="pyarrow", zero_copy_batch=True, **options
+        )
 
 
-class _InParts(Transform):
+class _TransformInParts(Transform):
     """Transform a table in parts to limit memory use."""
 
     _preprocessor: ColumnPreprocessor

@@ -1,4 +1,4 @@
-"""Turning text into vectors of counts."""
+"""Vectorization of text to token counts."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ Tokenize = Callable[[str], list[str]]
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.hashing_vectorizer")
 class HashingVectorizer(ColumnPreprocessor):
-    """Replace text by a vector of counts, in which the hash of a token is its place; null stays null.
+    """Replace text with a vector of token counts, indexed by the hash of the token; null stays null.
 
-    Nothing has to be fitted, and the length of the vectors does not depend on the text, but different tokens can
-    have one place.
+    It needs no fitting, and the length of the vectors does not depend on the text, but different tokens may share an
+    index.
 
     Args:
         columns: The columns.
-        num_features: The length of the vectors.
-        tokenization_fn: Returns the tokens of a text; the parts between spaces if not given.
-        output_columns: Where the results go; the columns themselves if not given.
+        num_features: Length of the vectors.
+        tokenization_fn: Function that returns the tokens of a text; by default it splits at spaces.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> HashingVectorizer(["item"], num_features=3).transform(skate.data.from_items(["a b b"])).take_all()
@@ -76,26 +76,25 @@ class HashingVectorizer(ColumnPreprocessor):
     def _width(self) -> int:
         return self.num_features
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
-        place = _Places(self.num_features).__getitem__
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
+        place = _HashIndices(self.num_features).__getitem__
         return _vectors(column_of(table, name, self), self.tokenization_fn, place, self.num_features)
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.count_vectorizer")
 class CountVectorizer(ColumnPreprocessor):
-    """Replace text by a vector with the count of each token; null stays null.
+    """Replace text with a vector of the count of each token; null stays null.
 
-    The tokens that occur most often in the dataset that it is fitted to come first. Tokens that do not occur there
-    are not counted.
+    The most frequent tokens of the fitted dataset come first. Tokens that did not occur during fitting are ignored.
 
     Args:
         columns: The columns.
-        tokenization_fn: Returns the tokens of a text; the parts between spaces if not given.
-        max_features: How many tokens of each column are counted, at most: the ones that occur most often.
-        output_columns: Where the results go; the columns themselves if not given.
+        tokenization_fn: Function that returns the tokens of a text; by default it splits at spaces.
+        max_features: Maximum number of tokens per column, the most frequent first.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> ds = skate.data.from_items(["b b a", "c b"])
@@ -136,10 +135,10 @@ class CountVectorizer(ColumnPreprocessor):
     def _width(self) -> int:
         return sum(len(self.stats_[f"token_counts({name})"]) for name in self.columns)
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         counts = Counter(self.stats_[f"token_counts({name})"])
         places = {token: number for number, (token, _) in enumerate(counts.most_common())}
-        place = partial(_place_in, places)
+        place = partial(_index_of, places)
         return _vectors(column_of(table, name, self), self.tokenization_fn, place, len(places))
 
 
@@ -162,12 +161,12 @@ class _TokenCounts(AggregateFnV2[dict[Any, int], bytes]):
         return pickle.dumps(accumulator)
 
 
-def _place_in(places: dict[Any, int], token: Any) -> int:
+def _index_of(places: dict[Any, int], token: Any) -> int:
     return places.get(token, -1)
 
 
-class _Places(dict[Any, int]):
-    """The places of tokens in a vector: a hash is computed once for each of them."""
+class _HashIndices(dict[Any, int]):
+    """Cache of the index of each token in a vector, so that its hash is computed once."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ def load_torch() -> Any:
 
 
 def gloo_available() -> bool:
-    """Tell whether the backend for CPU tensors can be used in this process."""
+    """Return whether the backend for CPU tensors can be used in this process."""
     if importlib.util.find_spec("torch") is None:
         return False
     distributed = load_torch().distributed
@@ -35,7 +35,7 @@ def gloo_available() -> bool:
 
 
 def nccl_available() -> bool:
-    """Tell whether the backend for CUDA tensors can be used in this process."""
+    """Return whether the backend for CUDA tensors can be used in this process."""
     if importlib.util.find_spec("torch") is None:
         return False
     torch = load_torch()

@@ -41,7 +41,7 @@ _forming = threading.RLock()
 
 
 def is_backend_available(backend: str) -> bool:
-    """Tell whether a backend, by name, can be used in this process; False for names that are unknown."""
+    """Return whether a backend, by name, can be used in this process; False for names that are unknown."""
     try:
         kind = Backend(backend)
     except ValueError:
@@ -53,7 +53,7 @@ def is_backend_available(backend: str) -> bool:
 
 
 def is_group_initialized(group_name: str) -> bool:
-    """Tell whether this process is a connected member of the group."""
+    """Return whether this process is a connected member of the group."""
     return group_name in _groups
 
 

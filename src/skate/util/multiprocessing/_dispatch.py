@@ -349,6 +349,6 @@ def _result_of(get: Callable[[], list[Outcome | None]]) -> list[Outcome | None] 
 
 
 def _means_death(error: Exception) -> bool:
-    """Tell whether the error says that the actor of the call is gone for good."""
+    """Return whether the error says that the actor of the call is gone for good."""
     # A task error can have the type of an actor error: then the call failed because of some other actor.
     return isinstance(error, RayActorError) and not isinstance(error, ActorUnavailableError | RayTaskError)

@@ -67,13 +67,13 @@ class AsyncResult:
         return self._value()
 
     def ready(self) -> bool:
-        """Tell whether the call is done, well or not."""
+        """Return whether the call is done, well or not."""
         if not self._is_done:
             self._dispatcher.advance()
         return self._is_done
 
     def successful(self) -> bool:
-        """Tell whether the call is done without an exception.
+        """Return whether the call is done without an exception.
 
         Raises:
             ValueError: If it is not done yet.

@@ -143,7 +143,7 @@ class Slots:
         return slot.outstanding < slot.queue[0].job.pace.calls_per_actor and self._is_proven(slot)
 
     def _is_proven(self, slot: Slot) -> bool:
-        """Tell whether the actor has just run what it would get more of: else it may be stuck with it."""
+        """Return whether the actor has just run what it would get more of: else it may be stuck with it."""
         return slot.last_pace is slot.queue[0].job.pace
 
     def _stuck(self, now: float) -> list[deque[Chunk]]:

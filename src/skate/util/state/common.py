@@ -80,7 +80,7 @@ class ListApiOptions:
         self.filters = list(self.filters or [])
 
     def has_conflicting_filters(self) -> bool:
-        """Tell whether two filters ask one column to be equal to two values."""
+        """Return whether two filters ask one column to be equal to two values."""
         wanted: dict[str, Any] = {}
         equal = [(key, value) for key, operator, value in self.filters or [] if operator == "="]
         return any(wanted.setdefault(key, value) != value for key, value in equal)

@@ -62,7 +62,7 @@ class BaseGroup(ABC):
     @classmethod
     @abstractmethod
     def check_backend_availability(cls) -> bool:
-        """Tell whether this process can use the backend."""
+        """Return whether this process can use the backend."""
 
     @abstractmethod
     def allreduce(self, tensor: list[Any], allreduce_options: AllReduceOptions) -> None:
