@@ -1,4 +1,4 @@
-"""Graphs of tasks and actor calls: described with `bind`, run with `execute` or compiled to run often."""
+"""Graphs of tasks and actor calls, built with `bind` and run with `execute`, or compiled for repeated runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tensors shall lie when the next step of a graph sees them."""
+"""Transport of tensors between the steps of a graph."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _DEVICES = ("default", "cpu", "gpu", "cuda")
 
 
 class TensorTransport:
-    """How the output of a node travels; made by `with_tensor_transport`.
+    """The transport of the output of a node; created by `with_tensor_transport`.
 
-    On one machine all transports are shared memory, so only the device has an effect.
+    On one machine all transports use shared memory, so only the device has an effect.
 
     Args:
         transport: "auto", "shm", "nccl", "accelerator" or a communicator.
-        device: "default" leaves tensors where they are, "cpu" and "cuda" move them there.
+        device: "default" keeps tensors on their device, "cpu" and "cuda" move them.
     """
 
     __slots__ = ("device", "static_shape", "transport")
@@ -36,10 +36,10 @@ class TensorTransport:
 
 
 def move_tensors(value: Any, device: str) -> Any:
-    """Return `value` with its tensors on `device`, also those in lists, tuples and dictionaries.
+    """Move the tensors in `value`, including those in lists, tuples and dictionaries, to `device`.
 
     Raises:
-        RuntimeError: The device is "cuda" and there is none.
+        RuntimeError: The device is "cuda", and CUDA is not available.
     """
     if device == "default":
         return value
@@ -63,12 +63,12 @@ def _move(value: Any, device: str, tensor: type) -> Any:
 def call_with_tensors_moved(
     actor: Any, method: str, devices: dict[int, str], *args: Any, **kwargs: Any
 ) -> Any:
-    """Call a method of an actor, in its process, with tensors moved to where they shall be.
+    """Call a method of an actor, in its process, after moving tensors to their devices.
 
     Args:
         actor: The instance.
-        method: The method's name.
-        devices: The device of each positional argument that has one.
+        method: Name of the method.
+        devices: Device per positional argument, where one is set.
     """
     arranged = [move_tensors(value, devices.get(index, "default")) for index, value in enumerate(args)]
     return getattr(actor, method)(*arranged, **kwargs)
