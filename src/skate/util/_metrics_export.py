@@ -1,4 +1,4 @@
-"""A small HTTP server from which Prometheus can fetch the metrics."""
+"""Export of metrics to Prometheus: the text format, version 0.0.4, and a small HTTP server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skate.util._metrics_store import Family, Series, Tags
 __all__ = ["CONTENT_TYPE", "MetricsServer", "exposition"]
 
 _LOOPBACK: Final = "127.0.0.1"
-# A page in the user's browser can reach this server under a name of its own; those are turned away.
+# Requests with other host names are rejected: a web page in the user's browser could make them (DNS rebinding).
 _HOSTS: Final = frozenset((_LOOPBACK, "localhost"))
 logger = logging.getLogger(__name__)
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,11 +26,11 @@ _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]")
 
 
 class MetricsServer:
-    """Serves ``/metrics`` on the loopback interface until it is closed.
+    """Serve ``/metrics`` on the loopback interface until it is closed.
 
     Attributes:
         port: The port it listens on.
-        url: Where to point Prometheus.
+        url: The URL for Prometheus to scrape.
     """
 
     def __init__(self, port: int, text: Callable[[], str]) -> None:
@@ -44,7 +44,7 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop serving and give the port back."""
+        """Stop serving and release the port."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -58,7 +58,7 @@ class MetricsServer:
 
 class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
-        # HTTPServer would look up this machine's name, which can take seconds.
+        # HTTPServer would look up the host name, which can take seconds.
         TCPServer.server_bind(self)
         self.server_name, self.server_port = _LOOPBACK, int(self.server_address[1])
 
@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if host not in _HOSTS:
-            self.send_error(HTTPStatus.FORBIDDEN, f"Ask for this page on {_LOOPBACK}")
+            self.send_error(HTTPStatus.FORBIDDEN, f"Request this page from {_LOOPBACK}")
         elif self.path.partition("?")[0] not in ("/metrics", "/"):
             self.send_error(HTTPStatus.NOT_FOUND, "The metrics are at /metrics")
         else:
@@ -82,20 +82,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: a scrape every few seconds is no news."""
+        """Log nothing, because Prometheus scrapes every few seconds."""
 
 
 def exposition(found: Iterable[Series], prefix: str) -> str:
-    """Return the series as text, each metric under its name with `prefix` before it."""
+    """Return the series as text, with `prefix` before the name of each metric."""
     families: dict[str, Family] = {}
     samples: dict[str, dict[Tags, list[float]]] = {}
     for series in sorted(found, key=lambda one: (one.family.name, one.tags)):
-        name = _exported_name(series.family, prefix)
+        name = _export_name(series.family, prefix)
         family = families.setdefault(name, series.family)
         if (family.kind, family.boundaries) != (series.family.kind, series.family.boundaries):
-            logger.warning("Metric %s is declared in two ways; only %s is exported", name, family)
+            logger.warning("Metric %s has conflicting declarations; only %s is exported", name, family)
             continue
-        # A counter "x" and a counter "x_total" are one and the same to Prometheus.
+        # A counter "x" and a counter "x_total" are the same to Prometheus.
         labels = tuple((_label(tag), value) for tag, value in series.tags)
         known = samples.setdefault(name, {}).setdefault(labels, [0.0] * len(series.values))
         added = zip(known, series.values, strict=True)
@@ -103,7 +103,7 @@ def exposition(found: Iterable[Series], prefix: str) -> str:
     lines: list[str] = []
     for name, family in families.items():
         if family.description:
-            lines.append(f"# HELP {name} {_escaped(family.description)}")
+            lines.append(f"# HELP {name} {_escape(family.description)}")
         lines.append(f"# TYPE {name} {family.kind}")
         for tags, values in samples[name].items():
             lines.extend(_sample_lines(name, family, tags, values))
@@ -122,7 +122,7 @@ def _sample_lines(name: str, family: Family, tags: Tags, values: list[float]) ->
     yield f"{name}_count{_labels(tags)} {_number(counts[-1])}"
 
 
-def _exported_name(family: Family, prefix: str) -> str:
+def _export_name(family: Family, prefix: str) -> str:
     name = prefix + family.name
     return f"{name}_total" if family.kind == "counter" and not name.endswith("_total") else name
 
@@ -134,11 +134,11 @@ def _label(tag: str) -> str:
 
 def _labels(tags: Tags) -> str:
     quote = '\\"'
-    pairs = ",".join(f'{tag}="{_escaped(value).replace(chr(34), quote)}"' for tag, value in tags)
+    pairs = ",".join(f'{tag}="{_escape(value).replace(chr(34), quote)}"' for tag, value in tags)
     return f"{{{pairs}}}" if pairs else ""
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n")
 
 

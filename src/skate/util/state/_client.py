@@ -1,4 +1,4 @@
-"""The client that all questions of the state API go through."""
+"""The client for all queries of the state API: lists, single rows, summaries and explanations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from skate._base.ids import OBJECT_SIZE, TASK_SIZE, object_id
 from skate._base.object_ref import ObjectRef
 from skate.util.state._attachment import attach
-from skate.util.state._rows import rows, schema_of, without_details
+from skate.util.state._rows import clear_details, rows, schema_of
 from skate.util.state._schema import StateSchema
 from skate.util.state.common import (
     RAY_MAX_LIMIT_FROM_API_SERVER,
@@ -42,14 +42,13 @@ MEBIBYTE = 1 << 20
 
 
 class StateApiClient:
-    """Asks a node what there is.
+    """Query the state of a node.
 
-    The node answers from its own memory, at once and completely, so that `timeout` and
-    `raise_on_missing_output`, which Ray needs, change nothing here.
+    The node replies immediately and completely from memory, so `timeout` and `raise_on_missing_output` have no effect.
 
     Args:
-        address: Of the node; None asks the session of this process, else the node of `skate start`.
-        cookies: Ignored: nothing goes over HTTP.
+        address: Address of the node; None means the session of this process, else the node of `skate start`.
+        cookies: Ignored: the client does not use HTTP.
         headers: Ignored.
     """
 
@@ -73,10 +72,10 @@ class StateApiClient:
         raise_on_missing_output: bool = True,
         _explain: bool = False,
     ) -> Rows:
-        """Return the rows of a table that meet the options' filters, up to their limit.
+        """Return the rows of a table that match the filters, up to the limit.
 
         Raises:
-            InvalidQueryError: A filter or the limit cannot be right.
+            InvalidQueryError: A filter or the limit is invalid.
         """
         _check_limit(options.limit)
         filters = check_filters(options.filters, schema_of(resource))
@@ -84,18 +83,18 @@ class StateApiClient:
             found = match_filters(rows(engine, resource), filters)
         if _explain and len(found) > options.limit:
             warnings.warn(
-                f"{options.limit} of {len(found)} {resource.value} are shown: filter, or raise the limit.",
+                f"{options.limit} of {len(found)} {resource.value} are shown: use filters, or raise the limit.",
                 stacklevel=3,
             )
         found = found[: options.limit]
-        return found if options.detail else [without_details(row) for row in found]
+        return found if options.detail else [clear_details(row) for row in found]
 
     def get(
         self, resource: StateResource, id: str, options: GetApiOptions | None = None, _explain: bool = False
     ) -> Any:
-        """Return the row with this id, with details; None if there is none.
+        """Return the row with this id, with details; None if it does not exist.
 
-        Objects, and tasks that were tried more than once, give a list of rows.
+        For objects, and for tasks with several attempts, return a list of rows.
         """
         found = self._with_id(resource, id)
         if resource is StateResource.OBJECTS or (resource is StateResource.TASKS and len(found) > 1):
@@ -108,7 +107,7 @@ class StateApiClient:
         if resource is StateResource.JOBS:
             return [row for row in every if id in (row.job_id, row.submission_id)]
         if resource not in _KEYS:
-            raise InvalidQueryError(f"{resource.value} have no id to get them by: list them and filter.")
+            raise InvalidQueryError(f"{resource.value} cannot be looked up by id: list them with a filter.")
         return [row for row in every if row[_KEYS[resource]] == id]
 
     def summary(
@@ -119,7 +118,7 @@ class StateApiClient:
         raise_on_missing_output: bool = True,
         _explain: bool = False,
     ) -> dict[str, Any]:
-        """Return counts of a table's rows by what they are instances of."""
+        """Return counts of the rows of a table, by name or class."""
         table = table_of(resource)
         filters = check_filters(options.filters if options else None, schema_of(table))
         with attach(self._address) as engine:
@@ -129,7 +128,7 @@ class StateApiClient:
 
 def _check_limit(limit: int) -> None:
     if not isinstance(limit, int) or limit < 1:
-        raise InvalidQueryError(f"The limit must be a positive whole number, not {limit!r}")
+        raise InvalidQueryError(f"The limit must be a positive integer, got {limit!r}")
     if limit > RAY_MAX_LIMIT_FROM_API_SERVER:
         raise InvalidQueryError(
             f"Given limit {limit} exceeds the supported limit {RAY_MAX_LIMIT_FROM_API_SERVER}."
@@ -137,17 +136,17 @@ def _check_limit(limit: int) -> None:
 
 
 def check_filters(filters: Sequence[Filter] | None, schema: type[StateSchema]) -> list[tuple[str, str, Any]]:
-    """Return filters with known columns and operators, and values of the columns' types.
+    """Return the validated filters, with values converted to the types of their columns.
 
     Raises:
-        InvalidQueryError: A column, operator or value cannot be right.
+        InvalidQueryError: A column, operator or value is invalid.
     """
     return [_check_filter(each, schema) for each in filters or []]
 
 
 def _check_filter(each: Any, schema: type[StateSchema]) -> tuple[str, str, Any]:
     if not isinstance(each, (tuple, list)) or len(each) != 3:
-        raise InvalidQueryError(f"A filter is (column, '=' or '!=', value), not {each!r}")
+        raise InvalidQueryError(f"A filter must be (column, '=' or '!=', value), got {each!r}")
     column, operator, value = each
     if operator not in OPERATORS:
         raise InvalidQueryError(
@@ -168,19 +167,19 @@ def _parse_value(column: str, value: Any, kind: type) -> Any:
     if kind is bool and not isinstance(value, bool):
         word = str(value).lower()
         if word not in _TRUE + _FALSE:
-            raise InvalidQueryError(f"The filter on {column!r} needs true or false, not {value!r}")
+            raise InvalidQueryError(f"The filter on {column!r} needs true or false, got {value!r}")
         return word in _TRUE
     if kind in (int, float) and value is not None:
         try:
             return kind(value)
         except (TypeError, ValueError) as error:
-            noun = "a whole number" if kind is int else "a number"
-            raise InvalidQueryError(f"The filter on {column!r} needs {noun}, not {value!r}") from error
+            noun = "an integer" if kind is int else "a number"
+            raise InvalidQueryError(f"The filter on {column!r} needs {noun}, got {value!r}") from error
     return value
 
 
 def match_filters(rows: Iterable[S], filters: list[tuple[str, str, Any]]) -> list[S]:
-    """Return the rows that meet all filters; text is compared without regard to case."""
+    """Return the rows that match all filters; text is compared case-insensitively."""
     return [
         row
         for row in rows
@@ -197,7 +196,7 @@ def _is_equal(found: Any, wanted: Any) -> bool:
 
 
 def summary(resource: SummaryResource, rows: list[Any]) -> dict[str, Any]:
-    """Return a summary in Ray's shape: everything under the key "cluster"."""
+    """Return a summary in Ray's format, under the key "cluster"."""
     return {"cluster": _SUMMARIES[resource](rows)}
 
 
@@ -216,7 +215,7 @@ def _tasks(rows: list[Any]) -> dict[str, Any]:
         group["state_counts"][row.state] += 1
     kinds = Counter(row.type for row in rows)
     return {
-        "summary": _plain(groups),
+        "summary": _to_plain(groups),
         "total_tasks": kinds["NORMAL_TASK"],
         "total_actor_tasks": kinds["ACTOR_TASK"],
         "total_actor_scheduled": kinds["ACTOR_CREATION_TASK"],
@@ -229,7 +228,7 @@ def _actors(rows: list[Any]) -> dict[str, Any]:
     for row in rows:
         group = groups.setdefault(row.class_name, {"class_name": row.class_name, "state_counts": Counter()})
         group["state_counts"][row.state] += 1
-    return {"summary": _plain(groups), "total_actors": len(rows), "summary_by": "class"}
+    return {"summary": _to_plain(groups), "total_actors": len(rows), "summary_by": "class"}
 
 
 def _objects(rows: list[Any]) -> dict[str, Any]:
@@ -237,7 +236,7 @@ def _objects(rows: list[Any]) -> dict[str, Any]:
     for row in rows:
         by_site.setdefault(row.call_site, []).append(row)
     return {
-        "summary": {site: _one_site(found) for site, found in by_site.items()},
+        "summary": {site: _summarize_objects(found) for site, found in by_site.items()},
         "total_objects": len(rows),
         "total_size_mb": _size_mb(rows),
         "callsite_enabled": False,
@@ -245,7 +244,7 @@ def _objects(rows: list[Any]) -> dict[str, Any]:
     }
 
 
-def _one_site(rows: list[Any]) -> dict[str, Any]:
+def _summarize_objects(rows: list[Any]) -> dict[str, Any]:
     return {
         "total_objects": len(rows),
         "total_size_mb": _size_mb(rows),
@@ -261,7 +260,7 @@ def _size_mb(rows: list[Any]) -> float:
     return float(sum(max(0, row.object_size) for row in rows) / MEBIBYTE)
 
 
-def _plain(groups: dict[str, Any]) -> dict[str, Any]:
+def _to_plain(groups: dict[str, Any]) -> dict[str, Any]:
     return {name: {**group, "state_counts": dict(group["state_counts"])} for name, group in groups.items()}
 
 
@@ -273,16 +272,16 @@ _SUMMARIES: dict[SummaryResource, Callable[[list[Any]], dict[str, Any]]] = {
 
 
 def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
-    """Explain what a reference waits for, one step to a line, down to the cause.
+    """Explain what a reference waits for, one step per line, down to the cause.
 
     Not in Ray.
 
     Args:
         ref: A reference, or the id of an object or a task in hexadecimal digits.
-        address: Of the node; see `list_actors`.
+        address: Address of the node; see `list_actors`.
 
     Returns:
-        Text to read.
+        The explanation as text.
 
     >>> import skate
     >>> from skate.util.state import why
@@ -293,12 +292,10 @@ def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
     """
     subject = _object_id(ref) if isinstance(ref, str) else ref
     if not isinstance(ref, (str, ObjectRef)):
-        raise TypeError(f"why() takes an ObjectRef or the id of a task or object, not {type(ref).__name__}")
+        raise TypeError(f"why() takes an ObjectRef or the id of a task or object, got {type(ref).__name__}")
     with attach(address) as engine:
         if isinstance(subject, bytes) and engine.name != "local":
-            raise InvalidQueryError(
-                f"The {engine.name} engine explains references, not ids: pass the reference."
-            )
+            raise InvalidQueryError(f"The {engine.name} engine cannot look up ids: pass the reference.")
         lines: list[str] = engine.why(subject)
     return "\n".join(lines)
 
@@ -312,6 +309,6 @@ def _object_id(text: str) -> bytes:
         id = object_id(id, 1)
     if len(id) != OBJECT_SIZE:
         raise InvalidQueryError(
-            f"{text!r} is no id of a task ({2 * TASK_SIZE} digits) or an object ({2 * OBJECT_SIZE} digits)"
+            f"{text!r} is not the id of a task ({2 * TASK_SIZE} digits) or an object ({2 * OBJECT_SIZE} digits)"
         )
     return id
