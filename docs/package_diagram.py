@@ -64,6 +64,7 @@ PLACED = {
 
 
 def package_of(module: str) -> str:
+    """Return the package of the diagram that a module belongs to."""
     while module not in PLACED and module not in PACKAGES:
         module = module.rpartition(".")[0]
     return PLACED.get(module, module)
@@ -80,6 +81,7 @@ def imports_of(path: Path) -> Iterator[str]:
 
 
 def edges() -> set[tuple[str, str]]:
+    """Return (importer, imported) for the packages of the diagram."""
     found = set()
     for path in sorted((ROOT / "src" / "skate").rglob("*.py")):
         parts = path.relative_to(ROOT / "src").with_suffix("").parts
@@ -105,6 +107,7 @@ def reduced(arrows: set[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def diagram() -> str:
+    """Return the diagram, between its two markers."""
     ids = {package: package.replace(".", "_") for package in PACKAGES}
     lines = ["```mermaid", "flowchart TD"]
     lines += [f'    {ids[package]}["{package}<br/>{holds}"]' for package, holds in PACKAGES.items()]
@@ -113,6 +116,7 @@ def diagram() -> str:
 
 
 def main() -> None:
+    """Rewrite the page, or check it."""
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     current = before + diagram() + rest.split(END)[1]

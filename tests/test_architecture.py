@@ -42,8 +42,8 @@ TRAIN = (
     "skate.train.data_parallel_trainer",
     "skate.train._frameworks",
 )
-# The parts of datasets. The bottom ones (blocks, expressions, formats, settings) import each other; above them, each may
-# import those before it. `skate.data` itself, with the methods of `Dataset` in `_dataset`, stands above all of them.
+# The parts of datasets. The bottom ones (blocks, expressions, formats, settings) import each other; above them, each
+# may import those before it. `skate.data` itself, with the methods of `Dataset` in `_dataset`, stands above all of them.
 DATA_BASE = {
     f"skate.data.{part}"
     for part in (
@@ -154,9 +154,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Ray keeps a part of its core API under `util`. These modules are API, wherever they stand.
 API_IN_UTIL = {
     "skate.util._metrics_cells",
-    "skate.util._metrics_server",
+    "skate.util._metrics_export",
     "skate.util._metrics_store",
-    "skate.util._metrics_text",
     "skate.util._session",
     "skate.util.check_serialize",
     "skate.util.metrics",

@@ -8,7 +8,7 @@ import pytest
 
 import skate
 from skate.dag import InputNode
-from skate.dag.transport import TensorTransport, moved
+from skate.dag._transport import TensorTransport, move_tensors
 from skate.exceptions import RayTaskError
 
 torch = pytest.importorskip("torch")
@@ -33,11 +33,11 @@ def test_unknown_transports_and_devices_are_refused() -> None:
 
 def test_tensors_are_moved_within_containers() -> None:
     value = {"a": [torch.ones(1), 2], "b": (torch.ones(1),)}
-    result = moved(value, "meta")
+    result = move_tensors(value, "meta")
     assert result["a"][0].device.type == "meta"
     assert result["a"][1] == 2
     assert result["b"][0].device.type == "meta"
-    assert moved(value, "default") is value
+    assert move_tensors(value, "default") is value
 
 
 @pytest.mark.usefixtures("session")

@@ -27,7 +27,7 @@ import skate.data._io.parquet_sink
 import skate.data._resuming.job
 from skate.data import DataContext
 from skate.data._exec.drivers import inprocess
-from skate.data._io import durability, retrying
+from skate.data._io import retrying, streams
 from skate.data.checkpoint import CheckpointConfig
 
 ROWS = 40
@@ -106,7 +106,7 @@ def in_child(folder: Path, by_ids: bool, last: int | None = None) -> int | None:
             "inf"
         )  # a step that takes long must not start workers, which count steps of their own
         retrying.call = steps.counted(retrying.call)
-        durability.flush = steps.counted(durability.flush)
+        streams.fsync = steps.counted(streams.fsync)
         try:
             write(str(folder), by_ids)
             (folder.parent / "steps").write_text(str(steps.taken))

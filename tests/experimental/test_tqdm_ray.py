@@ -63,7 +63,7 @@ def test_a_loop_that_is_left_early_says_how_far_it_came(capsys: pytest.CaptureFi
 
 
 def test_a_bar_without_an_iterable_cannot_be_looped_over() -> None:
-    with pytest.raises(ValueError, match="nothing to loop over"):
+    with pytest.raises(ValueError, match="has no iterable"):
         next(iter(tqdm[int](total=3)))
 
 

@@ -192,7 +192,7 @@ class TestOperations:
                 col.send(ones, rank)
             with pytest.raises(RuntimeError, match="cannot send to itself"):
                 col.recv(ones, rank)
-            with pytest.raises(ValueError, match="list of 3 tensors, one for each rank; got 1"):
+            with pytest.raises(ValueError, match="list of 3 tensors, one per rank; got 1"):
                 col.allgather([ones], ones)
             with pytest.raises(TypeError, match="takes a list"):
                 col.reducescatter(ones, ones)
@@ -358,14 +358,14 @@ class TestBackends:
     def test_nccl_without_a_gpu_is_a_clear_error(self) -> None:
         assert not col.nccl_available()
         assert not col.is_backend_available("nccl")
-        with pytest.raises(RuntimeError, match=r"NCCL backend is for CUDA tensors.*backend='gloo'"):
+        with pytest.raises(RuntimeError, match=r"NCCL backend needs CUDA.*backend='gloo'"):
             col.init_collective_group(2, 0)
 
     def test_the_inline_engine_refuses_groups_that_could_only_hang(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(_session, "engine_name", lambda: "inline")
-        with pytest.raises(RuntimeError, match="inline engine runs one thing at a time"):
+        with pytest.raises(RuntimeError, match="inline engine runs one task at a time"):
             col.init_collective_group(2, 0, "gloo", "x")
 
     def test_a_tensor_on_the_wrong_device_is_refused(self) -> None:
@@ -423,7 +423,7 @@ class TestRendezvous:
         assert await place.leave("g", "a") == [0, 2]
         assert await waiting is None
         assert await place.leave("g", "a") == []
-        assert place._forming == {}
+        assert place._pending == {}
 
     async def test_what_members_publish_is_forgotten_when_all_are_done(self) -> None:
         place = Rendezvous()

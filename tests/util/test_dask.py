@@ -28,7 +28,7 @@ from skate.util.dask import (  # noqa: E402
     ray_dask_get_sync,
     ray_dask_persist,
 )
-from skate.util.dask._graph import refs_in, with_values  # noqa: E402
+from skate.util.dask._graph import refs_in, substitute_values  # noqa: E402
 
 GETS = pytest.mark.parametrize("get", [ray_dask_get, ray_dask_get_sync])
 
@@ -144,7 +144,7 @@ class TestReferences:
         ref = skate.put(5)
         fused = Task.fuse(DataNode("a", ref), Task("b", inc, TaskRef("a")))
         assert list(refs_in(fused)) == [ref]
-        assert with_values(fused, {ref: 5})({}) == 6
+        assert substitute_values(fused, {ref: 5})({}) == 6
         assert list(refs_in(fused)) == [ref]  # The graph itself is as it was.
         assert ray_dask_get({"b": fused}, "b") == 6
 

@@ -159,7 +159,7 @@ def test_functions_share_metrics() -> None:
     [
         (lambda: iter(from_range(1, 1)), TypeError, "gather_sync"),
         (lambda: from_range(1, 0), ValueError, "num_shards"),
-        (lambda: from_range(1, 1).get_shard(1), ValueError, "There is no shard 1"),
+        (lambda: from_range(1, 1).get_shard(1), ValueError, "Shard 1 does not exist"),
         (lambda: from_range(1, 1).gather_async(num_async=0), ValueError, "num_async"),
         (lambda: from_range(1, 1).for_each(abs, max_concurrency=-1), ValueError, "max_concurrency"),
         (lambda: from_range(1, 1).union([1]), TypeError, "takes a ParallelIterator"),

@@ -298,7 +298,7 @@ class TestText:
             text = prometheus_text()
         assert text.count("# TYPE skate_size histogram") == 1
         assert text.count("skate_size_count") == 1
-        assert "declared in two ways" in caplog.text
+        assert "has conflicting declarations" in caplog.text
 
 
 class TestProcesses:
@@ -422,7 +422,7 @@ class TestSessions:
         with caplog.at_level(logging.WARNING):
             Counter("jobs").inc()
         assert not gone.parent.exists()
-        assert "not visible to others" in caplog.text
+        assert "no longer visible to other processes" in caplog.text
         assert value("skate_jobs_total") == 1
 
     def test_a_folder_that_vanishes_costs_no_numbers(

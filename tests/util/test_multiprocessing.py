@@ -22,7 +22,7 @@ from skate.exceptions import RayActorError, RayError
 from skate.util.multiprocessing import Pool, TimeoutError
 from skate.util.multiprocessing import pool as pool_module
 from skate.util.multiprocessing._job import Chunk, Pace
-from skate.util.multiprocessing._slots import FIRST_STUCK_SECONDS, STUCK_SECONDS, Slot, Slots
+from skate.util.multiprocessing._slots import FIRST_STUCK_AFTER_S, STUCK_AFTER_S, Slot, Slots
 from skate.util.multiprocessing.pool import AsyncResult, PoolTerminatedError, PoolTraceback
 from tests.contract.support import PATIENCE, Signal, eventually
 
@@ -580,7 +580,7 @@ class TestSlots:
 
     def deal(self, slots: Slots, count: int, pace: Pace | None = None) -> Pace:
         pace = pace or Pace()
-        slots.deal(Chunk(FakeJob(pace), index, None) for index in range(count))  # type: ignore[arg-type]
+        slots.assign(Chunk(FakeJob(pace), index, None) for index in range(count))  # type: ignore[arg-type]
         return pace
 
     def sent(self, slots: Slots, now: float) -> list[tuple[Slot, list[int]]]:
@@ -601,7 +601,7 @@ class TestSlots:
         slots = self.slots(2)
         pace = self.deal(slots, 6)
         (first, _), _ = self.sent(slots, now=0)
-        slots.landed(first, pace, now=0.01)
+        slots.finish_call(first, pace, now=0.01)
         assert self.sent(slots, now=0.01) == [(first, [2])]
 
     def test_short_chunks_go_together_and_one_call_waits_behind_another(self) -> None:
@@ -609,7 +609,7 @@ class TestSlots:
         pace = self.deal(slots, 100)
         ((slot, _),) = self.sent(slots, now=0)
         pace.record(0.0)
-        slots.landed(slot, pace, now=0.01)
+        slots.finish_call(slot, pace, now=0.01)
         assert [len(indices) for _, indices in self.sent(slots, now=0.01)] == [16, 16]
 
     def test_nothing_is_sent_behind_the_first_chunk_of_another_function(self) -> None:
@@ -617,7 +617,7 @@ class TestSlots:
         short = self.deal(slots, 1)
         ((slot, _),) = self.sent(slots, now=0)
         short.record(0.0)
-        slots.landed(slot, short, now=0)
+        slots.finish_call(slot, short, now=0)
         known = Pace()
         known.record(0.0)
         self.deal(slots, 5, known)
@@ -627,33 +627,33 @@ class TestSlots:
         slots = self.slots(2)
         pace = self.deal(slots, 6)
         (first, _), (second, _) = self.sent(slots, now=0)
-        slots.landed(first, pace, now=1)
-        slots.landed(second, pace, now=1)
+        slots.finish_call(first, pace, now=1)
+        slots.finish_call(second, pace, now=1)
         assert self.sent(slots, now=1) == [(first, [2]), (second, [3])]
-        slots.landed(second, pace, now=1)
+        slots.finish_call(second, pace, now=1)
         assert self.sent(slots, now=1) == [(second, [5])]
-        slots.landed(second, pace, now=1)
+        slots.finish_call(second, pace, now=1)
         assert self.sent(slots, now=1.01) == []
-        assert slots.seconds_to_next(now=1.01) == pytest.approx(STUCK_SECONDS - 0.01)
-        assert self.sent(slots, now=1 + STUCK_SECONDS) == [(second, [4])]
-        assert slots.seconds_to_next(now=1 + STUCK_SECONDS) is None
+        assert slots.seconds_to_next(now=1.01) == pytest.approx(STUCK_AFTER_S - 0.01)
+        assert self.sent(slots, now=1 + STUCK_AFTER_S) == [(second, [4])]
+        assert slots.seconds_to_next(now=1 + STUCK_AFTER_S) is None
 
     def test_an_actor_may_take_longer_for_its_first_chunk(self) -> None:
         slots = self.slots(2)
         pace = self.deal(slots, 3)
         _, (second, _) = self.sent(slots, now=0)
-        slots.landed(second, pace, now=0)
-        assert slots.seconds_to_next(now=0) == FIRST_STUCK_SECONDS
-        assert self.sent(slots, now=FIRST_STUCK_SECONDS) == [(second, [2])]
+        slots.finish_call(second, pace, now=0)
+        assert slots.seconds_to_next(now=0) == FIRST_STUCK_AFTER_S
+        assert self.sent(slots, now=FIRST_STUCK_AFTER_S) == [(second, [2])]
 
     def test_an_actor_gets_no_more_chunks_than_it_may(self) -> None:
         slots = self.slots(1, max_chunks=3)
         pace = self.deal(slots, 10)
         ((slot, _),) = self.sent(slots, now=0)
         pace.record(0.0)
-        assert slots.landed(slot, pace, now=0) is None
+        assert slots.finish_call(slot, pace, now=0) is None
         assert self.sent(slots, now=0) == [(slot, [1, 2])]
-        assert slots.landed(slot, pace, now=0) == "actor"
+        assert slots.finish_call(slot, pace, now=0) == "actor"
         assert slot.actor is None
 
     def test_a_chunk_that_could_not_be_sent_with_others_goes_alone(self) -> None:
@@ -661,6 +661,6 @@ class TestSlots:
         pace = self.deal(slots, 4)
         ((slot, _),) = self.sent(slots, now=0)
         pace.record(0.0)
-        slots.landed(slot, pace, now=0)
+        slots.finish_call(slot, pace, now=0)
         slot.queue[1].is_alone = True
         assert [indices for _, indices in self.sent(slots, now=0)] == [[1], [2]]

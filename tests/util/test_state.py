@@ -369,7 +369,7 @@ def test_filters_do_not_mind_the_case_of_text_and_columns(session: None) -> None
         (("state", ">", "DEAD"), "'!=' are supported"),
         (("stat", "=", "DEAD"), "Did you mean 'state'"),
         (("pid", "=", "1.5"), "whole number"),
-        (("state", "DEAD"), "A filter is"),
+        (("state", "DEAD"), "A filter must be"),
     ],
 )
 def test_a_filter_that_cannot_be_right_is_refused(session: None, bad: Any, words: str) -> None:
@@ -470,8 +470,8 @@ def test_the_log_of_a_tasks_worker_is_found(session: None) -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({}, "Name one log"),
-        ({"pid": 1, "filename": "x"}, "Name one log"),
+        ({}, "Select one log"),
+        ({"pid": 1, "filename": "x"}, "Select one log"),
         ({"filename": "../lock"}, "is a path"),
         ({"filename": "nothing.log"}, "node.log"),
         ({"actor_id": "00"}, "no actor"),

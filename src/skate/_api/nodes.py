@@ -83,9 +83,9 @@ def plain_address(address: str) -> str:
 @contextmanager
 def observe(address: str) -> Iterator[Any]:
     """Make a node the session of this process for a while, without being a job on it."""
-    from skate.util.state._attachment import attached
+    from skate.util.state._attachment import attach
 
-    with attached(address) as engine:
+    with attach(address) as engine:
         mine = engines.running() is None
         if mine:
             engines.adopt(engine)

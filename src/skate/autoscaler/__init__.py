@@ -1,4 +1,4 @@
-"""Asking a cluster for resources: Skate forwards it to Ray, and one machine has what it has."""
+"""Resource requests to an autoscaling cluster; on a single machine they only warn."""
 
 from skate.autoscaler import sdk
 

@@ -19,19 +19,19 @@ def request_resources(
     bundles: list[dict[str, Any]] | None = None,
     bundle_label_selectors: list[dict[str, str]] | None = None,
 ) -> None:
-    """Ask the cluster to have room for resources at the same time.
+    """Request that the cluster has room for these resources at the same time.
 
-    On the ray engine, Ray's autoscaler gets the request. One machine cannot grow: there the call only warns if
-    the machine has less than is asked for.
+    On the ray engine, the request goes to Ray's autoscaler. A single machine cannot grow, so the call only logs a
+    warning if the machine has fewer resources.
 
     Args:
-        num_cpus: The number of CPUs.
-        bundles: Further resources, one dictionary for each bundle.
-        bundle_label_selectors: The labels of the nodes for each bundle.
+        num_cpus: Number of CPUs.
+        bundles: Further resources, one dictionary per bundle.
+        bundle_label_selectors: Labels of the nodes for each bundle.
 
     Raises:
         TypeError: If an argument has a wrong type.
-        ValueError: If there are not as many selectors as bundles.
+        ValueError: If the number of selectors differs from the number of bundles.
     """
     if num_cpus is not None and (not isinstance(num_cpus, int) or isinstance(num_cpus, bool)):
         raise TypeError(f"num_cpus must be an int, got {num_cpus!r}.")
@@ -41,7 +41,7 @@ def request_resources(
         raise TypeError(f"bundles must be a list of dictionaries, got {bundles!r}.")
     if bundle_label_selectors is not None and len(bundle_label_selectors) != len(bundles or ()):
         raise ValueError(
-            f"bundle_label_selectors must have one entry for each of the {len(bundles or ())} bundles, "
+            f"bundle_label_selectors must have one entry per bundle, {len(bundles or ())} in all, "
             f"got {len(bundle_label_selectors)}."
         )
     if engines.current().name == "ray":
@@ -55,7 +55,7 @@ def request_resources(
     short = {name: amount for name, amount in wanted.items() if amount > there.get(name, 0)}
     if short:
         _logger.warning(
-            "request_resources asks for %s, but this machine has %s and cannot grow.",
+            "request_resources requests %s, but this machine has %s and cannot grow.",
             short,
             {name: there.get(name, 0) for name in short},
         )

@@ -1,7 +1,8 @@
-"""Graphs of tasks and actor calls: described with `bind`, run with `execute` or compiled to run often."""
+"""Graphs of tasks and actor calls, built with `bind` and run with `execute`, or compiled for repeated runs."""
 
 from __future__ import annotations
 
+from skate.dag._visualization import plot
 from skate.dag.class_node import ClassMethodNode, ClassNode, bind_actor_method
 from skate.dag.compiled_dag_node import CompiledDAG
 from skate.dag.compiled_dag_ref import CompiledDAGFuture, CompiledDAGRef
@@ -17,7 +18,6 @@ from skate.dag.dag_node import DAGNode
 from skate.dag.function_node import FunctionNode
 from skate.dag.input_node import DAGInputData, InputAttributeNode, InputNode
 from skate.dag.output_node import MultiOutputNode
-from skate.dag.picture import plot
 
 __all__ = [
     "BIND_INDEX_KEY",

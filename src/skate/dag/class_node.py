@@ -1,4 +1,4 @@
-"""Actors that a graph creates, and calls of their methods, described but not made."""
+"""Nodes for actors that a graph creates, and for calls of actor methods."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from skate.dag.constants import (
 from skate.dag.dag_node import DAGNode, all_upstream
 from skate.dag.input_node import InputAttributeNode, InputNode
 
-# A class keeps these from its declaration: `.options(...)` would refuse them.
+# Options that a class keeps from its declaration and `.options(...)` rejects.
 _DECLARED_ONLY = frozenset({"concurrency_groups"})
 
 
 class ClassNode(DAGNode):
-    """The actor that `ActorClass.bind(...)` describes; each execution creates its own.
+    """The actor that `ActorClass.bind(...)` describes; each execution creates its own instance.
 
     Args:
         cls: The actor class.
         cls_args: Positional arguments of its constructor.
         cls_kwargs: Keyword arguments of its constructor.
-        cls_options: Options that were given to the class or with `.options(...)`.
-        other_args_to_resolve: What the actor depends on besides its arguments.
+        cls_options: Options of the class, or from `.options(...)`.
+        other_args_to_resolve: Further dependencies of the actor.
 
     Raises:
         ValueError: An argument depends on the graph's input.
@@ -53,7 +53,7 @@ class ClassNode(DAGNode):
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
         """Create the actor."""
-        args, kwargs = self._resolved(value_of)
+        args, kwargs = self._resolve_arguments(value_of)
         options = {key: value for key, value in self._bound_options.items() if key not in _DECLARED_ONLY}
         actor_class = self._actor_class.options(**options) if options else self._actor_class
         return actor_class.remote(*args, **kwargs)
@@ -72,7 +72,7 @@ class ClassNode(DAGNode):
 
 
 class _UnboundClassMethodNode:
-    """A method of an actor that does not exist yet; `bind` describes a call of it."""
+    """A method of an actor that is yet to be created; `bind` describes a call."""
 
     def __init__(self, actor: ClassNode, method_name: str, options: dict[str, Any]) -> None:
         self._actor = actor
@@ -99,20 +99,20 @@ class _UnboundClassMethodNode:
 class ClassMethodNode(DAGNode):
     """The call that `actor.method.bind(...)` describes.
 
-    Calls of an actor that the graph creates are made in the order in which they were bound, also those that
-    nothing else uses.
+    Calls of an actor that the graph creates run in the order in which they were bound, including calls whose
+    results are unused.
 
     Args:
-        actor: The actor's handle, or the node that creates it.
-        method_name: The method.
+        actor: Handle of the actor, or the node that creates it.
+        method_name: Name of the method.
         method_args: Positional arguments.
         method_kwargs: Keyword arguments.
         method_options: Options of the call.
-        num_returns: How many references the call gives.
+        num_returns: Number of references that the call returns.
 
     Attributes:
-        class_method_call: Of one of the outputs of a call, that call; else None.
-        output_idx: Of one of the outputs of a call, its index; else None.
+        class_method_call: For an output of a call, that call; else None.
+        output_idx: For an output of a call, its index; else None.
     """
 
     class_method_call: ClassMethodNode | None = None
@@ -139,35 +139,35 @@ class ClassMethodNode(DAGNode):
 
     @property
     def actor(self) -> Any:
-        """The actor's handle, or the node that creates it."""
+        """The handle of the actor, or the node that creates it."""
         return self._actor
 
     @property
     def num_returns(self) -> int:
-        """How many references the call gives."""
+        """The number of references that the call returns."""
         return self._num_returns
 
     @property
     def is_class_method_call(self) -> bool:
-        """Say whether this is a call, and not one of the outputs of a call."""
+        """Whether this is a call rather than an output of a call."""
         return True
 
     @property
     def is_class_method_output(self) -> bool:
-        """Say whether this is one of the outputs of a call."""
+        """Whether this is an output of a call."""
         return not self.is_class_method_call
 
     def is_compilable(self) -> bool:
-        """Say whether the actor exists already."""
+        """Return whether the actor already exists."""
         return not isinstance(self._actor, DAGNode)
 
     def get_method_name(self) -> str:
-        """Return the method's name."""
+        """Return the name of the method."""
         return self._method_name
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
         """Call the method."""
-        args, kwargs = self._resolved(value_of)
+        args, kwargs = self._resolve_arguments(value_of)
         handle = value_of(self._actor) if isinstance(self._actor, DAGNode) else self._actor
         method = getattr(handle, self._method_name)
         if self._bound_options:
@@ -181,7 +181,7 @@ class ClassMethodNode(DAGNode):
 
 
 class ClassMethodOutputNode(ClassMethodNode):
-    """One of several values that a call gives."""
+    """One of several values that a call returns."""
 
     class_method_call: ClassMethodNode
     output_idx: int
@@ -196,7 +196,7 @@ class ClassMethodOutputNode(ClassMethodNode):
 
     @property
     def is_class_method_call(self) -> bool:
-        """Say that this is an output of a call."""
+        """Return False."""
         return False
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
@@ -218,19 +218,19 @@ def bind_actor_method(
     num_returns: int | str | None = None,
     signature: inspect.Signature | None = None,
 ) -> ClassMethodNode | tuple[ClassMethodOutputNode, ...]:
-    """Describe a call of an actor that exists: what `handle.method.bind(...)` does.
+    """Describe a call of an existing actor; implements `handle.method.bind(...)`.
 
     Args:
-        handle: The actor's handle.
-        method_name: The method.
+        handle: Handle of the actor.
+        method_name: Name of the method.
         args: Positional arguments.
         kwargs: Keyword arguments.
         options: Options of the call.
-        num_returns: How many references the call gives.
-        signature: The method's signature without `self`, to check the arguments against.
+        num_returns: Number of references that the call returns.
+        signature: Signature of the method without `self`, to check the arguments.
 
     Returns:
-        The call; its outputs when it gives several.
+        The call; its outputs if it returns several.
 
     Raises:
         TypeError: The arguments do not fit the signature.
@@ -251,5 +251,5 @@ def bind_actor_method(
 
 
 def _plain_class(actor_class: Any) -> Any:
-    """Return the class that was decorated."""
+    """Return the undecorated class."""
     return getattr(actor_class, "_kind", actor_class)

@@ -1,7 +1,7 @@
-"""Graphs of actor calls that are checked once and run many times.
+"""Compiled graphs of actor calls: validated once, executed many times.
 
-On one machine a compiled graph is a prepared sequence of actor calls: references lead from one to the next,
-so values go from actor to actor without passing through the caller.
+On one machine a compiled graph is a prepared sequence of actor calls that pass references to each other, so values
+move between actors without passing through the caller.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate.dag._inflight import InflightExecutions
+from skate.dag._plan import Plan
+from skate.dag._transport import call_with_tensors_moved, move_tensors
 from skate.dag.class_node import ClassMethodNode, ClassMethodOutputNode
 from skate.dag.compiled_dag_ref import CompiledDAGFuture, CompiledDAGRef
 from skate.dag.context import DAGContext
 from skate.dag.input_node import InputAttributeNode
-from skate.dag.ledger import Ledger
-from skate.dag.plan import Plan
-from skate.dag.transport import call_with_moved, moved
 from skate.exceptions import GetTimeoutError, RayChannelError, RayChannelTimeoutError, RayTaskError
 
 if TYPE_CHECKING:
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from skate.dag.compiled_dag_ref import _Result
     from skate.dag.dag_node import DAGNode
 
-# Bytes that are as cheap to send with each call as to store once.
+# Values up to this size are sent with each call; larger ones are stored once.
 _SMALL_SIZE = 10_000
 
 
 class CompiledDAG:
-    """A graph that `DAGNode.experimental_compile` made ready to run.
+    """A graph compiled by `DAGNode.experimental_compile`.
 
     Args:
-        root: The node that the graph ends in.
-        enable_asyncio: Whether it is run with `execute_async`.
-        submit_timeout: Seconds that `execute` waits for room.
-        max_inflight_executions: How many executions may be in flight.
-        max_buffered_results: How many results may be kept for executions that were overtaken.
+        root: The last node of the graph.
+        enable_asyncio: Whether the graph is run with `execute_async`.
+        submit_timeout: Seconds that `execute` waits for a free slot.
+        max_inflight_executions: Maximum number of executions in flight.
+        max_buffered_results: Maximum number of executions with buffered results.
     """
 
     def __init__(
@@ -58,73 +58,73 @@ class CompiledDAG:
         self._enable_asyncio = enable_asyncio
         self._submit_timeout = context.submit_timeout if submit_timeout is None else submit_timeout
         self._get_timeout = context.get_timeout
-        self._ledger = Ledger(
+        self._inflight = InflightExecutions(
             _first(max_inflight_executions, context.max_inflight_executions),
             _first(max_buffered_results, context.max_buffered_results),
             len(self._plan.outputs),
         )
         self._actors = list({call.actor: None for call in self._plan.calls})
-        # The time that actors take to start is not the graph's: from here on, timeouts count.
+        # Actors have started at this point, so that timeouts do not include their start.
         skate.get([actor.__ray_ready__.remote() for actor in self._actors])
-        self._calls = [_prepared(call) for call in self._plan.calls]
+        self._calls = [_prepare_call(call) for call in self._plan.calls]
         self._shared = {node for node in self._input_nodes() if self._plan.readers(node) > 1}
         self._results: dict[int, list[Any]] = {}
         self._lock = threading.Lock()
-        # References that were dropped unused. The garbage collector may drop one anywhere, also while some
-        # lock is held, so it only leaves a note here.
+        # Outputs whose references were dropped unused. The garbage collector may run anywhere, even while a lock is
+        # held, so it only appends to this list.
         self._dropped: deque[tuple[int, int]] = deque()
         self._closed = False
 
     def get_id(self) -> str:
-        """Return an id of this compiled graph."""
+        """Return the id of this compiled graph."""
         return self._id
 
     @property
     def is_teardown(self) -> bool:
-        """Say whether `teardown` was called."""
+        """Whether `teardown` was called."""
         return self._closed
 
-    # Running
+    # ------------------------------------------------------------ execution
 
     def execute(self, *args: Any, **kwargs: Any) -> CompiledDAGRef | list[CompiledDAGRef]:
-        """Start the calls of the graph.
+        """Start an execution of the graph.
 
         Args:
-            *args: What the graph's `InputNode` stands for.
-            **kwargs: Named inputs.
+            *args: The values of the graph's `InputNode`.
+            **kwargs: Named values of the graph's `InputNode`.
 
         Returns:
             A reference to the result; a list of them for a `MultiOutputNode`.
 
         Raises:
             RayCgraphCapacityExceeded: Too many executions are in flight.
-            RayChannelError: The graph was torn down.
+            RayChannelError: `teardown` was called.
         """
         if self._enable_asyncio:
             raise ValueError("Use execute_async if enable_asyncio=True")
         with self._lock:
             self._check_open()
             self._plan.check_inputs(args, kwargs)
-            self._pass_over_abandoned()
+            self._free_abandoned()
             result: CompiledDAGRef | list[CompiledDAGRef] = self._start(args, kwargs, CompiledDAGRef)
         return result
 
     async def execute_async(self, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        """Start the calls of the graph; like `execute`, but the results are awaited."""
+        """Start an execution of the graph, like `execute`, with awaitable results."""
         if not self._enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
         self._check_open()
         self._plan.check_inputs(args, kwargs)
-        await self._pass_over_abandoned_async()
+        await self._free_abandoned_async()
         with self._lock:
             result: CompiledDAGFuture | list[CompiledDAGFuture] = self._start(args, kwargs, CompiledDAGFuture)
         return result
 
     def teardown(self, kill_actors: bool = False) -> None:
-        """End the graph; its actors can be used otherwise.
+        """Shut the graph down; its actors remain usable.
 
         Args:
-            kill_actors: Whether to kill the actors too.
+            kill_actors: Whether to kill the actors as well.
         """
         with self._lock:
             self._closed = True
@@ -143,15 +143,15 @@ class CompiledDAG:
         """Draw the graph.
 
         Args:
-            filename: The file to write, without its ending.
+            filename: The file to write, without its extension.
             format: "ascii" writes no file; "dot" writes the source; others need the `graphviz` package.
-            view: Whether to open the picture.
+            view: Whether to open the drawing.
             channel_details: Accepted as in Ray; all edges are shared memory.
 
         Returns:
-            The picture as text: in the DOT language, or readable as it is for "ascii".
+            The drawing as text: in the DOT language, or readable text for "ascii".
         """
-        from skate.dag.picture import draw_compiled
+        from skate.dag._visualization import draw_compiled
 
         return draw_compiled(self._plan, filename, format, view)
 
@@ -163,9 +163,9 @@ class CompiledDAG:
             raise RayChannelError("Channel closed.")
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: type[Any]) -> Any:
-        self._ledger.check_room()
+        self._inflight.check_room()
         outputs = self._submit(args, kwargs)
-        index = self._ledger.submit()
+        index = self._inflight.submit()
         self._results[index] = outputs
         if not self._plan.is_multi:
             return kind(self, index)
@@ -192,7 +192,7 @@ class CompiledDAG:
             values[node] = call(*positional, **node._bound_kwargs)
         return [value_of(node) for node in self._plan.outputs]
 
-    # Results
+    # ------------------------------------------------------------ results
 
     def _get(self, reference: CompiledDAGRef, timeout: float | None) -> Any:
         limit = self._get_timeout if timeout is None else timeout
@@ -202,30 +202,30 @@ class CompiledDAG:
         index, output = reference._execution_index, reference._output
         with self._lock:
             self._check_open()
-            self._ledger.check_fetch(index)
+            self._inflight.check_fetch(index)
             outputs = self._results[index]
         try:
             values = self._wait_for(outputs, deadline)
         except GetTimeoutError:
             raise RayChannelTimeoutError(
-                f"Timed out after {limit} s waiting for {reference}. It can be asked for again: with a "
-                "longer `timeout`, or with another `get_timeout` in DAGContext (-1 waits for ever)."
+                f"Timed out after {limit} s waiting for {reference}. Retry with a "
+                "longer `timeout`, or set `get_timeout` in DAGContext (-1 waits forever)."
             ) from None
         except BaseException:
             self._settle(reference)
             raise
         self._settle(reference)
-        return self._arranged(values[output], output)
+        return self._move_output(values[output], output)
 
     @staticmethod
     def _wait_for(references: list[Any], deadline: float | None) -> list[Any]:
-        """Return the values of all outputs; raise as soon as one of them is an error."""
+        """Return the values of all outputs; raise an error as soon as one of them is an error."""
         if len(references) == 1:
-            return [skate.get(references[0], timeout=_left(deadline))]
+            return [skate.get(references[0], timeout=_remaining(deadline))]
         values: dict[Any, Any] = {}
         waiting = list(dict.fromkeys(references))
         while waiting:
-            ready, waiting = skate.wait(waiting, num_returns=1, timeout=_left(deadline))
+            ready, waiting = skate.wait(waiting, num_returns=1, timeout=_remaining(deadline))
             if not ready:
                 raise GetTimeoutError("Get timed out: some object(s) not ready.")
             values.update({reference: skate.get(reference) for reference in ready})
@@ -235,65 +235,65 @@ class CompiledDAG:
         index, output = future._execution_index, future._output
         with self._lock:
             self._check_open()
-            self._ledger.check_fetch(index)
+            self._inflight.check_fetch(index)
             outputs = self._results[index]
         try:
             values = await _gather(outputs)
         finally:
             self._settle(future)
-        return self._arranged(values[output], output)
+        return self._move_output(values[output], output)
 
-    def _arranged(self, value: Any, output: int) -> Any:
+    def _move_output(self, value: Any, output: int) -> Any:
         device = self._plan.outputs[output].type_hint.device
         try:
-            return moved(value, device)
+            return move_tensors(value, device)
         except RuntimeError as error:
-            # The device is part of the graph, so a missing one is reported as the graph's error.
+            # The device is part of the graph, so a missing device is an error of the graph.
             raise RayTaskError.from_exception("with_tensor_transport", error).as_instanceof_cause() from None
 
     def _settle(self, reference: _Result) -> None:
-        """Note that an output was handed out, as a value or as an error."""
+        """Record that an output was retrieved, as a value or as an error."""
         reference._asked = True
         with self._lock:
-            self._ledger.fetch(reference._execution_index)
-            self._ledger.settle(reference._execution_index, reference._output)
-            self._sweep()
+            self._inflight.fetch(reference._execution_index)
+            self._inflight.settle(reference._execution_index, reference._output)
+            self._release_abandoned()
 
     def _abandon(self, index: int, output: int) -> None:
-        """Note that nobody can ask for an output any more."""
+        """Record that an output can no longer be requested."""
         self._dropped.append((index, output))
 
-    def _sweep(self) -> None:
-        """Let go of results that nobody wants."""
+    def _release_abandoned(self) -> None:
+        """Release results that can no longer be requested."""
         while self._dropped:
-            self._ledger.settle(*self._dropped.popleft())
-        for index in [index for index in self._results if self._ledger.is_over(index)]:
+            self._inflight.settle(*self._dropped.popleft())
+        for index in [index for index in self._results if self._inflight.is_over(index)]:
             del self._results[index]
 
-    def _pass_over_abandoned(self) -> None:
-        """Make room by counting executions that nobody waits for as done, once they are."""
+    def _free_abandoned(self) -> None:
+        """Free slots of finished executions whose results can no longer be requested."""
         deadline = None if self._submit_timeout == -1 else time.monotonic() + self._submit_timeout
-        self._sweep()
-        while (index := self._ledger.abandoned()) is not None:
+        self._release_abandoned()
+        while (index := self._inflight.abandoned()) is not None:
             outputs = list(dict.fromkeys(self._results[index]))
-            if self._ledger.is_full:
-                _, late = skate.wait(outputs, num_returns=len(outputs), timeout=_left(deadline))
+            if self._inflight.is_full:
+                _, late = skate.wait(outputs, num_returns=len(outputs), timeout=_remaining(deadline))
                 if late:
                     return
-            self._pass_over(index)
+            self._free(index)
 
-    async def _pass_over_abandoned_async(self) -> None:
+    async def _free_abandoned_async(self) -> None:
         with self._lock:
-            self._sweep()
-        while (index := self._ledger.abandoned()) is not None:
-            if self._ledger.is_full:
+            self._release_abandoned()
+        while (index := self._inflight.abandoned()) is not None:
+            if self._inflight.is_full:
                 await _all_done(self._results[index])
             with self._lock:
-                self._pass_over(index)
+                self._free(index)
 
-    def _pass_over(self, index: int) -> None:
-        self._ledger.fetch(index)
-        self._sweep()
+    def _free(self, index: int) -> None:
+        self._inflight.fetch(index)
+        self._release_abandoned()
 
     def __str__(self) -> str:
         return f"CompiledDAG({self._id})"
@@ -301,7 +301,7 @@ class CompiledDAG:
     __repr__ = __str__
 
 
-def _prepared(node: ClassMethodNode) -> Callable[..., Any]:
+def _prepare_call(node: ClassMethodNode) -> Callable[..., Any]:
     """Return a function that makes the call of `node`."""
     devices = {
         position: template.value.type_hint.device
@@ -311,7 +311,7 @@ def _prepared(node: ClassMethodNode) -> Callable[..., Any]:
     if devices:
         call: Callable[..., Any] = node.actor.__ray_call__.remote
         name = node.get_method_name()
-        return lambda *args, **kwargs: call(call_with_moved, name, devices, *args, **kwargs)
+        return lambda *args, **kwargs: call(call_with_tensors_moved, name, devices, *args, **kwargs)
     method = getattr(node.actor, node.get_method_name())
     if node.get_options():
         method = method.options(**node.get_options())
@@ -320,7 +320,7 @@ def _prepared(node: ClassMethodNode) -> Callable[..., Any]:
 
 
 async def _gather(references: list[Any]) -> list[Any]:
-    """Await all references; raise as soon as one of them is an error."""
+    """Await all references; raise an error as soon as one of them is an error."""
     import asyncio
 
     futures = {reference: reference.as_future() for reference in references}
@@ -346,7 +346,7 @@ def _is_small(value: Any) -> bool:
     return value is None or isinstance(value, (bool, float, int))
 
 
-def _left(deadline: float | None) -> float | None:
+def _remaining(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.0, deadline - time.monotonic())
 
 

@@ -1,4 +1,4 @@
-"""References to results of compiled graphs, each good for one `get` or one `await`."""
+"""References to results of compiled graphs, each valid for one `get` or one `await`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class _Result:
-    """What both kinds of reference share: one output of one execution, asked for once."""
+    """Shared implementation: one output of one execution, which can be retrieved once."""
 
     def __init__(self, dag: CompiledDAG, execution_index: int, channel_index: int | None = None) -> None:
         self._dag = dag
@@ -46,20 +46,20 @@ class _Result:
 
 
 class CompiledDAGRef(_Result):
-    """Refers to an output of one execution of a compiled graph.
+    """A reference to an output of one execution of a compiled graph.
 
-    `skate.get(ref)` gives the value, once. Dropping the reference drops the value.
+    `skate.get(ref)` returns the value, once. Dropping the reference releases the value.
     """
 
     def get(self, timeout: float | None = None) -> Any:
         """Wait for the value.
 
         Args:
-            timeout: Seconds to wait; None is the `get_timeout` of `DAGContext`, -1 is for ever.
+            timeout: Seconds to wait; None uses the `get_timeout` of `DAGContext`, -1 waits forever.
 
         Raises:
-            RayChannelTimeoutError: The value is not there in time. It can be asked for again.
-            ValueError: The value was handed out before.
+            RayChannelTimeoutError: The value is not available in time. The call can be repeated.
+            ValueError: The value was already retrieved.
         """
         if self._asked:
             raise ValueError(
@@ -69,7 +69,7 @@ class CompiledDAGRef(_Result):
 
 
 class CompiledDAGFuture(_Result):
-    """Stands for an output of one execution of a compiled graph; `await` gives the value, once."""
+    """A future for an output of one execution of a compiled graph; `await` returns the value, once."""
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._asked:
@@ -80,10 +80,10 @@ class CompiledDAGFuture(_Result):
 
 
 def get_compiled(references: Any, timeout: float | None = None) -> Any:
-    """Do what `skate.get` does, for a `CompiledDAGRef` or a list of them.
+    """Implement `skate.get` for a `CompiledDAGRef` or a list of them.
 
     Raises:
-        ValueError: The list also holds something else.
+        ValueError: The list contains other objects.
     """
     if isinstance(references, CompiledDAGRef):
         return references.get(timeout)

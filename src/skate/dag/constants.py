@@ -1,4 +1,4 @@
-"""Names under which a node keeps what it depends on besides its arguments."""
+"""Keys under which a node stores its further dependencies."""
 
 from __future__ import annotations
 

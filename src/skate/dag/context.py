@@ -1,4 +1,4 @@
-"""Settings that compiled graphs take when they are not given any."""
+"""Default settings of compiled graphs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _current: DAGContext | None = None
 
 
 class DAGContext:
-    """The defaults of compiled graphs in this process.
+    """The default settings of compiled graphs in this process.
 
     Each can be set in the environment as `SKATE_CGRAPH_<name>` or `RAY_CGRAPH_<name>`.
 
     Args:
-        submit_timeout: Seconds that `execute` waits for room; -1 is for ever.
-        get_timeout: Seconds that `get` waits for a result; -1 is for ever.
+        submit_timeout: Seconds that `execute` waits for a free slot; -1 waits forever.
+        get_timeout: Seconds that `get` waits for a result; -1 waits forever.
         teardown_timeout: Seconds that `teardown` may take.
-        read_iteration_timeout: Accepted for Ray's sake; Skate has no channels to poll.
-        buffer_size_bytes: Accepted for Ray's sake; Skate's objects have the size they need.
-        max_inflight_executions: How many executions may wait for somebody to get their results.
-        max_buffered_results: How many results may be kept for executions that were overtaken.
-        overlap_gpu_communication: Accepted for Ray's sake.
+        read_iteration_timeout: Accepted as in Ray; Skate has no channels to poll.
+        buffer_size_bytes: Accepted as in Ray; Skate sizes objects as needed.
+        max_inflight_executions: Maximum number of executions in flight.
+        max_buffered_results: Maximum number of executions with buffered results.
+        overlap_gpu_communication: Accepted as in Ray.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class DAGContext:
 
     @staticmethod
     def get_current() -> DAGContext:
-        """Return the settings of this process; changing them changes graphs compiled later."""
+        """Return the settings of this process; changes apply to graphs compiled later."""
         global _current
         with _lock:
             if _current is None:

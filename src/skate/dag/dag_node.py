@@ -1,4 +1,4 @@
-"""What all nodes of a task graph have in common."""
+"""The base class of all nodes of a task graph."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from skate.dag.nested import Template
-from skate.dag.transport import TensorTransport
+from skate.dag._template import Template
+from skate.dag._transport import TensorTransport
 
 if TYPE_CHECKING:
     from skate.dag.compiled_dag_node import CompiledDAG
@@ -20,15 +20,15 @@ _next_order = itertools.count().__next__
 
 
 class DAGNode:
-    """A call that has been described with `bind` but not made.
+    """A call that was described with `bind` but not made.
 
-    Nodes are made by `function.bind`, `ActorClass.bind` and `actor.method.bind`; `execute` makes the calls.
+    Nodes are created by `function.bind`, `ActorClass.bind` and `actor.method.bind`; `execute` makes the calls.
 
     Args:
-        args: Positional arguments; nodes in them, at any depth, are replaced by what they give.
+        args: Positional arguments; nodes in them, at any depth, are replaced by their results.
         kwargs: Keyword arguments.
         options: Options of the call.
-        other_args_to_resolve: What the call depends on besides its arguments.
+        other_args_to_resolve: Further dependencies of the call.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class DAGNode:
         self._templates = [Template(value, DAGNode) for value in self._bound_args]
         self._keyword_templates = {key: Template(value, DAGNode) for key, value in self._bound_kwargs.items()}
         self._stable_uuid = uuid.uuid4().hex
-        # A node's arguments exist before it, so this order is one in which the calls can be made.
+        # The arguments of a node are created before it, so this order is a valid order of calls.
         self._order = _next_order()
-        # Who takes this node's output, in compiled graphs; in others a node may be used without end.
+        # Nodes that take the output of this one, for compiled graphs only; other graphs do not limit reuse.
         self._downstream: list[DAGNode] = []
         self._transport = TensorTransport()
         self._compiled_by: DAGNode | None = None
@@ -56,14 +56,14 @@ class DAGNode:
             for node in self.upstream():
                 node._downstream.append(self)
 
-    # What the node was made of
+    # ------------------------------------------------------------ arguments
 
     def get_args(self) -> tuple[Any, ...]:
-        """Return the positional arguments it was bound to."""
+        """Return the positional arguments."""
         return self._bound_args
 
     def get_kwargs(self) -> dict[str, Any]:
-        """Return the keyword arguments it was bound to."""
+        """Return the keyword arguments."""
         return dict(self._bound_kwargs)
 
     def get_options(self) -> dict[str, Any]:
@@ -71,16 +71,16 @@ class DAGNode:
         return dict(self._bound_options)
 
     def get_other_args_to_resolve(self) -> dict[str, Any]:
-        """Return what the call depends on besides its arguments."""
+        """Return the further dependencies of the call."""
         return dict(self._bound_other_args)
 
     def get_stable_uuid(self) -> str:
-        """Return an id that stays the same for the life of the node."""
+        """Return an id that is stable for the lifetime of the node."""
         return self._stable_uuid
 
     @property
     def type_hint(self) -> TensorTransport:
-        """How the output of this node travels."""
+        """The transport of the output of this node."""
         return self._transport
 
     def with_tensor_transport(
@@ -90,10 +90,10 @@ class DAGNode:
         _static_shape: bool = False,
         _direct_return: bool = False,
     ) -> Self:
-        """Say how tensors in the output travel, and on which device the reader shall find them.
+        """Set the transport of tensors in the output, and the device on which readers receive them.
 
         Args:
-            transport: Accepted as in Ray; on one machine tensors travel through shared memory.
+            transport: Accepted as in Ray; on one machine tensors use shared memory.
             device: "default", "cpu", "gpu" or "cuda".
 
         Returns:
@@ -102,24 +102,22 @@ class DAGNode:
         self._transport = TensorTransport(transport, device, _static_shape)
         return self
 
-    # Running
+    # ------------------------------------------------------------ execution
 
     def execute(self, *args: Any, _ray_cache_refs: bool = False, **kwargs: Any) -> Any:
         """Make the calls of the graph that ends in this node.
 
-        Nodes that several others use are called once. Actors of `ActorClass.bind` are created anew.
+        A node that several others use is called once. Actors of `ActorClass.bind` are created for each execution.
 
         Args:
-            *args: What the graph's `InputNode` stands for.
+            *args: The values of the graph's `InputNode`.
             _ray_cache_refs: Keep the references for `get_object_refs_from_last_execute`.
-            **kwargs: Named inputs.
+            **kwargs: Named values of the graph's `InputNode`.
 
         Returns:
             A reference to the result, a list of them for a `MultiOutputNode`, or an actor handle.
         """
-        from skate.dag.execution import execute
-
-        results = execute(self, args, kwargs)
+        results = _execute(self, args, kwargs)
         if _ray_cache_refs:
             self._cached_references = {node._stable_uuid: result for node, result in results.items()}
         return results[self]
@@ -134,19 +132,19 @@ class DAGNode:
         _overlap_gpu_communication: bool | None = None,
         _default_communicator: Any = "create",
     ) -> CompiledDAG:
-        """Check a graph of calls to existing actors once, to run it many times.
+        """Compile a graph of calls to existing actors, to run it many times.
 
         Args:
-            _submit_timeout: Seconds that `execute` waits for room.
+            _submit_timeout: Seconds that `execute` waits for a free slot.
             _buffer_size_bytes: Accepted as in Ray, without effect.
             enable_asyncio: Whether the graph is run with `execute_async` instead of `execute`.
-            _max_inflight_executions: How many executions may be in flight.
-            _max_buffered_results: How many results may be kept for executions that were overtaken.
+            _max_inflight_executions: Maximum number of executions in flight.
+            _max_buffered_results: Maximum number of executions with buffered results.
             _overlap_gpu_communication: Accepted as in Ray, without effect.
             _default_communicator: Accepted as in Ray, without effect.
 
         Raises:
-            ValueError: The graph cannot be compiled; the message says why.
+            ValueError: The graph cannot be compiled; the message gives the reason.
         """
         from skate.dag.compiled_dag_node import CompiledDAG
 
@@ -159,17 +157,17 @@ class DAGNode:
         )
 
     def get_object_refs_from_last_execute(self) -> dict[str, Any]:
-        """Return the references of the last `execute(_ray_cache_refs=True)`, by the nodes' ids."""
+        """Return the references of the last `execute(_ray_cache_refs=True)`, by node id."""
         return dict(self._cached_references)
 
     def clear_cache(self) -> None:
-        """Forget the references of the last execution."""
+        """Drop the references of the last execution."""
         self._cached_references = {}
 
-    # The graph
+    # ------------------------------------------------------------ traversal
 
     def upstream(self) -> list[DAGNode]:
-        """Return the nodes in the arguments, each once."""
+        """Return the distinct nodes in the arguments."""
         found: dict[DAGNode, None] = {}
         for template in (*self._templates, *self._keyword_templates.values()):
             found.update(dict.fromkeys(template.nodes))
@@ -183,10 +181,10 @@ class DAGNode:
                 yield value
 
     def apply_recursive(self, fn: Callable[[DAGNode], T]) -> T:
-        """Call a function with each node of the graph that ends here, once, from the inputs on.
+        """Call a function once with each node of the graph that ends here, starting from the inputs.
 
         Args:
-            fn: Gets a copy of the node, in whose arguments the results for other nodes stand in place of those nodes.
+            fn: Function that receives a copy of the node, with the results for other nodes in place of those nodes.
 
         Returns:
             The result for this node.
@@ -202,18 +200,18 @@ class DAGNode:
         predicate_fn: Callable[[DAGNode], bool],
         apply_fn: Callable[[DAGNode], Any],
     ) -> Any:
-        """Return a value with other values in place of the nodes in it.
+        """Replace the nodes in a value with other values.
 
         Args:
-            source_input_list: Any value. Neither it nor its nodes change.
-            predicate_fn: Says which nodes to replace.
-            apply_fn: Gives the value for a node.
+            source_input_list: Any value. Neither it nor its nodes are modified.
+            predicate_fn: Return whether to replace a node.
+            apply_fn: Return the replacement of a node.
         """
         template = Template(source_input_list, DAGNode)
         return template.fill(lambda node: apply_fn(node) if predicate_fn(node) else node)
 
     def traverse_and_apply(self, fn: Callable[[DAGNode], Any]) -> None:
-        """Call a function with each node that this one is connected with, in either direction, once.
+        """Call a function once with each node that is connected with this one, in either direction.
 
         Args:
             fn: The function.
@@ -228,9 +226,9 @@ class DAGNode:
             waiting += dict.fromkeys(new)
 
     def _with_children(self, replacements: dict[DAGNode, Any]) -> Self:
-        """Return a copy with other values in place of the nodes that it depends on."""
+        """Return a copy with the nodes that it depends on replaced."""
         made = copy.copy(self)
-        args, kwargs = self._resolved(replacements.__getitem__)
+        args, kwargs = self._resolve_arguments(replacements.__getitem__)
         made._bound_args, made._bound_kwargs = tuple(args), kwargs
         made._templates = [Template(value, DAGNode) for value in args]
         made._keyword_templates = {key: Template(value, DAGNode) for key, value in kwargs.items()}
@@ -244,29 +242,29 @@ class DAGNode:
         return made
 
     def is_compilable(self) -> bool:
-        """Say whether the node can be a step of a compiled graph."""
+        """Return whether the node can be a step of a compiled graph."""
         return False
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
         """Make the call.
 
         Args:
-            value_of: Gives what a node that was called before gave.
-            inputs: What the graph was executed with.
+            value_of: Return the result of a node that was called before.
+            inputs: The input of the execution.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be executed")
 
-    def _resolved(self, value_of: Callable[[DAGNode], Any]) -> tuple[list[Any], dict[str, Any]]:
+    def _resolve_arguments(self, value_of: Callable[[DAGNode], Any]) -> tuple[list[Any], dict[str, Any]]:
         args = [template.fill(value_of) for template in self._templates]
         return args, {key: template.fill(value_of) for key, template in self._keyword_templates.items()}
 
     def label(self) -> str:
-        """Return a short name of what is called, for messages and pictures."""
+        """Return a short description of the call, for messages and drawings."""
         return type(self).__name__
 
     def __str__(self) -> str:
-        arguments = [_short(value) for value in self._bound_args]
-        arguments += [f"{key}={_short(value)}" for key, value in self._bound_kwargs.items()]
+        arguments = [_shorten(value) for value in self._bound_args]
+        arguments += [f"{key}={_shorten(value)}" for key, value in self._bound_kwargs.items()]
         return f"{type(self).__name__}({self.label()}({', '.join(arguments)}))"
 
     __repr__ = __str__
@@ -282,7 +280,7 @@ class DAGNode:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, DAGNode):
         return value.label()
     text = repr(value)
@@ -290,7 +288,7 @@ def _short(value: Any) -> str:
 
 
 def all_upstream(node: DAGNode) -> list[DAGNode]:
-    """Return `node` and all that must be called before it, in an order in which that works."""
+    """Return `node` and all nodes that must be called before it, in a valid order of calls."""
     found = {node}
     waiting = [node]
     while waiting:
@@ -299,3 +297,33 @@ def all_upstream(node: DAGNode) -> list[DAGNode]:
                 found.add(other)
                 waiting.append(other)
     return sorted(found, key=lambda each: each._order)
+
+
+def _execute(root: DAGNode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[DAGNode, Any]:
+    """Make the calls of the graph that ends in `root`.
+
+    Returns:
+        The result of each node: a reference, a list of them, or an actor handle.
+    """
+    from skate.dag.input_node import DAGInputData
+
+    nodes = all_upstream(root)
+    _check_inputs(nodes)
+    inputs = args[0] if len(args) == 1 and not kwargs else DAGInputData(*args, **kwargs)
+    results: dict[DAGNode, Any] = {}
+    for node in nodes:
+        results[node] = node.call(results.__getitem__, inputs)
+    return results
+
+
+def _check_inputs(nodes: list[DAGNode]) -> None:
+    from skate.dag.input_node import InputNode, InputNodeError
+
+    inputs = [node for node in nodes if isinstance(node, InputNode)]
+    for node in inputs:
+        node.check_context()
+    if len(inputs) > 1:
+        raise InputNodeError(
+            f"Each DAG should only have one unique InputNode, found {len(inputs)}. "
+            "Bind the whole graph inside of one `with InputNode() as ...:`."
+        )

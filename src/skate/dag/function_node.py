@@ -1,4 +1,4 @@
-"""A call of a remote function, described but not made."""
+"""Nodes for calls of remote functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from skate.dag.dag_node import DAGNode
 
-# A function keeps these from its declaration: `.options(...)` would refuse them.
+# Options that a function keeps from its declaration and `.options(...)` rejects.
 _DECLARED_ONLY = frozenset({"max_calls"})
 
 
@@ -18,8 +18,8 @@ class FunctionNode(DAGNode):
         func_body: The remote function.
         func_args: Positional arguments.
         func_kwargs: Keyword arguments.
-        func_options: Options that were given to the function or with `.options(...)`.
-        other_args_to_resolve: What the call depends on besides its arguments.
+        func_options: Options of the function, or from `.options(...)`.
+        other_args_to_resolve: Further dependencies of the call.
     """
 
     def __init__(
@@ -35,12 +35,12 @@ class FunctionNode(DAGNode):
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
         """Submit the task."""
-        args, kwargs = self._resolved(value_of)
+        args, kwargs = self._resolve_arguments(value_of)
         options = {key: value for key, value in self._bound_options.items() if key not in _DECLARED_ONLY}
         function = self._function.options(**options) if options else self._function
         return function.remote(*args, **kwargs)
 
     def label(self) -> str:
-        """Return the function's name, or the name it was given as an option."""
+        """Return the name of the function, or the name from its options."""
         name = self._bound_options.get("name") or getattr(self._function, "__name__", None)
         return str(name or self._function)

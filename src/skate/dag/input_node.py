@@ -1,4 +1,4 @@
-"""Places in a graph for what it will be executed with."""
+"""Nodes for the input of a graph."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from skate.dag.dag_node import DAGNode
 
 
 class InputNodeError(ValueError, AssertionError):
-    """Report that an `InputNode` is used where it cannot be.
+    """Report an `InputNode` in an invalid place.
 
-    Ray raises AssertionError here, so that is what existing programs catch.
+    It is also an AssertionError, because that is what Ray raises.
     """
 
 
@@ -31,10 +31,10 @@ class DAGInputData:
 
 
 class InputNode(DAGNode):
-    """Stands for the input of a graph, within a `with` statement.
+    """The input of a graph, within a `with` statement.
 
-    `execute(x)` gives it the value `x`; `node[0]`, `node["key"]` and `node.name` stand for parts of it, or
-    for the arguments when there are several.
+    `execute(x)` sets its value to `x`; `node[0]`, `node["key"]` and `node.name` refer to parts of it, or to the
+    arguments if there are several.
 
     Examples:
         >>> import skate
@@ -70,7 +70,7 @@ class InputNode(DAGNode):
         pass
 
     def check_context(self) -> None:
-        """Raise unless the node was made by a `with` statement."""
+        """Raise an error unless the node was created by a `with` statement."""
         if not self._entered:
             raise InputNodeError(
                 "InputNode is a singleton instance that should be only used in context manager: "
@@ -78,11 +78,11 @@ class InputNode(DAGNode):
             )
 
     def set_context(self, key: str, val: Any) -> None:
-        """Keep a value with the node, for `get_other_args_to_resolve`."""
+        """Store a value with the node, for `get_other_args_to_resolve`."""
         self._bound_other_args[key] = val
 
     def get_result_type(self) -> Any:
-        """Return the type that was given as `input_type`."""
+        """Return the declared `input_type`."""
         return self.input_type
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
@@ -95,25 +95,25 @@ class InputNode(DAGNode):
         return self._part(key, "__getitem__")
 
     def __getattr__(self, name: str) -> InputAttributeNode:
-        if name.startswith("_"):  # protocols such as copying ask for names that no input has
+        if name.startswith("_"):  # protocols such as copying look up names that no input has
             raise AttributeError(f"'InputNode' object has no attribute {name!r}")
         return self._part(name, "__getattr__")
 
     def _part(self, key: int | str, accessor: str) -> InputAttributeNode:
-        # One node for each part, so that it is clear which parts a graph uses.
+        # One node per part, so that the plan can tell which parts a graph uses.
         part = InputAttributeNode(self, key, accessor)
         self._attributes.setdefault(key, part)
         return part
 
 
 class InputAttributeNode(DAGNode):
-    """Stands for a part of the input: an argument, an item or an attribute.
+    """A part of the input: an argument, an item or an attribute.
 
     Args:
         dag_input_node: The node of the input.
         key: The index or name.
         accessor_method: "__getitem__" or "__getattr__".
-        input_type: The type of the part, if it was declared.
+        input_type: Declared type of the part, if any.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class InputAttributeNode(DAGNode):
         return self._key
 
     def get_result_type(self) -> Any:
-        """Return the type of the part, if it was declared."""
+        """Return the declared type of the part, if any."""
         return self._input_type
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> Any:
@@ -143,7 +143,7 @@ class InputAttributeNode(DAGNode):
         return getattr(whole, str(self._key))
 
     def label(self) -> str:
-        """Return the expression that makes the part."""
+        """Return the expression for the part."""
         return f"InputNode[{self._key!r}]"
 
 

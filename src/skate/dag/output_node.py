@@ -1,4 +1,4 @@
-"""Several results of one graph."""
+"""Nodes for graphs with several results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skate.dag.dag_node import DAGNode
 
 
 class MultiOutputNode(DAGNode):
-    """Ends a graph in several nodes at once; `execute` gives a list.
+    """End a graph in several nodes; `execute` returns a list.
 
     Args:
         args: The nodes.
@@ -25,10 +25,10 @@ class MultiOutputNode(DAGNode):
         super().__init__(args, {}, {}, other_args_to_resolve)
 
     def is_compilable(self) -> bool:
-        """Say that a compiled graph may end here."""
+        """Return True: a compiled graph may end here."""
         return True
 
     def call(self, value_of: Callable[[DAGNode], Any], inputs: Any) -> list[Any]:
-        """Return what each of the nodes gave."""
-        args, _ = self._resolved(value_of)
+        """Return the results of the nodes."""
+        args, _ = self._resolve_arguments(value_of)
         return args

@@ -1,4 +1,4 @@
-"""Data: read, transform, shuffle and feed rows of any size, on one machine or a cluster.
+"""Read, transform, shuffle and feed datasets of any size, on one machine or a cluster.
 
 >>> import skate
 >>> skate.data.range(4).map(lambda row: {"square": row["id"] ** 2}).take_all()
@@ -166,5 +166,5 @@ __all__ = [
     "read_zarr",
 ]
 
-# The type of a node's id, as `locality_hints` has it; it is `str` and has no page of its own.
+# The type of a node id in `locality_hints`; it is `str` and has no page in the reference.
 NodeIdStr = str

@@ -1,7 +1,7 @@
-"""Checks of arguments against the annotations of their parameters.
+"""Check arguments against the annotations of their parameters.
 
-The annotation says which types are right, and a `Range` which numbers are. A value of a wrong type raises an
-`ArgumentTypeError`, a value that is out of range a `ValueError`, and both name the parameter:
+The annotation defines the valid types, and a `Range` the valid numbers. A value of a wrong type raises an
+`ArgumentTypeError`, a number out of range a `ValueError`; both name the parameter:
 
 >>> @checked(limit=NON_NEGATIVE)
 ... def take(limit: int = 20, columns: str | list[str] | None = None) -> None: ...
@@ -48,21 +48,21 @@ T = TypeVar("T")
 
 
 class ArgumentTypeError(TypeError, ValueError):
-    """Report an argument of a type that its parameter does not take.
+    """Report an argument of a type that its parameter does not accept.
 
-    It is a `ValueError` too, because that is what Ray raises for some parameters.
+    It is also a `ValueError`, because that is what Ray raises for some parameters.
     """
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Numbers that a parameter may be, from `least` to `most`.
+    """Valid numbers of a parameter, from `least` to `most`.
 
     Attributes:
-        least: The smallest.
-        most: The largest.
-        adjective: Describes the numbers, such as "positive"; without one, the bounds do.
-        strict: The bounds themselves are not among the numbers.
+        least: The minimum.
+        most: The maximum.
+        adjective: Adjective for the numbers, such as "positive"; by default, messages show the bounds.
+        strict: Whether the bounds are excluded.
     """
 
     least: float = -math.inf
@@ -88,7 +88,7 @@ class Range:
 
 
 ANY_NUMBER: Final = Range()
-# Parameters with the same checks wherever they occur, and the errors that Ray raises: see `_compute` and `_io.paths`.
+# Parameters with the same checks everywhere and errors like Ray's: see `_compute` and `_io.paths`.
 _ELSEWHERE: Final = frozenset({"concurrency", "fn", "paths"})
 
 POSITIVE: Final = Range(least=1, adjective="positive")
@@ -100,9 +100,8 @@ def checked(*elsewhere: str, **ranges: Range) -> Callable[[Callable[P, R]], Call
     """Return a decorator that checks the arguments of each call before the function runs.
 
     Args:
-        *elsewhere: Parameters that are not checked here, because the function does, or because it takes more than the
-            annotation says.
-        **ranges: The numbers that parameters may be.
+        *elsewhere: Parameters to skip, because the function checks them, or accepts more than the annotation.
+        **ranges: Valid numbers by parameter.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -119,7 +118,7 @@ def checked(*elsewhere: str, **ranges: Range) -> Callable[[Callable[P, R]], Call
 
 
 def checked_methods(*elsewhere: str) -> Callable[[type[T]], type[T]]:
-    """Return a decorator of classes that checks the arguments of all public methods of a class, as `checked` does."""
+    """Return a class decorator that checks the arguments of all public methods, as `checked` does."""
 
     def decorate(cls: type[T]) -> type[T]:
         for name, member in list(vars(cls).items()):
@@ -131,7 +130,7 @@ def checked_methods(*elsewhere: str) -> Callable[[type[T]], type[T]]:
 
 
 def check_fields(instance: Any, **ranges: Range) -> None:
-    """Check the fields of a dataclass, in its `__post_init__`."""
+    """Check the fields of a dataclass; for use in its `__post_init__`."""
     for field in dataclasses.fields(instance):
         check_field(type(instance), field.name, getattr(instance, field.name), ranges.get(field.name))
 
@@ -144,7 +143,7 @@ def check_field(owner: type, name: str, value: Any, numbers_allowed: Range | Non
 
 
 def check_attribute(instance: Any, name: str, value: Any, numbers_allowed: Range | None = None) -> None:
-    """Check what is assigned to a field of a dataclass, in its `__setattr__`, and whether there is such a field."""
+    """Check an assignment to a field of a dataclass; for use in its `__setattr__`."""
     known = {field.name for field in dataclasses.fields(instance)}
     if name not in known and not hasattr(instance, name) and not name.startswith("_"):
         close = difflib.get_close_matches(name, known | set(vars(instance)), 1, 0.8)
@@ -152,19 +151,19 @@ def check_attribute(instance: Any, name: str, value: Any, numbers_allowed: Range
             raise AttributeError(
                 f"{type(instance).__name__} has no setting {name!r}: did you mean {close[0]!r}?"
             )
-        # Programs for another version of Ray may set what this one does not have.
-        warnings.warn(f"{type(instance).__name__} has no setting {name!r}: it changes nothing", stacklevel=3)
+        # Programs for another version of Ray may set options that this one lacks.
+        warnings.warn(f"{type(instance).__name__} has no setting {name!r}: it has no effect", stacklevel=3)
     check_field(type(instance), name, value, numbers_allowed)
 
 
 def check_options(options: Mapping[str, Any], declared: type, **ranges: Range) -> None:
-    """Check the values of options that a `TypedDict` declares; `unknown_options` finds the others."""
+    """Check the values of options that a `TypedDict` declares; `_io.validation` reports unknown ones."""
     for name, value in options.items():
         check_field(declared, name, value, ranges.get(name))
 
 
 def whole(name: str, value: Any, allowed: Range) -> int:
-    """Return a number as an integer: a float such as 1e6 is right where Ray takes it too."""
+    """Return a number as an integer; whole floats such as 1e6 are accepted where Ray accepts them."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     _number(int, allowed).check(name, value)
@@ -175,30 +174,30 @@ def check_type(name: str, value: Any, kind: type | tuple[type, ...], words: str)
     """Raise an `ArgumentTypeError` unless a value is an instance of a class.
 
     Args:
-        name: The parameter.
+        name: Name of the parameter.
         value: Its value.
-        kind: The class, or several.
-        words: What is right, as a phrase: "a Dataset".
+        kind: The class, or a tuple of classes.
+        words: The valid values, as a phrase: "a Dataset".
     """
     if not isinstance(value, kind):
         raise ArgumentTypeError(message(name, words, value))
 
 
 def check_protocol(name: str, value: Any, method: str, words: str) -> None:
-    """Raise an `ArgumentTypeError` unless an object of another library has a method."""
+    """Raise an `ArgumentTypeError` unless an object of another library has the given method."""
     if isinstance(value, type) or not hasattr(value, method):
         raise ArgumentTypeError(message(name, words, value))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """Values that are right.
+    """A set of valid values.
 
     Attributes:
-        words: A phrase that describes them: "a list of strings".
-        is_typed: Returns whether a value is of the right type.
-        is_right: Returns whether a value of the right type is right.
-        plural: Describes several of them: "strings"; empty if any object is right.
+        words: Phrase that describes them: "a list of strings".
+        is_typed: Return whether a value has a valid type.
+        is_right: Return whether a value of a valid type is valid.
+        plural: Phrase for several of them: "strings"; empty if any object is valid.
     """
 
     words: str
@@ -207,7 +206,7 @@ class _Kind:
     plural: str = ""
 
     def check(self, name: str, value: Any) -> None:
-        """Raise an error that says what is right, unless a value is."""
+        """Raise an error that describes the valid values, unless the value is valid."""
         if not self.is_typed(value):
             raise ArgumentTypeError(message(name, self.words, value))
         if not self.is_right(value):
@@ -215,7 +214,7 @@ class _Kind:
 
 
 class _Checks:
-    """The checks of a function's parameters; they are made of its annotations when it is called first."""
+    """The checks of the parameters of a function, built from its annotations on the first call."""
 
     def __init__(
         self, function: Callable[..., Any], elsewhere: frozenset[str], ranges: Mapping[str, Range]
@@ -230,7 +229,7 @@ class _Checks:
         self._made = False
 
     def check_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise an error for the first argument that is wrong."""
+        """Raise an error for the first invalid argument."""
         if not self._made:
             self._make()
         for place, value in enumerate(args):
@@ -279,7 +278,7 @@ def _kind_of_field(owner: type, name: str, allowed: Range) -> _Kind | None:
 
 
 class _Public(dict[str, Any]):
-    """The public names of `skate.data`, for annotations whose names a module imports for type checkers alone."""
+    """The public names of `skate.data`, for annotations with names imported only for type checkers."""
 
     def __init__(self, defined: Mapping[str, Any]) -> None:
         super().__init__()
@@ -292,7 +291,7 @@ class _Public(dict[str, Any]):
 
 
 def _resolve(annotation: Any, defined: dict[str, Any]) -> Any:
-    """Return the type that an annotation names; `Any` if nothing is known of it at run time."""
+    """Return the type that an annotation refers to; `Any` if it is unknown at run time."""
     if not isinstance(annotation, str):
         return annotation
     try:
@@ -302,7 +301,7 @@ def _resolve(annotation: Any, defined: dict[str, Any]) -> Any:
 
 
 def _kind_of(annotation: Any, allowed: Range) -> _Kind | None:
-    """Return the values that an annotation allows; None if that is any object."""
+    """Return the values that an annotation allows; None for any object."""
     if annotation is Any:
         return None
     origin, parameters = typing.get_origin(annotation), typing.get_args(annotation)
@@ -335,7 +334,7 @@ def _kind_of(annotation: Any, allowed: Range) -> _Kind | None:
 def _has_instances(cls: type) -> bool:
     try:
         isinstance(None, cls)
-    except TypeError:  # a TypedDict, or a protocol that is not for run time
+    except TypeError:  # a TypedDict, or a protocol that is not checkable at run time
         return False
     return True
 
@@ -351,7 +350,7 @@ _MAPPINGS: Final = (dict, collections.abc.Mapping)
 
 
 def _is_bool(value: Any) -> bool:
-    # Programs also pass 0 and 1, and None for False; text is a mistake, because "no" is true.
+    # Programs also pass 0 and 1, and None for False; text is an error, because "no" is truthy.
     return (
         value is None or isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1))
     )
@@ -373,7 +372,7 @@ def _number(annotation: type, allowed: Range) -> _Kind:
         return isinstance(value, number) and not isinstance(value, (bool, np.bool_))
 
     def is_right(value: Any) -> bool:
-        return value == value and allowed.contains(value)  # NaN is no number to count or to measure with
+        return value == value and allowed.contains(value)  # NaN is not a valid number
 
     return _Kind(allowed.describe(noun), is_typed, is_right, plural=f"{noun}s")
 
@@ -400,7 +399,7 @@ def _sequence(origin: Any, parameters: tuple[Any, ...], allowed: Range) -> _Kind
     def is_typed(value: Any) -> bool:
         if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
             return False
-        # An iterator can be used once, and by the function.
+        # An iterator can be consumed only once, by the function.
         return each is None or isinstance(value, Iterator) or all(map(each.is_typed, value))
 
     def is_right(value: Any) -> bool:
@@ -421,7 +420,7 @@ def _sequence(origin: Any, parameters: tuple[Any, ...], allowed: Range) -> _Kind
 
 
 def _record(parameters: tuple[Any, ...], allowed: Range) -> _Kind:
-    """Return a tuple whose elements are of different types."""
+    """Return the kind of tuples whose elements have different types."""
     kinds = [_kind_of(each, allowed) for each in parameters]
 
     def is_typed(value: Any) -> bool:

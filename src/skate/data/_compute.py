@@ -1,4 +1,4 @@
-"""Where a user's function runs: in tasks or in actors, how many, and with what."""
+"""Compute strategies: whether a function runs in tasks or actors, how many, and with which options."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["ActorPoolStrategy", "ComputeStrategy", "TaskPoolStrategy"]
 
 
 class ComputeStrategy:
-    """Says whether a function runs in tasks or in actors."""
+    """Base class of strategies, which select tasks or actors."""
 
 
 @dataclass(frozen=True)
 class TaskPoolStrategy(ComputeStrategy):
-    """Run a function in tasks, at most `size` at a time; None is as many as there are processors."""
+    """Run a function in tasks, at most `size` at a time; None means as many as there are CPUs."""
 
     size: int | None = None
 
@@ -30,14 +30,14 @@ class TaskPoolStrategy(ComputeStrategy):
 
 @dataclass(frozen=True, kw_only=True)
 class ActorPoolStrategy(ComputeStrategy):
-    """Run a function in actors: a fixed number, or more as there is more to do.
+    """Run a function in a pool of actors, of a fixed size or autoscaling.
 
     Args:
-        size: Exactly so many actors.
-        min_size: At least so many; 1 if not given.
-        max_size: At most so many; as many as there is room for if not given.
-        initial_size: So many at the start; `min_size` if not given.
-        max_tasks_in_flight_per_actor: Tasks that wait at or run in an actor at a time.
+        size: Number of actors of a pool of fixed size.
+        min_size: Minimum number of actors; 1 by default.
+        max_size: Maximum number of actors; limited only by resources by default.
+        initial_size: Initial number of actors; `min_size` by default.
+        max_tasks_in_flight_per_actor: Maximum number of tasks that are queued at or run in an actor.
 
     >>> ActorPoolStrategy(size=2).bounds
     (2, 2, 2)
@@ -75,7 +75,7 @@ class ActorPoolStrategy(ComputeStrategy):
 
     @property
     def bounds(self) -> tuple[int, int, int]:
-        """Fewest, most and first number of actors."""
+        """The minimum, maximum and initial number of actors."""
         if self.size is not None:
             return self.size, self.size, self.size
         smallest = self.min_size or 1
@@ -85,7 +85,7 @@ class ActorPoolStrategy(ComputeStrategy):
 
 _MANY = 10_000
 
-# Parameters of methods that take further options: what a misspelt option may have been meant for.
+# Parameters of methods that accept further options: candidates for a misspelled option.
 _PARAMETERS = (
     *("batch_format", "batch_size", "compute", "concurrency", "fn_args", "fn_constructor_args"),
     *(
@@ -107,29 +107,29 @@ def compute_of(
     options: Mapping[str, Any],
     options_fn: Callable[[], dict[str, Any]] | None = None,
 ) -> Compute:
-    """Return where a function runs, from what the user said about it.
+    """Return where a function runs, from the arguments of the user.
 
     Args:
-        is_class: The function is a class: its instances live in actors.
-        compute: A strategy; it counts if both are given.
-        concurrency: A number of tasks or actors, or (fewest, most) actors, or (fewest, most, first).
-        options: Resources and other options of the tasks or actors; None is not given.
-        options_fn: Called for further options when one starts.
+        is_class: The function is a class, whose instances live in actors.
+        compute: A strategy; it takes precedence over `concurrency`.
+        concurrency: Number of tasks or actors, or (min, max) actors, or (min, max, initial).
+        options: Resources and other options of the tasks or actors; None values are ignored.
+        options_fn: Function that returns further options when a task or actor starts.
     """
     given = {key: value for key, value in options.items() if value is not None}
     _check_options(given, is_class)
     if isinstance(compute, str):
         raise ValueError(
-            f"`compute` must be a strategy, not {compute!r}: TaskPoolStrategy(size=…) for a function, "
-            "ActorPoolStrategy(size=…) for a class, or nothing, which chooses one of them"
+            f"`compute` must be a strategy, got {compute!r}: TaskPoolStrategy(size=…) for a function, "
+            "ActorPoolStrategy(size=…) for a class, or omit it to choose automatically"
         )
     if compute is None:
         compute = _by_concurrency(is_class, concurrency)
     if isinstance(compute, ActorPoolStrategy):
         if not is_class:
             raise ValueError(
-                "an ActorPoolStrategy needs a class whose instances are called: give map or map_batches a class with "
-                "__call__, or leave `compute` out to run the function in tasks"
+                "an ActorPoolStrategy needs a class whose instances are called: pass a class with "
+                "__call__, or omit `compute` to run the function in tasks"
             )
         bounds = compute.bounds
         each = compute.max_tasks_in_flight_per_actor or 2
@@ -139,14 +139,14 @@ def compute_of(
         raise ArgumentTypeError(message("compute", words, compute))
     if is_class:
         raise ValueError(
-            "a class needs actors: leave `compute` out, or give an ActorPoolStrategy, or the number of actors as "
+            "a class needs actors: omit `compute`, or pass an ActorPoolStrategy, or the number of actors as "
             "`concurrency`"
         )
     return Compute(max_tasks=compute.size, options=given, options_fn=options_fn)
 
 
 def _check_options(options: Mapping[str, Any], is_class: bool) -> None:
-    """Raise for an option that tasks, or actors, do not have, or a value that it cannot have."""
+    """Raise an error for an option that tasks or actors do not have, or an invalid value."""
     remote: Any = None
     for name, value in options.items():
         remote = remote or skate.remote(type("Function", (), {}) if is_class else lambda: None)
@@ -157,7 +157,7 @@ def _check_options(options: Mapping[str, Any], is_class: bool) -> None:
             if not close or name in _PARAMETERS:
                 raise
             raise TypeError(
-                f"There is no option {name!r} for datasets, tasks or actors: did you mean {close[0]!r}?"
+                f"Unknown option {name!r} for datasets, tasks or actors: did you mean {close[0]!r}?"
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a plan may use while it runs."""
+"""Resource limits and options for the execution of a plan."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from skate.util.annotations import RayDeprecationWarning
 
 @dataclass
 class ExecutionResources:
-    """Amounts of what a plan uses; None is no limit.
+    """Amounts of resources; None means no limit.
 
     Attributes:
-        cpu: Processors.
-        gpu: GPUs.
-        object_store_memory: Bytes of the blocks that exist because of the plan.
-        memory: Bytes of these blocks and of what worker processes have for themselves, together.
+        cpu: Number of CPUs.
+        gpu: Number of GPUs.
+        object_store_memory: Size of the blocks of the plan, in bytes.
+        memory: Size of these blocks and of the private memory of workers, in bytes.
     """
 
     cpu: float | None = None
@@ -37,7 +37,7 @@ class ExecutionResources:
         memory: float | None = None,
         object_store_memory: float | None = None,
     ) -> ExecutionResources:
-        """Return the same amounts, but for those that are given."""
+        """Return a copy with the given amounts replaced."""
         return ExecutionResources(
             self.cpu if cpu is None else cpu,
             self.gpu if gpu is None else gpu,
@@ -47,7 +47,7 @@ class ExecutionResources:
 
     @classmethod
     def zero(cls) -> ExecutionResources:
-        """Return nothing of everything."""
+        """Return zero of everything."""
         return cls(0.0, 0.0, 0.0, 0.0)
 
     @classmethod
@@ -58,29 +58,29 @@ class ExecutionResources:
         object_store_memory: float | None = None,
         memory: float | None = None,
     ) -> ExecutionResources:
-        """Return limits: what is not given is without limit."""
+        """Return limits; omitted resources are unlimited."""
         unlimited = float("inf")
         given = (cpu, gpu, object_store_memory, memory)
         return cls(*(unlimited if amount is None else amount for amount in given))
 
 
-# What Ray warns of when it is set, and what to do instead.
+# Options for which Ray warns when they are set, and the remedy.
 _DEPRECATED = {
     "exclude_resources": "set resource_limits to what the plan may use",
-    "actor_locality_enabled": "leave it as it is, it changes nothing",
+    "actor_locality_enabled": "do not set it, it has no effect",
 }
 
 
 @dataclass
 class ExecutionOptions:
-    """How a plan is executed.
+    """Options for the execution of a plan.
 
     Attributes:
-        resource_limits: What a plan may use at most; no limit if None is given.
-        exclude_resources: What is left to others; nothing if None is given.
-        preserve_order: Pass on blocks in the order of their source. Order is kept unless this is set to False.
+        resource_limits: Maximum resources of a plan; None means no limit.
+        exclude_resources: Resources reserved for others; None means none.
+        preserve_order: Yield blocks in the order of their source. False allows any order.
         locality_with_output: Accepted; on one machine all data are local.
-        verbose_progress: Show each step's progress.
+        verbose_progress: Show the progress of each operator.
     """
 
     resource_limits: ExecutionResources = field(default_factory=ExecutionResources.for_limits)
@@ -98,12 +98,12 @@ class ExecutionOptions:
             self.exclude_resources = ExecutionResources.zero()  # type: ignore[unreachable]  # callers may pass None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if value is not None:  # __post_init__ replaces None by a default
+        if value is not None:  # __post_init__ replaces None with a default
             check_attribute(self, name, value)
         if name in _DEPRECATED:
             if name == "exclude_resources" and value is None:
                 value = ExecutionResources.zero()
-            if name in vars(self):  # and not when the options are made
+            if name in vars(self):  # not during construction
                 warnings.warn(
                     f"ExecutionOptions.{name} is deprecated in Ray: {_DEPRECATED[name]}",
                     RayDeprecationWarning,
@@ -112,5 +112,5 @@ class ExecutionOptions:
         super().__setattr__(name, value)
 
     def is_resource_limits_default(self) -> bool:
-        """Tell whether nothing is limited."""
+        """Return whether nothing is limited."""
         return self.resource_limits == ExecutionResources.for_limits()

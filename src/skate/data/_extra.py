@@ -1,4 +1,4 @@
-"""Says, in place of an ImportError of pyarrow, what datasets cannot be imported without."""
+"""Report missing dependencies of `skate.data`, instead of an ImportError of pyarrow."""
 
 from skate.air._optional import require_extra
 

@@ -1,4 +1,4 @@
-"""What a process needs that reads datasets, for `runtime_env={"preload": …}`: imported once, and forked from there."""
+"""Modules for processes that read datasets, for `runtime_env={"preload": …}`: imported once, then forked."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import pyarrow as pa
 
 import skate.data._iteration.splits  # noqa: F401  # what readers and their server run
 
-pa.array(np.zeros(1))  # Arrow imports pandas with the first array that it is given, if there is pandas
+pa.array(np.zeros(1))  # Arrow imports pandas, if installed, with the first array

@@ -1,4 +1,4 @@
-"""Readers of formats that need a library of their own, or that fewer programs use."""
+"""Readers for formats that need an additional library or are less common."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
-from skate.data._catalogs import in_iceberg, resolved
+from skate.data._catalogs import resolve_iceberg_table, resolve_table
 from skate.data._read_options import (
     FileOptions,
     TaskOptions,
     dataset_of,
-    deprecated,
     file_arguments,
+    warn_deprecated,
 )
 from skate.data.dataset import Dataset
 
@@ -44,7 +44,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @checked()
 def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
-    """Return a dataset of Arrow IPC files, streams, or Feather files of version 2.
+    """Create a dataset from Arrow IPC files, IPC streams, or Feather V2 files.
 
     Args:
         paths: Files, folders, globs, or URIs.
@@ -57,11 +57,11 @@ def read_arrow(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
 
 @checked()
 def read_orc(paths: Paths, *, columns: list[str] | None = None, **options: Unpack[FileOptions]) -> Dataset:
-    """Return a dataset of ORC files.
+    """Create a dataset from ORC files.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        columns: Read only these.
+        columns: Columns to read; all by default.
         **options: Those of `FileOptions`.
     """
     from skate.data._io.orc import ORCDatasource
@@ -71,7 +71,7 @@ def read_orc(paths: Paths, *, columns: list[str] | None = None, **options: Unpac
 
 @checked()
 def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
-    """Return a dataset of Avro files; needs fastavro.
+    """Create a dataset from Avro files; needs fastavro.
 
     Args:
         paths: Files, folders, globs, or URIs.
@@ -84,13 +84,13 @@ def read_avro(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
 
 @checked()
 def read_audio(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
-    """Return a dataset of sound files, in columns `amplitude` and `sample_rate`; needs soundfile.
+    """Create a dataset from audio files, with the columns `amplitude` and `sample_rate`; needs soundfile.
 
     Args:
         paths: Files, folders, globs, or URIs.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.audio import AudioDatasource
+    from skate.data._io.media import AudioDatasource
 
     return dataset_of(AudioDatasource(paths, **file_arguments(options)), options)
 
@@ -104,16 +104,16 @@ def read_videos(
     resize: tuple[int, int] | None = None,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """Return a dataset of the frames of videos; needs av.
+    """Create a dataset from the frames of videos; needs av.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        include_timestamps: Add a column that says when a frame is shown.
-        fps: Frames of each second; all of them if not given.
-        resize: Height and width to bring frames to.
+        include_timestamps: Add a column with the start and end of each frame.
+        fps: Frames per second to read; all by default.
+        resize: Height and width to resize frames to.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.videos import VideoDatasource
+    from skate.data._io.media import VideoDatasource
 
     source = VideoDatasource(
         paths, include_timestamps=include_timestamps, fps=fps, resize=resize, **file_arguments(options)
@@ -131,14 +131,14 @@ def read_mcap(
     include_metadata: bool = True,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """Return a dataset of the messages of MCAP files, in the order of their log times; needs mcap.
+    """Create a dataset from the messages of MCAP files, in the order of their log times; needs mcap.
 
     Args:
         paths: Files, folders, globs, or URIs.
         topics: Read only messages of these topics.
-        time_range: Read only messages logged from the first time on and before the second, in nanoseconds.
+        time_range: Read only messages logged in this range of nanoseconds, the end exclusive.
         message_types: Read only messages whose schema has one of these names.
-        include_metadata: Add columns that describe the channel and the schema of a message.
+        include_metadata: Add columns that describe the channel and schema of a message.
         **options: Those of `FileOptions`.
     """
     from skate.data._io.mcap import MCAPDatasource, TimeRange
@@ -160,21 +160,21 @@ def read_zarr(
     overlap: int = 0,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of the chunks of the arrays of a Zarr store; needs zarr 3.
+    """Create a dataset from the chunks of the arrays of a Zarr store; needs zarr 3.
 
-    A row has the path of its array in `array`, the number of its chunk along each axis in `chunk_index`, where the
-    chunk starts and stops along each axis in `chunk_slices`, and the values in `chunk`. Arrays that share their first
-    axis can be read side by side instead: a row then has a range of the axis in `t_start` and `t_stop`, and a column
-    for each array.
+    A row holds the path of its array in `array`, the index of its chunk along each axis in `chunk_index`, the start
+    and stop of the chunk along each axis in `chunk_slices`, and the values in `chunk`. Arrays that share their first
+    axis can be aligned instead: a row then holds a range of the axis in `t_start` and `t_stop`, and one column per
+    array.
 
     Args:
         path: A folder, a `.zip` file, or a URI.
-        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
-        chunk_shapes: Read in chunks of these sizes along the leading axes: a list for all arrays, or a dict by path.
-        array_paths: Read only these arrays.
-        allow_full_metadata_scan: List the whole store for arrays if its metadata is not consolidated.
-        align_axis_0: Read arrays side by side.
-        overlap: Elements along the first axis that a row repeats of the next one; needs `align_axis_0`.
+        filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
+        chunk_shapes: Sizes of chunks along the leading axes: a list for all arrays, or a dict by path.
+        array_paths: Arrays to read; all by default.
+        allow_full_metadata_scan: List the whole store to find arrays if its metadata is not consolidated.
+        align_axis_0: Align arrays along their first axis.
+        overlap: Number of elements along the first axis that a row shares with the next one; needs `align_axis_0`.
         **options: Those of `TaskOptions`.
     """
     from skate.data._io.zarr import ZarrDatasource
@@ -203,17 +203,17 @@ def read_webdataset(
     expand_json: bool = False,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """Return a dataset of WebDataset archives: the files of an archive that share a name are a row.
+    """Create a dataset from WebDataset archives, in which files with a common name form a row.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        decoder: True decodes by extensions; `"PIL"` does too, and makes Pillow images; a function gets a row and
-            returns one; a list applies several. None leaves bytes.
-        fileselect: Files of an archive to take: patterns, or a function of a name.
-        filerename: What files are called instead: pairs of old and new patterns, or a function.
-        suffixes: Columns to take: patterns, or a function of a name.
+        decoder: True decodes by extensions; `"PIL"` also decodes images to Pillow images; a function maps a row to a
+            row; a list applies several decoders. None keeps bytes.
+        fileselect: Files of an archive to read: patterns, or a function of a name.
+        filerename: New names of files: pairs of old and new patterns, or a function.
+        suffixes: Columns to read: patterns, or a function of a name.
         verbose_open: Accepted as in Ray.
-        expand_json: Make columns of the keys of a `json` column.
+        expand_json: Add a column for each key of a `json` column.
         **options: Those of `FileOptions`.
     """
     from skate.data._io.webdataset import WebDatasetDatasource
@@ -233,7 +233,7 @@ def read_webdataset(
 
 @checked()
 def read_tfrecords(paths: Paths, *, tf_schema: Any = None, **options: Any) -> Dataset:
-    """Return a dataset of TFRecord files of `tf.train.Example` messages; needs protobuf and google-crc32c.
+    """Create a dataset from TFRecord files of `tf.train.Example` messages; needs protobuf and google-crc32c.
 
     Args:
         paths: Files, folders, globs, or URIs.
@@ -257,11 +257,11 @@ def read_lance(
     scanner_options: dict[str, Any] | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of a Lance table; needs pylance."""
+    """Create a dataset from a Lance table; needs pylance."""
     from skate.data._io.lance import LanceDatasource
 
     if filter is not None:
-        deprecated("`filter=` on `read_lance`", "call `filter(expr=...)` on the dataset")
+        warn_deprecated("`filter=` on `read_lance`", "call `filter(expr=...)` on the dataset")
     source = LanceDatasource(uri, version, columns, filter, storage_options, scanner_options)
     return dataset_of(source, options)
 
@@ -276,15 +276,15 @@ def read_hudi(
     storage_options: dict[str, str] | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of a Hudi table, or of its changes between two times; needs hudi.
+    """Create a dataset from a Hudi table, or from its changes between two timestamps; needs hudi.
 
     Args:
-        table_uri: Where the table is.
+        table_uri: Location of the table.
         query_type: `"snapshot"`, or `"incremental"` for rows changed after
             `hoodie.read.file_group.start_timestamp` and up to `hoodie.read.file_group.end_timestamp`.
-        filters: Conditions on columns, each a name, an operator and a value: `("city", "=", "Bern")`.
-        hudi_options: Settings of Hudi.
-        storage_options: For the store, as `hudi` wants them.
+        filters: Conditions on columns, as (name, operator, value): `("city", "=", "Bern")`.
+        hudi_options: Options of Hudi.
+        storage_options: Storage options of `hudi`.
         **options: Those of `TaskOptions`.
     """
     from skate.data._io.hudi import HudiDatasource
@@ -303,21 +303,21 @@ def read_delta(
     columns: list[str] | None = None,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """Return a dataset of a Delta table, the newest version or a given one; needs deltalake.
+    """Create a dataset from the latest or a given version of a Delta table; needs deltalake.
 
     Args:
-        path: Where the table is, or its name in the catalog.
-        version: Which version; the newest, as it is now, if not given.
-        catalog: Finds the table by its name.
-        storage_options: For the store, as `deltalake` wants them.
-        columns: Read only these.
+        path: Location of the table, or its name in the catalog.
+        version: The version to read; by default the latest at the time of the call.
+        catalog: Catalog to look up the table in.
+        storage_options: Storage options of `deltalake`.
+        columns: Columns to read; all by default.
         **options: Those of `FileOptions`.
     """
     from skate.data._io.delta import delta_source
 
     arguments = file_arguments(options)
     if catalog is not None:
-        found = resolved(catalog, path, "delta")
+        found = resolve_table(catalog, path, "delta")
         path, storage_options = found.path, {**(found.storage_options or {}), **(storage_options or {})}
         arguments.setdefault("filesystem", found.filesystem)
     source = delta_source(path, version, storage_options=storage_options, columns=columns, **arguments)
@@ -336,28 +336,28 @@ def read_iceberg(
     catalog: Catalog | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of an Iceberg table; needs pyiceberg.
+    """Create a dataset from an Iceberg table; needs pyiceberg.
 
-    Files that no filter of the dataset lets through, and columns that nobody uses, are not read.
+    Files that cannot match the filters of the dataset, and unused columns, are not read.
 
     Args:
-        table_identifier: Its name in the catalog: `"db.table"`.
-        row_filter: An expression of `pyiceberg`, or its text. Ray deprecates it for `filter`.
-        selected_fields: Which columns. Ray deprecates it for `select_columns`.
-        snapshot_id: Which snapshot; the newest, as it is now, if not given.
-        scan_kwargs: More options for `Table.scan` of `pyiceberg`.
-        catalog_kwargs: For `pyiceberg.catalog.load_catalog`; `name` is the catalog's.
-        catalog: Finds the table by its name, in place of `catalog_kwargs`.
+        table_identifier: Name of the table in the catalog: `"db.table"`.
+        row_filter: An expression of `pyiceberg`, or its text. Deprecated in Ray in favor of `filter`.
+        selected_fields: Columns to read. Deprecated in Ray in favor of `select_columns`.
+        snapshot_id: The snapshot to read; by default the latest at the time of the call.
+        scan_kwargs: Further options for `Table.scan` of `pyiceberg`.
+        catalog_kwargs: Arguments for `pyiceberg.catalog.load_catalog`; `name` is the name of the catalog.
+        catalog: Catalog to look up the table in, instead of `catalog_kwargs`.
         **options: Those of `TaskOptions`.
     """
     from skate.data._io.iceberg import IcebergDatasource
 
     if catalog is not None:
-        table_identifier, catalog_kwargs = in_iceberg(catalog, table_identifier, catalog_kwargs)
+        table_identifier, catalog_kwargs = resolve_iceberg_table(catalog, table_identifier, catalog_kwargs)
     if row_filter is not None:
-        deprecated("`row_filter=` on `read_iceberg`", "call `filter(expr=...)` on the dataset")
+        warn_deprecated("`row_filter=` on `read_iceberg`", "call `filter(expr=...)` on the dataset")
     if tuple(selected_fields) != ("*",):
-        deprecated("`selected_fields=` on `read_iceberg`", "call `select_columns([...])` on the dataset")
+        warn_deprecated("`selected_fields=` on `read_iceberg`", "call `select_columns([...])` on the dataset")
     source = IcebergDatasource(
         table_identifier, row_filter, selected_fields, snapshot_id, scan_kwargs, catalog_kwargs
     )
@@ -371,13 +371,13 @@ def from_huggingface(
     concurrency: int | None = None,
     override_num_blocks: int | None = None,
 ) -> Dataset:
-    """Return a dataset of one of Hugging Face's: a Dataset, whose Arrow files are not copied, or an IterableDataset.
+    """Create a dataset from a Hugging Face Dataset, whose Arrow files are not copied, or an IterableDataset.
 
     Args:
         dataset: One split: `load_dataset(...)["train"]`.
         parallelism: An older name of `override_num_blocks`.
-        concurrency: How many tasks at a time.
-        override_num_blocks: How many parts to read in; chosen by size if not given.
+        concurrency: Maximum number of concurrent tasks.
+        override_num_blocks: Number of parts to read; chosen by size by default.
     """
     from skate.data._io.huggingface import HuggingFaceDatasource
 
@@ -391,7 +391,7 @@ def from_huggingface(
 
 @checked()
 def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
-    """Return a dataset of one of torch's, in a column `item`: one with `__getitem__` is read by several tasks."""
+    """Create a dataset from a torch dataset, as a column `item`; several tasks read a map-style dataset."""
     from skate.data._io.torch_datasets import TorchDatasource
 
     return dataset_of(TorchDatasource(dataset, local_read=local_read), {})

@@ -1,4 +1,4 @@
-"""What all readers take: how their tasks run, and which files they read."""
+"""Options of all readers: for their tasks, and for the selection of files."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any, TypedDict
 
 from skate.data._arguments import POSITIVE, check_options
 from skate.data._compute import ActorPoolStrategy, TaskPoolStrategy, compute_of
-from skate.data._io import unknown_options
+from skate.data._io import validation
 from skate.data._plan import nodes
 from skate.data.context import DataContext
 from skate.data.dataset import Dataset
 
 
 class TaskOptions(TypedDict, total=False):
-    """How the tasks of a reader run.
+    """Options for the tasks of a reader.
 
     Keys:
-        override_num_blocks: How many parts to read in; chosen by size if not given.
-        concurrency: How many tasks at a time.
-        num_cpus: CPUs that each task takes, and so on with `num_gpus`, `memory` and `resources`.
+        override_num_blocks: Number of parts to read; chosen by size by default.
+        concurrency: Maximum number of concurrent tasks.
+        num_cpus: CPUs per task; likewise `num_gpus`, `memory` and `resources`.
         ray_remote_args: Further options of the tasks.
         parallelism: An older name of `override_num_blocks`.
     """
@@ -41,17 +41,17 @@ class TaskOptions(TypedDict, total=False):
 
 
 class FileOptions(TaskOptions, total=False):
-    """Which files a reader reads.
+    """Options for the selection of files.
 
     Keys:
-        filesystem: Where they are, if the paths do not say: a filesystem of pyarrow or fsspec.
-        arrow_open_stream_args: For opening them.
-        file_extensions: Read only files whose names end so.
+        filesystem: A pyarrow or fsspec filesystem; derived from the paths by default.
+        arrow_open_stream_args: Options for opening files.
+        file_extensions: Read only files with one of these extensions.
         include_paths: Add a column `path`.
-        ignore_missing_paths: Leave out paths that are not there.
-        partitioning: What the names of folders tell.
-        partition_filter: Which folders to read, by what their names tell.
-        shuffle: "files", or a FileShuffleConfig: read files in a random order.
+        ignore_missing_paths: Skip paths that do not exist.
+        partitioning: Partitioning whose values become columns.
+        partition_filter: Filter of files by the partition values in their paths.
+        shuffle: "files" or a FileShuffleConfig, to read files in a random order.
     """
 
     filesystem: Any
@@ -69,9 +69,9 @@ _FILE_KEYS = frozenset(FileOptions.__annotations__) - frozenset(TaskOptions.__an
 
 
 def file_arguments(options: Any) -> dict[str, Any]:
-    """Return what is said about files, as sources call it."""
+    """Return the file options under the names that datasources use."""
     found = {key: value for key, value in options.items() if key in _FILE_KEYS}
-    unknown_options.refuse(options, FileOptions.__annotations__, "this reader", ("paths",))
+    validation.check_known(options, FileOptions.__annotations__, "this reader", ("paths",))
     check_options(found, FileOptions)
     if "arrow_open_stream_args" in found:
         found["open_stream_args"] = found.pop("arrow_open_stream_args")
@@ -79,11 +79,11 @@ def file_arguments(options: Any) -> dict[str, Any]:
 
 
 def dataset_of(source: Any, options: Any) -> Dataset:
-    """Return the dataset that reads a source."""
+    """Create the dataset that reads a datasource."""
     given = {key: value for key, value in options.items() if key in TaskOptions.__annotations__}
-    unknown_options.refuse(
+    validation.check_known(
         options, FileOptions.__annotations__, "this reader"
-    )  # of sources that are no files
+    )  # for datasources without files
     checked = {key: value for key, value in given.items() if key != "concurrency"}  # `compute_of` checks it
     check_options(checked, TaskOptions, override_num_blocks=POSITIVE)
     parallelism = given.pop("parallelism", -1)
@@ -93,28 +93,30 @@ def dataset_of(source: Any, options: Any) -> Dataset:
     check_options({"override_num_blocks": blocks}, TaskOptions, override_num_blocks=POSITIVE)
     remote = given.pop("ray_remote_args", None) or {}
     strategy, concurrency = given.pop("compute", None), given.pop("concurrency", None)
-    strategy = None if concurrency is not None else _of_tasks(strategy)  # the number goes first, as in Ray
+    strategy = (
+        None if concurrency is not None else _as_task_pool(strategy)
+    )  # the number takes precedence, as in Ray
     compute = compute_of(False, strategy, concurrency, {**remote, **given})
     return Dataset(nodes.Read(source, blocks, compute), DataContext.get_current())
 
 
-def _of_tasks(strategy: Any) -> Any:
-    """Return a pool of tasks for one of actors: a read keeps no state, and tasks share processes anyway."""
+def _as_task_pool(strategy: Any) -> Any:
+    """Replace an actor pool with a task pool: reads are stateless, and tasks reuse processes anyway."""
     if not isinstance(strategy, ActorPoolStrategy):
         return strategy
     most = strategy.size or strategy.max_size
     return TaskPoolStrategy(None if most in (None, float("inf")) else int(most))
 
 
-def parted(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Part what all readers take from what is for a format's own reader."""
+def split_options(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split options into those of all readers and those of the format's own reader."""
     known = FileOptions.__annotations__
     given = {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
-    unknown_options.refuse_misspelt(own, known, "this reader")
+    validation.check_spelling(own, known, "this reader")
     return given, own
 
 
-def deprecated(what: str, instead: str) -> None:
-    """Tell the caller of a reader that Ray will not take an argument for long; Skate still does."""
+def warn_deprecated(what: str, instead: str) -> None:
+    """Warn that an argument is deprecated in Ray; Skate still supports it."""
     warnings.warn(f"{what} is deprecated in Ray: {instead}", DeprecationWarning, stacklevel=4)

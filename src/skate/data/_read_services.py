@@ -1,4 +1,4 @@
-"""Readers of databases, of services and of message queues."""
+"""Readers for databases, services and message queues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from skate.data._arguments import checked
-from skate.data._read_options import TaskOptions, dataset_of, deprecated, parted
+from skate.data._read_options import TaskOptions, dataset_of, split_options, warn_deprecated
 from skate.data.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def read_sql(
     shard_hash_fn: str = "MD5",
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of what a query gives.
+    """Create a dataset from the result of a query.
 
     Args:
         sql: The query.
-        connection_factory: Returns a connection of a DB-API module, in each task.
-        sql_params: What placeholders in the query stand for.
-        shard_keys: Columns by whose hash the rows are parted, to be read by several tasks.
+        connection_factory: Function that returns a DB-API connection; each task calls it.
+        sql_params: Values for the placeholders of the query.
+        shard_keys: Columns whose hash divides the rows between several tasks.
         shard_hash_fn: The hash function of the database.
         **options: Those of `TaskOptions`.
 
@@ -54,7 +54,11 @@ def read_sql(
     from skate.data._io.sql import SQLDatasource
 
     source = SQLDatasource(
-        sql, connection_factory, sql_params=sql_params, shard_keys=shard_keys, shard_hash_fn=shard_hash_fn
+        sql,
+        connection_factory,
+        sql_params=sql_params,
+        shard_keys=shard_keys,
+        shard_hash_fn=shard_hash_fn,
     )
     return dataset_of(source, options)
 
@@ -67,18 +71,17 @@ def read_snowflake(
     shard_keys: list[str] | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of the result of a Snowflake query; needs snowflake-connector-python.
+    """Create a dataset from the result of a Snowflake query; needs snowflake-connector-python.
 
     Args:
         sql: The query.
         connection_parameters: Arguments of `snowflake.connector.connect`: `user`, `account` and so on.
-        shard_keys: Columns by whose hash the rows are parted, to be read by several tasks.
+        shard_keys: Columns whose hash divides the rows between several tasks.
         **options: Those of `TaskOptions`.
     """
-    from skate.data._io.snowflake import connection_factory
-    from skate.data._io.sql import SQLDatasource
+    from skate.data._io.sql import SQLDatasource, snowflake_connection_factory
 
-    connect = connection_factory(connection_parameters, "read_snowflake")
+    connect = snowflake_connection_factory(connection_parameters, "read_snowflake")
     return dataset_of(SQLDatasource(sql, connect, shard_keys=shard_keys, shard_hash_fn="HASH"), options)
 
 
@@ -94,18 +97,18 @@ def read_clickhouse(
     client_kwargs: dict[str, Any] | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of a ClickHouse table or view; needs clickhouse-connect.
+    """Create a dataset from a ClickHouse table or view; needs clickhouse-connect.
 
-    Several tasks read a table that `order_by` orders and no filter cuts; otherwise one task reads it.
+    Several tasks read a table with `order_by` and without a filter; otherwise one task reads it.
 
     Args:
-        table: Its name, as `database.table`.
-        dsn: The address of the server: `clickhouse+http://user:password@host:8123/database`.
-        columns: Read only these.
+        table: Name of the table, as `database.table`.
+        dsn: Address of the server: `clickhouse+http://user:password@host:8123/database`.
+        columns: Columns to read; all by default.
         filter: The condition of a `WHERE` clause.
-        order_by: Columns to order by, and whether in descending order.
+        order_by: Columns to order by, and whether the order is descending.
         client_settings: Settings of the session.
-        client_kwargs: More arguments of `clickhouse_connect.get_client`.
+        client_kwargs: Further arguments of `clickhouse_connect.get_client`.
         **options: Those of `TaskOptions`.
     """
     from skate.data._io.clickhouse import ClickHouseDatasource
@@ -125,28 +128,30 @@ def read_databricks_tables(
     credential_provider: DatabricksCredentialProvider | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of a Databricks table, or of the result of a query; needs databricks-sdk.
+    """Create a dataset from a Databricks table or the result of a query; needs databricks-sdk.
 
-    A SQL warehouse runs the query when the dataset is made; tasks read the chunks of its result.
+    A SQL warehouse runs the query when the dataset is created; tasks read the chunks of its result.
 
     Args:
         warehouse_id: The warehouse that runs the query.
-        table: Its name, with or without its catalog and schema.
-        query: A query, in place of a table.
-        catalog: The catalog for names that have none.
-        schema: The schema for names that have none.
-        credential_provider: Returns host and token; the environment variables DATABRICKS_HOST and DATABRICKS_TOKEN
-            have them if not given.
+        table: Name of the table, with or without catalog and schema.
+        query: A query, instead of a table.
+        catalog: Default catalog for unqualified names.
+        schema: Default schema for unqualified names.
+        credential_provider: Provider of host and token; by default the environment variables DATABRICKS_HOST and
+            DATABRICKS_TOKEN.
         **options: Those of `TaskOptions`.
 
     Raises:
-        ValueError: Both `table` and `query` are given, or none, or there are no credentials.
+        ValueError: Not exactly one of `table` and `query` is given, or credentials are missing.
         RuntimeError: The query failed.
     """
     from skate.data._io.databricks import DatabricksDatasource
 
     if (table is None) == (query is None):
-        raise ValueError(f"read_databricks_tables takes a table or a query; table={table!r}, query={query!r}")
+        raise ValueError(
+            f"pass either table or query to read_databricks_tables; got table={table!r}, query={query!r}"
+        )
     statement = f"SELECT * FROM {table}" if query is None else query
     source = DatabricksDatasource(warehouse_id, statement, catalog, schema, credential_provider)
     return dataset_of(source, options)
@@ -162,14 +167,14 @@ def read_delta_sharing_tables(
     json_predicate_hints: str | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of a table that a Delta Sharing server shares; needs delta-sharing.
+    """Create a dataset from a table of a Delta Sharing server; needs delta-sharing.
 
     Args:
         url: The profile file and the table: `<profile>#<share>.<schema>.<table>`.
-        limit: A hint for the server: it may leave out files once it has this many rows.
-        version: Which version of the table; the newest if not given.
-        timestamp: The version at this time.
-        json_predicate_hints: A predicate as JSON, by which the server may leave out files.
+        limit: Hint for the server, which may stop listing files once they hold this many rows.
+        version: Version of the table to read; the latest by default.
+        timestamp: Read the version at this time.
+        json_predicate_hints: Predicate as JSON; the server may skip files that cannot match it.
         **options: Those of `TaskOptions`.
     """
     from skate.data._io.delta_sharing import DeltaSharingDatasource
@@ -190,21 +195,19 @@ def read_kafka(
     timeout_ms: int | None = None,
     **options: Unpack[TaskOptions],
 ) -> Dataset:
-    """Return a dataset of the messages of Kafka topics between two offsets; needs confluent-kafka.
+    """Create a dataset from the messages of Kafka topics between two offsets; needs confluent-kafka.
 
-    A task reads each partition. Keys and values are bytes.
+    One task reads each partition. Keys and values are bytes.
 
     Args:
-        topics: One topic, or several.
+        topics: One topic or a list of topics.
         bootstrap_servers: Brokers, as `host:port`.
-        trigger: `"once"`: the messages that are there now.
+        trigger: `"once"`: read the messages that exist now.
         start_offset: The first message: an offset, a time, `"earliest"`, or a dict of offsets by topic and partition.
-        end_offset: The message to stop before: an offset, a time, `"latest"`, or such a dict. A time without a zone
-            is in UTC.
-        kafka_auth_config: Credentials under the names of kafka-python. Ray deprecates it for `consumer_config`.
+        end_offset: The end, exclusive: an offset, a time, `"latest"`, or such a dict. A time without a zone is in UTC.
+        kafka_auth_config: Credentials under the names that kafka-python uses. Deprecated in Ray: use `consumer_config`.
         consumer_config: Settings of librdkafka.
-        timeout_ms: How long a task waits for its messages; it returns those it has then. Without it, a task waits for
-            all.
+        timeout_ms: How long a task waits for its messages before it returns those it has; without limit by default.
         **options: Those of `TaskOptions`.
     """
     from skate.data._io.kafka import KafkaDatasource
@@ -212,7 +215,9 @@ def read_kafka(
     if trigger != "once":
         raise ValueError(f"trigger is {trigger!r}: only 'once' is supported")
     if kafka_auth_config is not None:
-        deprecated("`kafka_auth_config` on `read_kafka`", "pass settings of librdkafka as `consumer_config`")
+        warn_deprecated(
+            "`kafka_auth_config` on `read_kafka`", "pass settings of librdkafka as `consumer_config`"
+        )
     source = KafkaDatasource(
         topics, bootstrap_servers, start_offset, end_offset, kafka_auth_config, consumer_config, timeout_ms
     )
@@ -229,10 +234,10 @@ def read_mongo(
     schema: Any = None,
     **options: Any,
 ) -> Dataset:
-    """Return a dataset of a MongoDB collection, or of what a pipeline makes of it; needs pymongo."""
+    """Create a dataset from a MongoDB collection or the result of a pipeline; needs pymongo."""
     from skate.data._io.mongo import MongoDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     return dataset_of(
         MongoDatasource(uri, database, collection, pipeline=pipeline, schema=schema, **own), given
     )
@@ -242,7 +247,7 @@ def read_mongo(
 def read_bigquery(
     project_id: str, dataset: str | None = None, query: str | None = None, **options: Unpack[TaskOptions]
 ) -> Dataset:
-    """Return a dataset of a BigQuery table, or of what a query gives; needs google-cloud-bigquery."""
+    """Create a dataset from a BigQuery table or the result of a query; needs google-cloud-bigquery."""
     from skate.data._io.bigquery import BigQueryDatasource
 
     return dataset_of(BigQueryDatasource(project_id, dataset, query), options)
@@ -259,24 +264,24 @@ def read_unity_catalog(
     region: str | None = None,
     reader_kwargs: dict[str, Any] | None = None,
 ) -> Dataset:
-    """Return a dataset of a table of Unity Catalog. Ray deprecates it for readers with `catalog=`.
+    """Create a dataset from a table of Unity Catalog. Deprecated in Ray in favor of readers with `catalog=`.
 
     Args:
-        table: Its name: `catalog.schema.table`.
-        url: The address of the workspace.
-        token: A token of the workspace.
-        credential_provider: Returns both, in place of `url` and `token`.
-        data_format: `"delta"`, `"parquet"` or `"iceberg"`; the catalog is asked if not given.
-        region: The region of the S3 bucket.
-        reader_kwargs: More arguments of the reader of the format.
+        table: Name of the table: `catalog.schema.table`.
+        url: Address of the workspace.
+        token: Token of the workspace.
+        credential_provider: Provider of both, instead of `url` and `token`.
+        data_format: `"delta"`, `"parquet"` or `"iceberg"`; looked up in the catalog by default.
+        region: Region of the S3 bucket.
+        reader_kwargs: Further arguments of the reader of the format.
 
     Raises:
-        ValueError: The table has a format that has no reader.
+        ValueError: No reader supports the format of the table.
     """
     from skate.data import read_api
     from skate.data.catalog import DatabricksUnityCatalog, ReaderFormat
 
-    deprecated(
+    warn_deprecated(
         "`read_unity_catalog`", "pass `catalog=DatabricksUnityCatalog(...)` to the reader of the format"
     )
     catalog = DatabricksUnityCatalog(

@@ -1,4 +1,4 @@
-"""The columns of a dataset, as a program sees them."""
+"""The schema of a dataset, as programs see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Schema:
     """The names and types of a dataset's columns.
 
     Args:
-        base_schema: The same as Arrow has it.
+        base_schema: The Arrow schema.
         data_context: Accepted as in Ray; a schema does not depend on it.
 
     Example:
@@ -45,7 +45,7 @@ class Schema:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schema):
             return NotImplemented
-        # Metadata says where a file came from, not what a column is.
+        # Metadata describes the origin of a file, not a column.
         return bool(self.base_schema.equals(other.base_schema, check_metadata=False))
 
     def __hash__(self) -> int:
@@ -59,7 +59,7 @@ class Schema:
 
 
 def type_text(type_: pa.DataType) -> str:
-    """Return the type of a column as text; tensors under the names that Ray's users know."""
+    """Return the type of a column as text; tensors have the names that Ray uses."""
     if isinstance(type_, pa.FixedShapeTensorType):
         return f"ArrowTensorTypeV2(shape={tuple(type_.shape)}, dtype={type_.value_type})"
     if isinstance(type_, VariableShapedTensorType):

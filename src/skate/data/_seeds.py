@@ -1,4 +1,4 @@
-"""Seeds for what is random in a dataset."""
+"""Seeds of random operations on datasets."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["RandomSeedConfig"]
 
 @dataclass(frozen=True)
 class RandomSeedConfig:
-    """A seed, and whether each run of the same dataset draws anew from it.
+    """A seed, and whether each execution of the same dataset derives new values from it.
 
     Attributes:
         seed: The seed; None draws one from the operating system.
-        reseed_after_execution: The next run of the dataset gives other values, which the seed decides as well.
+        reseed_after_execution: The next execution of the dataset gives other values, also determined by the seed.
     """
 
     seed: int | None = None
@@ -27,7 +27,7 @@ class RandomSeedConfig:
 
 
 def seed_of(given: Any) -> RandomSeedConfig:
-    """Return what the user gave as a seed: a number, None, or a RandomSeedConfig."""
+    """Convert a seed that the user passed: a number, None, or a RandomSeedConfig."""
     if isinstance(given, RandomSeedConfig):
         return given
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):

@@ -1,4 +1,4 @@
-"""What all writers take: how their tasks run, and how their files are made."""
+"""Options of all writers: for their tasks, and for their files."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import warnings
 from typing import Any, TypedDict
 
 from skate.data._arguments import check_options
-from skate.data._io import unknown_options
+from skate.data._io import validation
 from skate.data.datasource import FilenameProvider, SaveMode
 
 
 class TaskOptions(TypedDict, total=False):
-    """How the tasks of a writer run.
+    """Options for the tasks of a writer.
 
     Keys:
         ray_remote_args: Options of the tasks.
-        concurrency: How many tasks at a time.
-        resume: Remember what is written, so that the same program goes on where it was killed.
+        concurrency: Maximum number of concurrent tasks.
+        resume: Record progress, so that the same program can resume a killed write.
     """
 
     ray_remote_args: dict[str, Any] | None
@@ -25,17 +25,17 @@ class TaskOptions(TypedDict, total=False):
 
 
 class FileOptions(TaskOptions, total=False):
-    """How the files of a writer are made.
+    """Options for the files of a writer.
 
     Keys:
-        filesystem: Where to write, if the path does not say: a filesystem of pyarrow or fsspec.
-        try_create_dir: Make the folder if it is not there.
-        arrow_open_stream_args: For opening files.
-        filename_provider: Names the files.
-        min_rows_per_file: Rows in a file at least, as long as there are some.
-        mode: What is done if the folder has files: append, overwrite, ignore, or error.
+        filesystem: A pyarrow or fsspec filesystem; derived from the path by default.
+        try_create_dir: Create the folder if it does not exist.
+        arrow_open_stream_args: Options for opening files.
+        filename_provider: Provider of the file names.
+        min_rows_per_file: Minimum number of rows per file.
+        mode: How to treat existing files: append, overwrite, ignore, or error.
         num_rows_per_file: An older name of `min_rows_per_file`.
-        dataset_uuid: Part of the name of every file.
+        dataset_uuid: Prefix of the name of every file.
     """
 
     filesystem: Any
@@ -48,19 +48,21 @@ class FileOptions(TaskOptions, total=False):
     dataset_uuid: str | None
 
 
-# What `_compute` and the sinks check.
-_ELSEWHERE = ("concurrency", "mode")
+# `_compute` and the datasinks check these.
+_CHECKED_ELSEWHERE = ("concurrency", "mode")
 
 
 def file_arguments(options: Any) -> dict[str, Any]:
-    """Return what is said about files, as sinks call it.
+    """Return the file options under the names that datasinks use.
 
     Raises:
-        TypeError: An argument is none of a writer's.
+        TypeError: An argument is unknown.
         ValueError: `num_rows_per_file` and `min_rows_per_file` are both given.
     """
-    unknown_options.refuse(options, FileOptions.__annotations__, "this writer")
-    check_options({name: value for name, value in options.items() if name not in _ELSEWHERE}, FileOptions)
+    validation.check_known(options, FileOptions.__annotations__, "this writer")
+    check_options(
+        {name: value for name, value in options.items() if name not in _CHECKED_ELSEWHERE}, FileOptions
+    )
     found = {key: value for key, value in options.items() if key not in TaskOptions.__annotations__}
     if "arrow_open_stream_args" in found:
         found["open_stream_args"] = found.pop("arrow_open_stream_args")
@@ -72,21 +74,21 @@ def file_arguments(options: Any) -> dict[str, Any]:
         if found.get("min_rows_per_file") is not None:
             raise ValueError(
                 f"num_rows_per_file ({rows}) is an older name of min_rows_per_file ({found['min_rows_per_file']}): "
-                f"pass the latter alone"
+                f"pass only the latter"
             )
         found["min_rows_per_file"] = rows
     return found
 
 
 def task_arguments(options: Any) -> dict[str, Any]:
-    """Return what is said about tasks."""
+    """Return the task options."""
     return {key: value for key, value in options.items() if key in TaskOptions.__annotations__}
 
 
-def parted(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Part what all writers of files take from what is for a format's own writer."""
+def split_options(options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Split options into those of all file writers and those of the format's own writer."""
     known = FileOptions.__annotations__
     given = {key: value for key, value in options.items() if key in known}
     own = {key: value for key, value in options.items() if key not in known}
-    unknown_options.refuse_misspelt(own, known, "this writer")
+    validation.check_spelling(own, known, "this writer")
     return given, own

@@ -1,4 +1,4 @@
-"""A block, the unit in which datasets are stored and moved, and what can be asked of one."""
+"""Blocks, the unit in which datasets are stored and moved, and their accessor."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from skate.data._block.errors import BatchTypeError
 
 __all__ = ["AggType", "Block", "BlockAccessor", "BlockMetadata", "KeyType", "T", "U"]
 
-#: A block is a `pyarrow.Table`, always.
+#: A block is always a `pyarrow.Table`.
 Block: TypeAlias = pa.Table
 
-# Ray's type variables, with which subclasses of AggregateFnV2 annotate their methods.
+# Ray's type variables, which subclasses of AggregateFnV2 use in annotations.
 T = TypeVar("T", contravariant=True)
 U = TypeVar("U", covariant=True)
 KeyType = TypeVar("KeyType")
@@ -28,14 +28,14 @@ AggType = TypeVar("AggType")
 
 @dataclass
 class BlockMetadata:
-    """What is known of a block without looking into it.
+    """Metadata of a block.
 
     Args:
-        num_rows: How many rows it has, if that is known.
-        size_bytes: Its size in memory, if that is known.
-        exec_stats: What it took to make it.
-        task_exec_stats: The same for the whole task that made it.
-        input_files: The files it was read from.
+        num_rows: Number of rows, if known.
+        size_bytes: Size in memory, if known.
+        exec_stats: Statistics of the computation of the block.
+        task_exec_stats: Statistics of the task that computed the block.
+        input_files: Files from which the block was read.
     """
 
     num_rows: int | None
@@ -46,7 +46,7 @@ class BlockMetadata:
 
 
 class BlockAccessor:
-    """Ask a block for its rows, its columns, and what can be made of it.
+    """Access the rows and columns of a block, and convert it.
 
     Args:
         block: The block.
@@ -65,10 +65,10 @@ class BlockAccessor:
 
     @staticmethod
     def for_block(block: Any) -> BlockAccessor:
-        """Return an accessor of a block; a DataFrame is made a block first.
+        """Return an accessor of a block; a DataFrame is converted to a block first.
 
         Raises:
-            TypeError: It is neither.
+            TypeError: The argument is neither a block nor a DataFrame.
         """
         if isinstance(block, pa.Table):
             return BlockAccessor(block)
@@ -78,24 +78,24 @@ class BlockAccessor:
 
     @staticmethod
     def batch_to_block(batch: Any, block_type: Any = None) -> Block:
-        """Return a batch of any format as a block.
+        """Convert a batch of any format to a block.
 
         Args:
             batch: A dict of columns, a DataFrame, or a Table.
-            block_type: Accepted as in Ray; a block is a `pyarrow.Table` whatever it says.
+            block_type: Accepted as in Ray; a block is always a `pyarrow.Table`.
         """
         return batches.to_block(batch)
 
     def num_rows(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return int(self._block.num_rows)
 
     def size_bytes(self) -> int:
-        """Return the size in memory of the rows, without what a slice leaves out."""
+        """Return the size of the rows in memory; for a slice, only its rows count."""
         return tables.nbytes(self._block)
 
     def schema(self) -> pa.Schema:
-        """Return the columns' names and types, as Arrow has them."""
+        """Return the Arrow schema."""
         return self._block.schema
 
     def column_names(self) -> list[str]:
@@ -108,7 +108,7 @@ class BlockAccessor:
         block_exec_stats: Any = None,
         task_exec_stats: Any = None,
     ) -> BlockMetadata:
-        """Return what is known of the block, with what the caller knows of how it was made."""
+        """Return the metadata of the block, with the given files and statistics."""
         return BlockMetadata(
             self.num_rows(), self.size_bytes(), block_exec_stats, task_exec_stats, input_files
         )
@@ -117,29 +117,29 @@ class BlockAccessor:
         """Yield the rows as dicts.
 
         Args:
-            public_row_format: Accepted as in Ray; a row is a dict whatever it says.
+            public_row_format: Accepted as in Ray; a row is always a dict.
         """
         return rows.to_rows(self._block)
 
     def slice(self, start: int, end: int, copy: bool = False) -> Block:
-        """Return the rows from `start` up to `end`, as a view or as a copy."""
+        """Return the rows from `start` to `end`, exclusive, as a view or as a copy."""
         part = tables.slice_rows(self._block, start, end)
-        return tables.copied(part) if copy else part
+        return tables.deep_copy(part) if copy else part
 
     def take(self, indices: Sequence[int]) -> Block:
         """Return the rows at these positions, in their order."""
         return tables.take(self._block, indices)
 
     def select(self, columns: Sequence[str]) -> Block:
-        """Return some of the columns.
+        """Return the block with only some of its columns.
 
         Raises:
-            ValueError: A name is no string.
-            KeyError: There is no such column.
+            ValueError: A name is not a string.
+            KeyError: A column does not exist.
         """
         wrong = [name for name in columns if not isinstance(name, str)]
         if wrong:
-            raise ValueError(f"select takes names of columns, but got {wrong}")
+            raise ValueError(f"select takes column names, got {wrong}")
         return self._block.select(list(columns))
 
     def drop(self, columns: Sequence[str]) -> Block:
@@ -147,12 +147,12 @@ class BlockAccessor:
         return self._block.drop_columns(list(columns))
 
     def rename_columns(self, columns_rename: Mapping[str, str]) -> Block:
-        """Return the block with new names for some columns, given as `{old: new}`."""
+        """Rename columns, given as `{old: new}`."""
         names = self._block.column_names
         return self._block.rename_columns([columns_rename.get(name, name) for name in names])
 
     def upsert_column(self, column_name: str, column_data: Any) -> Block:
-        """Return the block with a column added, or replaced where there is one of that name."""
+        """Return the block with a column added or replaced."""
         column = columns.to_column(column_data, column_name)
         index = self._block.schema.get_field_index(column_name)
         if index < 0:
@@ -160,7 +160,7 @@ class BlockAccessor:
         return self._block.set_column(index, column_name, column)
 
     def fill_column(self, name: str, value: Any) -> Block:
-        """Return the block with a column that has one value in every row."""
+        """Return the block with a column that has the same value in every row."""
         return self.upsert_column(name, pa.repeat(pa.scalar(value), self.num_rows()))
 
     def random_shuffle(self, random_seed: int | None) -> Block:
@@ -169,14 +169,14 @@ class BlockAccessor:
         return tables.take(self._block, order)
 
     def zip(self, other: Block) -> Block:
-        """Return a block with the columns of both; a name that both have gets a number in the second.
+        """Return a block with the columns of both; a duplicate name of the second block gets a numeric suffix.
 
         Raises:
-            ValueError: They differ in their number of rows.
+            ValueError: The numbers of rows differ.
         """
         if other.num_rows != self.num_rows():
             raise ValueError(
-                f"zip needs as many rows on both sides, got {self.num_rows()} and {other.num_rows}"
+                f"zip needs blocks with the same number of rows, got {self.num_rows()} and {other.num_rows}"
             )
         zipped = self._block
         for name, column in zip(other.column_names, other.columns, strict=True):
@@ -188,7 +188,7 @@ class BlockAccessor:
         return zipped
 
     def to_arrow(self) -> Block:
-        """Return the block as a `pyarrow.Table`, which it is."""
+        """Return the block, which is a `pyarrow.Table`."""
         return self._block
 
     def to_block(self) -> Block:
@@ -200,7 +200,7 @@ class BlockAccessor:
         return self._block
 
     def to_pandas(self) -> Any:
-        """Return the block as a DataFrame of pandas."""
+        """Return the block as a pandas DataFrame."""
         return frames.to_pandas(self._block)
 
     def to_numpy(
@@ -209,15 +209,15 @@ class BlockAccessor:
         """Return one column as an ndarray, or several as a dict of ndarrays.
 
         Args:
-            columns: A name, or several; None stands for all.
+            columns: One or several names; None means all columns.
 
         Raises:
-            ValueError: There is no such column.
+            ValueError: A column does not exist.
         """
         wanted = [columns] if isinstance(columns, str) else columns
         unknown = [name for name in wanted or () if name not in self._block.column_names]
         if unknown:
-            raise ValueError(f"there is no column {unknown[0]!r}; there are {self._block.column_names}")
+            raise ValueError(f"there is no column {unknown[0]!r}; the columns are {self._block.column_names}")
         if isinstance(columns, str):
             return values.to_ndarray(self._block.column(columns))
         return batches.to_numpy(self._block if wanted is None else self._block.select(list(wanted)))
@@ -231,23 +231,23 @@ class BlockAccessor:
         return int(pc.count(self._block.column(on), mode="only_valid" if ignore_nulls else "all").as_py())
 
     def sum(self, on: str, ignore_nulls: bool) -> Any:
-        """Return the sum of a column; None if it has no value, or a null that is not ignored."""
+        """Return the sum of a column; None if it has no values, or a null that is not ignored."""
         return pc.sum(self._block.column(on), skip_nulls=ignore_nulls).as_py()
 
     def min(self, on: str, ignore_nulls: bool) -> Any:
-        """Return the least value of a column; None if it has none, or a null that is not ignored."""
+        """Return the minimum of a column; None if it has no values, or a null that is not ignored."""
         return pc.min(self._block.column(on), skip_nulls=ignore_nulls).as_py()
 
     def max(self, on: str, ignore_nulls: bool) -> Any:
-        """Return the greatest value of a column; None if it has none, or a null that is not ignored."""
+        """Return the maximum of a column; None if it has no values, or a null that is not ignored."""
         return pc.max(self._block.column(on), skip_nulls=ignore_nulls).as_py()
 
     def mean(self, on: str, ignore_nulls: bool) -> Any:
-        """Return the mean of a column; None if it has no value, or a null that is not ignored."""
+        """Return the mean of a column; None if it has no values, or a null that is not ignored."""
         return pc.mean(self._block.column(on), skip_nulls=ignore_nulls).as_py()
 
     def sum_of_squared_diffs_from_mean(self, on: str, ignore_nulls: bool, mean: float | None = None) -> Any:
-        """Return the sum of the squares of a column's distances from its mean, or from another value."""
+        """Return the sum of squared differences of a column from its mean, or from another value."""
         if mean is None:
             mean = self.mean(on, ignore_nulls)
         if mean is None:

@@ -1,4 +1,4 @@
-"""Catalogs: they resolve the name of a table to a place and to credentials, for readers and writers."""
+"""Catalogs, which resolve the name of a table to a location and credentials."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import pyarrow.fs as pafs
 
 from skate.air._optional import load
-from skate.data._io.databricks import DatabricksCredentialProvider, StaticCredentialProvider, ask
+from skate.data._io.databricks import DatabricksCredentialProvider, StaticCredentialProvider, call_workspace
 
 __all__ = ["Catalog", "CatalogAccessMode", "DatabricksUnityCatalog", "ReaderFormat", "ResolvedSource"]
 
 
 class ReaderFormat(StrEnum):
-    """Which reader, or writer, asks a catalog."""
+    """The reader or writer that resolves a table."""
 
     DELTA = "delta"
     PARQUET = "parquet"
@@ -26,7 +26,7 @@ class ReaderFormat(StrEnum):
 
 
 class CatalogAccessMode(StrEnum):
-    """What the credentials of a catalog have to allow."""
+    """The access that credentials must permit."""
 
     READ = "read"
     WRITE = "write"
@@ -34,15 +34,15 @@ class CatalogAccessMode(StrEnum):
 
 @dataclass
 class ResolvedSource:
-    """The location of a table and the arguments to reach it; a reader uses the fields that it knows.
+    """The location of a table and the arguments to access it; a reader uses the fields that apply to it.
 
     Attributes:
-        path: For `read_delta` and `read_parquet`: the path or the URI.
-        filesystem: For the same: the filesystem with the credentials.
-        storage_options: For `read_delta`: the credentials as `deltalake` wants them.
+        path: For `read_delta` and `read_parquet`: the path or URI.
+        filesystem: For the same: the filesystem with credentials.
+        storage_options: For `read_delta`: credentials as storage options of `deltalake`.
         catalog_kwargs: For `read_iceberg`: arguments of `pyiceberg.catalog.load_catalog`.
-        table_identifier: For `read_iceberg`: the name of the table in that catalog.
-        data_format: The format of the table, if the catalog knows it.
+        table_identifier: For `read_iceberg`: name of the table in that catalog.
+        data_format: Format of the table, if the catalog knows it.
     """
 
     path: str | None = None
@@ -54,7 +54,7 @@ class ResolvedSource:
 
 
 class Catalog(abc.ABC):
-    """Derive from this to let `read_delta`, `read_parquet` and `read_iceberg` find tables by their names.
+    """Base class of custom catalogs for `read_delta`, `read_parquet` and `read_iceberg`.
 
     >>> class Folder(Catalog):
     ...     def resolve(self, table, *, reader, mode=CatalogAccessMode.READ):
@@ -67,27 +67,27 @@ class Catalog(abc.ABC):
     def resolve(
         self, table: str, *, reader: ReaderFormat, mode: CatalogAccessMode = CatalogAccessMode.READ
     ) -> ResolvedSource:
-        """Return where a table is.
+        """Return the location of a table.
 
         Args:
-            table: Its name in the catalog.
-            reader: Which reader, or writer, asks.
-            mode: What the credentials have to allow.
+            table: Name of the table in the catalog.
+            reader: The reader or writer.
+            mode: The access that the credentials must permit.
         """
 
 
 @dataclass(frozen=True)
 class DatabricksUnityCatalog(Catalog):
-    """Find tables in Unity Catalog of Databricks, with credentials that are valid for a short time.
+    """Resolve tables in Databricks Unity Catalog, with short-lived credentials.
 
-    Delta and Parquet tables get credentials for their store: S3 for both, Azure and Google Cloud Storage for Parquet.
+    Delta and Parquet tables get credentials for their storage: S3 for both, Azure and Google Cloud Storage for Parquet.
     Iceberg tables get the address of the catalog's REST interface.
 
     Args:
-        url: The address of the workspace.
-        token: A token of the workspace.
-        credential_provider: Returns both, in place of `url` and `token`.
-        region: The region of the S3 bucket; needed for tables on S3.
+        url: Address of the workspace.
+        token: Token of the workspace.
+        credential_provider: Provider of both, instead of `url` and `token`.
+        region: Region of the S3 bucket; required for tables on S3.
     """
 
     _: KW_ONLY
@@ -103,27 +103,27 @@ class DatabricksUnityCatalog(Catalog):
     def resolve(
         self, table: str, *, reader: ReaderFormat, mode: CatalogAccessMode = CatalogAccessMode.READ
     ) -> ResolvedSource:
-        """Return where a table is, with new credentials for it.
+        """Return the location of a table, with new credentials.
 
         Args:
-            table: Its name: `catalog.schema.table`.
-            reader: Which reader, or writer, asks.
-            mode: What the credentials have to allow.
+            table: Name of the table: `catalog.schema.table`.
+            reader: The reader or writer.
+            mode: The access that the credentials must permit.
 
         Raises:
-            ValueError: The reader cannot use the credentials of the table's store.
+            ValueError: The reader cannot use the credentials of the table's storage.
         """
         reader, mode = ReaderFormat(reader), CatalogAccessMode(mode)
         if reader is ReaderFormat.ICEBERG:
             return self._iceberg(table)
-        described = self._ask(lambda client: client.tables.get(full_name=table))
+        described = self._call(lambda client: client.tables.get(full_name=table))
         granted = self._credentials(described.table_id, mode)
         found = ResolvedSource(path=granted.url, data_format=_format_of(described))
         if granted.aws_temp_credentials is not None:
             self._use_s3(found, granted.aws_temp_credentials)
         elif reader is ReaderFormat.DELTA:
             raise ValueError(
-                f"the Delta table {table} is at {granted.url}, and the credentials of Unity Catalog work for Delta "
+                f"the Delta table {table} is at {granted.url}, but credentials of Unity Catalog work for Delta "
                 f"tables on S3 only: use read_databricks_tables"
             )
         elif granted.azure_user_delegation_sas is not None:
@@ -138,8 +138,8 @@ class DatabricksUnityCatalog(Catalog):
         return found
 
     def infer_format(self, table: str) -> ReaderFormat | None:
-        """Return the format of a table, as Unity Catalog describes it; None if no reader knows it."""
-        return _format_of(self._ask(lambda client: client.tables.get(full_name=table)))
+        """Return the format of a table according to Unity Catalog; None if no reader supports it."""
+        return _format_of(self._call(lambda client: client.tables.get(full_name=table)))
 
     @property
     def _provider(self) -> DatabricksCredentialProvider:
@@ -147,14 +147,14 @@ class DatabricksUnityCatalog(Catalog):
             return self.credential_provider
         return StaticCredentialProvider(token=self.token or "", host=self.url or "")
 
-    def _ask(self, call: Any) -> Any:
-        return ask(self._provider, call, "DatabricksUnityCatalog")
+    def _call(self, call: Any) -> Any:
+        return call_workspace(self._provider, call, "DatabricksUnityCatalog")
 
     def _credentials(self, table_id: str, mode: CatalogAccessMode) -> Any:
         library = load("databricks.sdk.service.catalog", "DatabricksUnityCatalog", "databricks-sdk")
-        # There is no operation that only writes.
+        # Unity Catalog has no operation for write-only access.
         operation = library.TableOperation["READ" if mode is CatalogAccessMode.READ else "READ_WRITE"]
-        return self._ask(
+        return self._call(
             lambda client: client.temporary_table_credentials.generate_temporary_table_credentials(
                 table_id=table_id, operation=operation
             )
@@ -181,7 +181,7 @@ class DatabricksUnityCatalog(Catalog):
     def _iceberg(self, table: str) -> ResolvedSource:
         host = self._provider.get_host().rstrip("/")
         host = host if host.startswith(("http://", "https://")) else f"https://{host}"
-        # The REST interface serves one catalog of the workspace, and knows tables without its name.
+        # The REST interface serves one catalog of the workspace, so table names omit it.
         warehouse, _, name = table.partition(".")
         return ResolvedSource(
             catalog_kwargs={

@@ -1,4 +1,4 @@
-"""Classes to derive from, for making what a training step gets out of a batch."""
+"""Base classes of collate functions, which convert batches to the input of a training step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Batch = TypeVar("Batch")
 
 
 class CollateFn(abc.ABC, Generic[Batch]):
-    """Makes what a training step gets out of a batch. Derive from one of the classes that say what the batch is."""
+    """Convert a batch to the input of a training step. Derive from the subclass for the desired batch format."""
 
     @abc.abstractmethod
     def __call__(self, batch: Batch) -> Any:
@@ -19,12 +19,12 @@ class CollateFn(abc.ABC, Generic[Batch]):
 
 
 class ArrowBatchCollateFn(CollateFn[Any]):
-    """Gets batches as Arrow tables."""
+    """Receive batches as Arrow tables."""
 
 
 class NumpyBatchCollateFn(CollateFn[dict[str, Any]]):
-    """Gets batches as dicts of NumPy arrays."""
+    """Receive batches as dicts of NumPy arrays."""
 
 
 class PandasBatchCollateFn(CollateFn[Any]):
-    """Gets batches as pandas DataFrames."""
+    """Receive batches as pandas DataFrames."""

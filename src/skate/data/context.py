@@ -1,4 +1,4 @@
-"""Settings of datasets, and of the way they are executed."""
+"""Settings of datasets and of their execution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_MAX_BLOCK_SIZE = 32 * MIB  # also the expected size of blocks that have 
 
 
 class ShuffleStrategy(enum.StrEnum):
-    """How rows with equal keys are brought together. Skate chooses by size, whatever is set here."""
+    """How rows with equal keys are brought together. Accepted as in Ray; Skate chooses by size."""
 
     HASH_SHUFFLE = "hash_shuffle"
     SORT_SHUFFLE_PULL_BASED = "sort_shuffle_pull_based"
@@ -39,7 +39,7 @@ class ShuffleStrategy(enum.StrEnum):
         return cls.SHUFFLE_V2
 
 
-# Parts of the messages of errors of stores that go away by themselves.
+# Fragments of the messages of transient storage errors.
 TRANSIENT_IO_ERRORS = (
     "AWS Error INTERNAL_FAILURE",
     "AWS Error NETWORK_CONNECTION",
@@ -48,8 +48,8 @@ TRANSIENT_IO_ERRORS = (
     "AWS Error SERVICE_UNAVAILABLE",
 )
 
-# Names that Ray has for parts of its engine that Skate's does not have: they can be set and read, and change nothing.
-_WITHOUT_EFFECT: dict[str, Any] = {
+# Settings for parts of Ray's engine that Skate lacks: they can be set and read, but have no effect.
+_IGNORED_SETTINGS: dict[str, Any] = {
     "actor_prefetcher_enabled": False,
     "actor_init_max_retries": 3,
     "actor_init_retry_on_errors": False,
@@ -124,7 +124,7 @@ _WITHOUT_EFFECT: dict[str, Any] = {
     "warn_on_driver_memory_usage_bytes": 2 * 1024 * MIB,
 }
 
-# Numbers that settings may be.
+# Valid numbers of settings.
 _RANGES = {
     "target_max_block_size": POSITIVE,
     "target_min_block_size": NON_NEGATIVE,
@@ -139,12 +139,12 @@ _RANGES = {
     "max_map_retries": Range(least=-1),
 }
 
-# What Ray warns of when it is set, and what to do instead.
+# Settings for which Ray warns when they are set, and the remedy.
 _DEPRECATED = {
     "write_file_retry_on_errors": "set retried_io_errors",
-    "scheduling_strategy": "give scheduling_strategy to the steps, in ray_remote_args",
-    "scheduling_strategy_large_args": "give scheduling_strategy to the steps, in ray_remote_args",
-    "large_args_threshold": "give scheduling_strategy to the steps, in ray_remote_args",
+    "scheduling_strategy": "pass scheduling_strategy to the methods, in ray_remote_args",
+    "scheduling_strategy_large_args": "pass scheduling_strategy to the methods, in ray_remote_args",
+    "large_args_threshold": "pass scheduling_strategy to the methods, in ray_remote_args",
 }
 
 
@@ -158,30 +158,30 @@ def _min_parallelism() -> int | None:
 
 @dataclass
 class DataContext:
-    """Settings that a dataset takes along when it is made.
+    """Settings that a dataset captures when it is created.
 
-    `DataContext.get_current()` is what new datasets of this process get. In functions that a dataset calls, it is the
-    context of that dataset.
+    `DataContext.get_current()` returns the settings for new datasets of this process. In functions that a dataset
+    calls, it returns the settings of that dataset.
 
     Attributes:
-        target_max_block_size: Bytes of the largest blocks that are made; None leaves blocks as they come.
-        target_min_block_size: Bytes below which a source is not cut further.
-        execution_options: What a plan may use, and whether order is kept.
-        memory_budget: Bytes of blocks that may exist because of a running plan; None chooses by the machine.
-        small_plan_bytes: A plan whose sources have no more bytes runs in this process.
-        relational_plan_bytes: A plan that gathers rows (sorts, groups, joins, shuffles) and calls no function of the
-            user's runs on threads of this process if its sources have no more bytes.
-        partition_bytes: Rows that one task sorts, groups or joins, in bytes.
-        read_op_min_num_blocks: Parts that a source is read in at least, where it can be cut; None chooses.
-        max_tasks_in_flight_per_actor: Tasks that an actor has at a time; None is two.
-        max_errored_blocks: Tasks that may fail before a job does; -1 is any number.
-        retried_io_errors: Parts of the messages of errors that reading and writing is tried again after.
-        raise_original_map_exception: Raise what user code raised, and not an error that says where it happened.
-        enable_arrow_backed_pandas_conversion: Let `Dataset.to_pandas` give columns the types of Arrow, with nulls of
-            their own; otherwise those of NumPy. Rows that a program gave as a DataFrame keep its types.
+        target_max_block_size: Maximum size of blocks in bytes; None leaves blocks unchanged.
+        target_min_block_size: Size in bytes below which a source is not divided further.
+        execution_options: Resource limits, and whether order is preserved.
+        memory_budget: Maximum size of the blocks of a running plan in bytes; None derives it from the machine.
+        small_plan_bytes: A plan with sources of up to this size in bytes runs in this process.
+        relational_plan_bytes: A plan that sorts, groups, joins or shuffles and calls no user-defined function runs on
+            threads of this process, if its sources have up to this size in bytes.
+        partition_bytes: Size of the rows that one task sorts, groups or joins, in bytes.
+        read_op_min_num_blocks: Minimum number of parts to read, if the source can be divided; None chooses.
+        max_tasks_in_flight_per_actor: Maximum number of tasks per actor at a time; None means two.
+        max_errored_blocks: Number of tasks that may fail before the job fails; -1 means any number.
+        retried_io_errors: Fragments of messages of errors after which reads and writes are retried.
+        raise_original_map_exception: Raise the exception of user code, instead of an error that adds its location.
+        enable_arrow_backed_pandas_conversion: Let `Dataset.to_pandas` return Arrow-backed dtypes, which support nulls,
+            instead of NumPy dtypes. Rows that a program passed as a DataFrame keep its dtypes.
         enable_progress_bars: Show progress on a terminal, unless RAY_DATA_DISABLE_PROGRESS_BARS is 1.
-        checkpoint_config: By which column, and where, writes note the rows that they have written: a
-            `CheckpointConfig`, or a dict of its arguments.
+        checkpoint_config: The id column and the location for recording written rows: a `CheckpointConfig`, or a dict
+            of its arguments.
     """
 
     target_max_block_size: int | None = DEFAULT_MAX_BLOCK_SIZE
@@ -211,11 +211,11 @@ class DataContext:
 
     def __post_init__(self) -> None:
         self._kv_configs: dict[str, Any] = {}
-        for name, value in _WITHOUT_EFFECT.items():
+        for name, value in _IGNORED_SETTINGS.items():
             setattr(self, name, copy.copy(value))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _WITHOUT_EFFECT and name != "checkpoint_config":  # `config_of` checks that
+        if name not in _IGNORED_SETTINGS and name != "checkpoint_config":  # `config_of` checks it
             check_attribute(self, name, value, _RANGES.get(name))
         if name in _DEPRECATED and name in vars(self):
             warnings.warn(
@@ -227,7 +227,7 @@ class DataContext:
 
     @staticmethod
     def get_current() -> DataContext:
-        """Return the settings that new datasets get; in functions that a dataset calls, those of the dataset."""
+        """Return the settings for new datasets; in functions that a dataset calls, those of the dataset."""
         global _current
         here: DataContext | None = getattr(_of_thread, "context", None)
         if here is not None:
@@ -249,19 +249,19 @@ class DataContext:
         return _Current(context)
 
     def get_config(self, key: str, default: Any = None) -> Any:
-        """Return a value that `set_config` has kept."""
+        """Return a value stored with `set_config`."""
         return self._kv_configs.get(key, default)
 
     def set_config(self, key: str, value: Any) -> None:
-        """Keep a value of the user's, to be read by functions that a dataset calls."""
+        """Store a value for functions that a dataset calls."""
         self._kv_configs[key] = value
 
     def remove_config(self, key: str) -> None:
-        """Forget a value that `set_config` has kept."""
+        """Remove a value stored with `set_config`."""
         self._kv_configs.pop(key, None)
 
     def copy(self) -> DataContext:
-        """Return settings of their own with the same values."""
+        """Return an independent copy."""
         return copy.deepcopy(self)
 
     def __eq__(self, other: object) -> bool:
@@ -280,7 +280,7 @@ class _Current:
         self._before: DataContext | None = None
 
     def __enter__(self) -> DataContext:
-        # By thread: two of them may go through plans of this process at the same time.
+        # Per thread: several threads of this process may execute plans at the same time.
         self._before = getattr(_of_thread, "context", None)
         _of_thread.context = self._context
         return self._context

@@ -66,7 +66,7 @@ class Dataset(
         )
 
     def has_serializable_lineage(self) -> bool:
-        """Tell whether `serialize_lineage` works: whether all that the plan needs is in files."""
+        """Return whether `serialize_lineage` works: whether all that the plan needs is in files."""
         return not any(isinstance(node, nodes.Values) for node in self._node.walk())
 
     def serialize_lineage(self) -> bytes:

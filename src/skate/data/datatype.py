@@ -1,4 +1,4 @@
-"""The types of columns: one class over Arrow's, NumPy's and Python's."""
+"""Data types of columns, backed by Arrow types, NumPy dtypes or Python classes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS = {"time32": ("s", "ms"), "time64": ("us", "ns")}
 
 
 class TypeCategory(StrEnum):
-    """Name a family of types for `DataType.is_of`."""
+    """A family of types for `DataType.is_of`."""
 
     LIST = "list"
     LARGE_LIST = "large_list"
@@ -34,13 +34,13 @@ class TypeCategory(StrEnum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataType:
-    """Hold the type of a column: an Arrow type, a NumPy dtype or a Python class.
+    """The type of a column: an Arrow type, a NumPy dtype or a Python class.
 
     Args:
         _physical_dtype: A `pyarrow.DataType`, a `numpy.dtype` or a class.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: The argument is none of these.
 
     >>> DataType.list(DataType.int32())
     DataType(arrow:list<item: int32>)
@@ -58,7 +58,7 @@ class DataType:
             )
 
     def __eq__(self, other: object) -> builtins.bool:
-        # NumPy's dtypes equal classes and strings (np.dtype("int64") == int); here they are different types.
+        # NumPy dtypes equal classes and strings (np.dtype("int64") == int); here they are different types.
         return (
             isinstance(other, DataType)
             and self._family == other._family
@@ -83,15 +83,15 @@ class DataType:
         return "numpy" if isinstance(self._physical_dtype, np.dtype) else "python"
 
     def is_arrow_type(self) -> builtins.bool:
-        """Tell whether it is an Arrow type."""
+        """Return whether it is an Arrow type."""
         return self._family == "arrow"
 
     def is_numpy_type(self) -> builtins.bool:
-        """Tell whether it is a NumPy dtype."""
+        """Return whether it is a NumPy dtype."""
         return self._family == "numpy"
 
     def is_python_type(self) -> builtins.bool:
-        """Tell whether it is a Python class."""
+        """Return whether it is a Python class."""
         return self._family == "python"
 
     # Conversions.
@@ -100,10 +100,10 @@ class DataType:
         """Return the Arrow type.
 
         Args:
-            values: Values of the column; only a Python class needs them, to find out what it holds.
+            values: Values of the column; needed only to determine the type for a Python class.
 
         Raises:
-            TypeError: It is a Python class, and there are no values.
+            TypeError: The type is a Python class, and no values are given.
         """
         if isinstance(self._physical_dtype, pa.DataType):
             return self._physical_dtype
@@ -119,7 +119,7 @@ class DataType:
         return pa.array(values).type
 
     def to_numpy_dtype(self) -> np.dtype[Any]:
-        """Return the NumPy dtype; `object` for what NumPy has no type for."""
+        """Return the NumPy dtype; `object` for types unknown to NumPy."""
         if isinstance(self._physical_dtype, np.dtype):
             return self._physical_dtype
         if isinstance(self._physical_dtype, pa.DataType):
@@ -134,7 +134,7 @@ class DataType:
         """Return the Python class.
 
         Raises:
-            ValueError: It is an Arrow type or a NumPy dtype.
+            ValueError: The type is an Arrow type or a NumPy dtype.
         """
         if not isinstance(self._physical_dtype, type):
             raise ValueError(f"{self!r} is not backed by a Python type; use to_arrow_dtype or to_numpy_dtype")
@@ -142,32 +142,32 @@ class DataType:
 
     @classmethod
     def from_arrow(cls, arrow_type: pa.DataType) -> DataType:
-        """Make it from an Arrow type."""
+        """Create it from an Arrow type."""
         return cls(arrow_type)
 
     @classmethod
     def from_numpy(cls, numpy_dtype: np.dtype[Any] | str) -> DataType:
-        """Make it from a NumPy dtype or the name of one."""
+        """Create it from a NumPy dtype or its name."""
         return cls(np.dtype(numpy_dtype))
 
     @classmethod
     def from_cudf(cls, cudf_dtype: Any) -> DataType:
-        """Make it from a dtype of cuDF."""
+        """Create it from a cuDF dtype."""
         cudf = load("cudf", "DataType.from_cudf", "cudf-cu12")
         return cls(cudf.Series([], dtype=cudf_dtype).to_arrow().type)
 
     def to_cudf_type(self) -> Any:
-        """Return it as a dtype of cuDF."""
+        """Return the cuDF dtype."""
         cudf = load("cudf", "DataType.to_cudf_type", "cudf-cu12")
         return cudf.Series.from_arrow(pa.array([], self.to_arrow_dtype())).dtype
 
     @classmethod
     def from_dtype(cls, dtype: Any) -> DataType | None:
-        """Make it from any description of a type; None if it is not known as one.
+        """Create it from any description of a type; None if it is not recognized.
 
         Args:
-            dtype: A `DataType`, an Arrow type, a NumPy dtype or scalar class or name, a class, or an
-                extension dtype of pandas.
+            dtype: A `DataType`, an Arrow type, a NumPy dtype or scalar class or name, a class, or a pandas extension
+                dtype.
         """
         if dtype is None or isinstance(dtype, DataType):
             return dtype
@@ -184,7 +184,7 @@ class DataType:
 
     @classmethod
     def _from_pandas(cls, dtype: Any) -> DataType | None:
-        # Asked by attribute: whoever hands over a dtype of pandas has imported it, and nobody else pays for it.
+        # Check by attribute, so that pandas is not imported.
         if isinstance(arrow_type := getattr(dtype, "pyarrow_dtype", None), pa.DataType):
             return cls(arrow_type)
         if isinstance(numpy_dtype := getattr(dtype, "numpy_dtype", None), np.dtype):
@@ -193,7 +193,7 @@ class DataType:
 
     @classmethod
     def infer_dtype(cls, value: Any) -> DataType:
-        """Find the type of a value: NumPy's for its arrays and scalars, else Arrow's, else its class."""
+        """Infer the type of a value: a NumPy dtype for arrays and scalars, else an Arrow type, else its class."""
         if isinstance(value, (np.ndarray, np.generic)):
             return cls(value.dtype)
         try:
@@ -205,44 +205,44 @@ class DataType:
 
     @classmethod
     def list(cls, value_type: DataType) -> DataType:
-        """Make the type of lists."""
+        """Return the type of lists."""
         return cls(pa.list_(value_type.to_arrow_dtype()))
 
     @classmethod
     def large_list(cls, value_type: DataType) -> DataType:
-        """Make the type of lists whose column may hold more than 2³¹ elements."""
+        """Return the type of lists whose column may hold more than 2³¹ elements."""
         return cls(pa.large_list(value_type.to_arrow_dtype()))
 
     @classmethod
     def fixed_size_list(cls, value_type: DataType, list_size: int) -> DataType:
-        """Make the type of lists that all have one length."""
+        """Return the type of lists of one length."""
         return cls(pa.list_(value_type.to_arrow_dtype(), list_size))
 
     @classmethod
     def struct(cls, fields: Sequence[tuple[str, DataType]]) -> DataType:
-        """Make the type of records with named fields."""
+        """Return the type of structs with named fields."""
         return cls(pa.struct([(name, dtype.to_arrow_dtype()) for name, dtype in fields]))
 
     @classmethod
     def map(cls, key_type: DataType, value_type: DataType) -> DataType:
-        """Make the type of mappings."""
+        """Return the type of maps."""
         return cls(pa.map_(key_type.to_arrow_dtype(), value_type.to_arrow_dtype()))
 
     @classmethod
     def tensor(cls, shape: tuple[int, ...], dtype: DataType) -> DataType:
-        """Make the type of tensors that all have one shape."""
+        """Return the type of tensors of one shape."""
         return cls(pa.fixed_shape_tensor(dtype.to_arrow_dtype(), shape))
 
     @classmethod
     def variable_shaped_tensor(cls, dtype: DataType, ndim: int = 2) -> DataType:
-        """Make the type of tensors whose shapes differ."""
+        """Return the type of tensors of different shapes."""
         from skate.data._block.tensors import VariableShapedTensorType
 
         return cls(VariableShapedTensorType(dtype.to_arrow_dtype(), ndim))
 
     @classmethod
     def temporal(cls, temporal_type: str, unit: str | None = None, tz: str | None = None) -> DataType:
-        """Make the type of times.
+        """Return a temporal type.
 
         Args:
             temporal_type: `timestamp`, `date32`, `date64`, `time32`, `time64` or `duration`.
@@ -250,7 +250,7 @@ class DataType:
             tz: The time zone of a timestamp.
 
         Raises:
-            ValueError: There is no such type, or it does not have that unit.
+            ValueError: The type does not exist, or does not have that unit.
         """
         unit = unit or _DEFAULT_UNITS.get(temporal_type)
         if temporal_type in _UNITS and unit not in _UNITS[temporal_type]:
@@ -265,16 +265,16 @@ class DataType:
             "duration": lambda: pa.duration(unit),
         }
         if temporal_type not in makers:
-            raise ValueError(f"Invalid temporal_type {temporal_type!r}; choose one of {', '.join(makers)}")
+            raise ValueError(f"Invalid temporal_type {temporal_type!r}; use one of {', '.join(makers)}")
         return cls(makers[temporal_type]())
 
-    # Questions.
+    # Predicates.
 
     def _arrow(self) -> pa.DataType | None:
         return self._physical_dtype if isinstance(self._physical_dtype, pa.DataType) else None
 
-    def _ask(self, of_arrow: Callable[[Any], Any], kinds: str, classes: tuple[type, ...]) -> builtins.bool:
-        """Answer for whichever family the type is of."""
+    def _check(self, of_arrow: Callable[[Any], Any], kinds: str, classes: tuple[type, ...]) -> builtins.bool:
+        """Evaluate the predicate for the family of the type."""
         if isinstance(self._physical_dtype, pa.DataType):
             return builtins.bool(of_arrow(self._physical_dtype))
         if isinstance(self._physical_dtype, np.dtype):
@@ -282,7 +282,7 @@ class DataType:
         return self._physical_dtype in classes
 
     def is_of(self, category: TypeCategory | str) -> builtins.bool:
-        """Tell whether the type belongs to a category; False for a category that does not exist."""
+        """Return whether the type belongs to a category; False for an unknown category."""
         questions: dict[str, Callable[[], builtins.bool]] = {
             "list": self.is_list_type,
             "large_list": lambda: self._arrow() is not None and pa.types.is_large_list(self._arrow()),
@@ -295,15 +295,15 @@ class DataType:
         return question is not None and question()
 
     def is_list_type(self) -> builtins.bool:
-        """Tell whether it holds lists; tensors are not lists."""
-        return self._ask(
+        """Return whether it holds lists; tensors are not lists."""
+        return self._check(
             lambda t: pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t),
             "",
             (),
         )
 
     def is_tensor_type(self) -> builtins.bool:
-        """Tell whether it holds tensors."""
+        """Return whether it holds tensors."""
         arrow_type = self._arrow()
         if isinstance(arrow_type, pa.FixedShapeTensorType):
             return True
@@ -312,56 +312,56 @@ class DataType:
         return isinstance(arrow_type, VariableShapedTensorType)
 
     def is_struct_type(self) -> builtins.bool:
-        """Tell whether it holds records with named fields."""
-        return self._ask(pa.types.is_struct, "", ())
+        """Return whether it holds structs with named fields."""
+        return self._check(pa.types.is_struct, "", ())
 
     def is_map_type(self) -> builtins.bool:
-        """Tell whether it holds mappings."""
-        return self._ask(pa.types.is_map, "", ())
+        """Return whether it holds maps."""
+        return self._check(pa.types.is_map, "", ())
 
     def is_nested_type(self) -> builtins.bool:
-        """Tell whether its values hold values."""
-        return self._ask(pa.types.is_nested, "", ())
+        """Return whether its values are nested."""
+        return self._check(pa.types.is_nested, "", ())
 
     def is_null_type(self) -> builtins.bool:
-        """Tell whether it can hold nothing but null."""
-        return self._ask(pa.types.is_null, "", (type(None),))
+        """Return whether it holds only nulls."""
+        return self._check(pa.types.is_null, "", (type(None),))
 
     def is_boolean_type(self) -> builtins.bool:
-        """Tell whether it holds truth values."""
-        return self._ask(pa.types.is_boolean, "b", (builtins.bool,))
+        """Return whether it holds booleans."""
+        return self._check(pa.types.is_boolean, "b", (builtins.bool,))
 
     def is_integer_type(self) -> builtins.bool:
-        """Tell whether it holds integers."""
-        return self._ask(pa.types.is_integer, "iu", (int,))
+        """Return whether it holds integers."""
+        return self._check(pa.types.is_integer, "iu", (int,))
 
     def is_floating_type(self) -> builtins.bool:
-        """Tell whether it holds floating-point numbers."""
-        return self._ask(pa.types.is_floating, "f", (float,))
+        """Return whether it holds floating-point numbers."""
+        return self._check(pa.types.is_floating, "f", (float,))
 
     def is_uint64_type(self) -> builtins.bool:
-        """Tell whether it holds unsigned integers of 64 bits."""
+        """Return whether it holds 64-bit unsigned integers."""
         return self._arrow() == pa.uint64() or self == DataType(np.dtype("uint64"))
 
     def is_numerical_type(self) -> builtins.bool:
-        """Tell whether it holds numbers."""
-        return self._ask(
+        """Return whether it holds numbers."""
+        return self._check(
             lambda t: pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t),
             "iufc",
             (int, float, complex),
         )
 
     def is_string_type(self) -> builtins.bool:
-        """Tell whether it holds text."""
-        return self._ask(
+        """Return whether it holds text."""
+        return self._check(
             lambda t: pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t),
             "U",
             (str,),
         )
 
     def is_binary_type(self) -> builtins.bool:
-        """Tell whether it holds bytes."""
-        return self._ask(
+        """Return whether it holds bytes."""
+        return self._check(
             lambda t: (
                 pa.types.is_binary(t)
                 or pa.types.is_large_binary(t)
@@ -373,72 +373,72 @@ class DataType:
         )
 
     def is_temporal_type(self) -> builtins.bool:
-        """Tell whether it holds points in time or durations."""
-        return self._ask(pa.types.is_temporal, "Mm", ())
+        """Return whether it holds datetimes or durations."""
+        return self._check(pa.types.is_temporal, "Mm", ())
 
-    # Plain types.
+    # Primitive types.
 
     @classmethod
     def int8(cls) -> DataType:
-        """Make the type of integers of 8 bits."""
+        """Return the type of 8-bit integers."""
         return cls(pa.int8())
 
     @classmethod
     def int16(cls) -> DataType:
-        """Make the type of integers of 16 bits."""
+        """Return the type of 16-bit integers."""
         return cls(pa.int16())
 
     @classmethod
     def int32(cls) -> DataType:
-        """Make the type of integers of 32 bits."""
+        """Return the type of 32-bit integers."""
         return cls(pa.int32())
 
     @classmethod
     def int64(cls) -> DataType:
-        """Make the type of integers of 64 bits."""
+        """Return the type of 64-bit integers."""
         return cls(pa.int64())
 
     @classmethod
     def uint8(cls) -> DataType:
-        """Make the type of unsigned integers of 8 bits."""
+        """Return the type of 8-bit unsigned integers."""
         return cls(pa.uint8())
 
     @classmethod
     def uint16(cls) -> DataType:
-        """Make the type of unsigned integers of 16 bits."""
+        """Return the type of 16-bit unsigned integers."""
         return cls(pa.uint16())
 
     @classmethod
     def uint32(cls) -> DataType:
-        """Make the type of unsigned integers of 32 bits."""
+        """Return the type of 32-bit unsigned integers."""
         return cls(pa.uint32())
 
     @classmethod
     def uint64(cls) -> DataType:
-        """Make the type of unsigned integers of 64 bits."""
+        """Return the type of 64-bit unsigned integers."""
         return cls(pa.uint64())
 
     @classmethod
     def float32(cls) -> DataType:
-        """Make the type of floating-point numbers of 32 bits."""
+        """Return the type of 32-bit floating-point numbers."""
         return cls(pa.float32())
 
     @classmethod
     def float64(cls) -> DataType:
-        """Make the type of floating-point numbers of 64 bits."""
+        """Return the type of 64-bit floating-point numbers."""
         return cls(pa.float64())
 
     @classmethod
     def string(cls) -> DataType:
-        """Make the type of text."""
+        """Return the type of text."""
         return cls(pa.string())
 
     @classmethod
     def bool(cls) -> DataType:
-        """Make the type of truth values."""
+        """Return the type of booleans."""
         return cls(pa.bool_())
 
     @classmethod
     def binary(cls) -> DataType:
-        """Make the type of bytes."""
+        """Return the type of bytes."""
         return cls(pa.binary())

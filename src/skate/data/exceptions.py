@@ -1,4 +1,4 @@
-"""What goes wrong in a dataset, and whose fault it is."""
+"""Exceptions of datasets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["FileReadError", "RayDataUserCodeException", "ResumeError", "SystemEx
 
 
 class UserCodeException(Exception):
-    """A function that the user gave to a dataset has failed.
+    """A user-defined function of a dataset has failed.
 
-    What is raised is of this class and of the class that the function raised, so that `except ValueError` works too.
+    The exception is also an instance of the class that the function raised, so that `except ValueError` works.
     """
 
 
@@ -18,21 +18,21 @@ RayDataUserCodeException = UserCodeException
 
 
 class SystemException(Exception):
-    """Something other than the user's code has failed."""
+    """Code other than the user's has failed."""
 
 
 class ResumeError(ValueError):
-    """A write with `resume=True` cannot go on where another one stopped; the message says why, and what to do."""
+    """A write with `resume=True` cannot be resumed; the message gives the reason and the remedy."""
 
 
 class FileReadError(ValueError):
-    """Report a file that could not be read; `__cause__` is what the reader said.
+    """Report a file that could not be read; `__cause__` is the error of the reader.
 
     Args:
-        kind: What was expected: `CSV`, `Parquet`.
+        kind: The expected format: `CSV`, `Parquet`.
         path: The file.
-        reason: What the reader said.
-        hint: What to do, if that is known.
+        reason: The message of the reader.
+        hint: The remedy, if known.
     """
 
     def __init__(self, kind: str, path: str, reason: str, hint: str = "") -> None:
@@ -48,10 +48,10 @@ class FileReadError(ValueError):
 
 
 def user_error(error: Exception) -> UserCodeException:
-    """Return an error that is what user code raised, and says that it comes from user code."""
+    """Return an error of the class that user code raised, marked as user code."""
     if isinstance(error, UserCodeException):
         return error
-    made = _both(type(error)).__new__(_both(type(error)), *error.args)
+    made = _combine(type(error)).__new__(_combine(type(error)), *error.args)
     made.args = error.args
     made.__dict__.update(error.__dict__)
     made._original = error
@@ -63,8 +63,8 @@ def user_error(error: Exception) -> UserCodeException:
 _made: dict[type[Exception], Any] = {}
 
 
-def _both(cls: type[Exception]) -> Any:
-    """Return the class of errors that are of this class, and of user code."""
+def _combine(cls: type[Exception]) -> Any:
+    """Return the class that combines this class with `UserCodeException`."""
     if cls in _made:
         return _made[cls]
 

@@ -1,4 +1,4 @@
-"""Expressions over columns, for `Dataset.filter`, `Dataset.with_column` and their kin.
+"""Expressions over columns, for `Dataset.filter`, `Dataset.with_column` and similar methods.
 
 >>> from skate.data.expressions import col, lit
 >>> (col("price") * col("quantity") > lit(100)).columns() == {"price", "quantity"}
@@ -102,51 +102,51 @@ def col(name: str) -> ColumnExpr:
 
 
 def lit(value: Any) -> LiteralExpr:
-    """Hold one value for all rows; beside an operator, a plain value does the same."""
+    """A constant for all rows; operators also accept plain values."""
     return LiteralExpr(value)
 
 
 def star() -> StarExpr:
-    """Stand for every column of the input, in a list of expressions."""
+    """All columns of the input, in a list of expressions."""
     return StarExpr()
 
 
 @checked("expr")
 def unnest(expr: Expr) -> UnnestExpr:
-    """Stand for one column for each field of a column of records, in a list of expressions."""
+    """One column per field of a column of structs, in a list of expressions."""
     check_type("expr", expr, Expr, "an expression such as col('a')")
     return UnnestExpr(expr)
 
 
 @checked()
 def download(uri_column_name: str, *, filesystem: pyarrow.fs.FileSystem | None = None) -> DownloadExpr:
-    """Read what the URIs in a column name, as bytes; null where that fails.
+    """Download the content of the URIs in a column as bytes; null where that fails.
 
     Args:
-        uri_column_name: The column: paths, or URIs such as `file://`, `https://` and `s3://`.
-        filesystem: Where to read from; without one, each URI says.
+        uri_column_name: The column of paths, or of URIs such as `file://`, `https://` and `s3://`.
+        filesystem: The filesystem; derived from each URI by default.
     """
     if filesystem is not None:
-        filesystems.wrap(filesystem)  # raises if it is none
+        filesystems.wrap(filesystem)  # raises for anything but a filesystem
     return DownloadExpr(uri_column_name, filesystem)
 
 
 def monotonically_increasing_id() -> MonotonicallyIncreasingIdExpr:
-    """Number the rows with integers that increase, with gaps between the parts of a dataset."""
+    """Number the rows with increasing integers, with gaps between the parts of a dataset."""
     return MonotonicallyIncreasingIdExpr()
 
 
 @checked()
 def random(*, seed: int | None = None, reseed_after_execution: bool = True) -> RandomExpr:
-    """Draw a number from 0 up to, and without, 1 for each row.
+    """Draw a number from the interval [0, 1) for each row.
 
     Args:
-        seed: What the numbers start from; without one they are different each time.
-        reseed_after_execution: Whether a seed gives other numbers when the dataset is executed again.
+        seed: Seed of the numbers; without a seed, they differ for every execution.
+        reseed_after_execution: Whether each execution of the dataset gives other numbers for the same seed.
     """
     return RandomExpr(seed, reseed_after_execution)
 
 
 def uuid() -> UUIDExpr:
-    """Make a random UUID (version 4) for each row, as text."""
+    """Generate a random UUID (version 4) for each row, as text."""
     return UUIDExpr()

@@ -1,4 +1,4 @@
-"""Preprocessors: transformations that are fitted to one dataset and applied to others, and to single batches."""
+"""Preprocessors: transformations that are fitted to a dataset and applied to datasets and batches."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["Preprocessor", "PreprocessorNotFittedException", "SerializablePrepro
 
 
 class PreprocessorNotFittedException(RuntimeError):
-    """A preprocessor was used that has to be fitted before."""
+    """A preprocessor was used before it was fitted."""
 
 
 class Preprocessor(abc.ABC):
     """A transformation of rows that may depend on statistics of a dataset.
 
-    To write one, override `_fit`, which either sets `self.stats_` or asks for aggregates with
-    `self.stat_computation_plan`, and one of `_transform_pandas`, `_transform_numpy` and `_transform_arrow`. One that
-    needs no statistics has `_is_fittable = False` instead of `_fit`.
+    To write one, override `_fit`, which either sets `self.stats_` or requests aggregates with
+    `self.stat_computation_plan`, and one of `_transform_pandas`, `_transform_numpy` and `_transform_arrow`. A
+    preprocessor without statistics sets `_is_fittable = False` instead of overriding `_fit`.
 
     >>> import skate
     >>> from skate.data.aggregate import Max
@@ -51,7 +51,7 @@ class Preprocessor(abc.ABC):
     """
 
     class FitStatus(enum.StrEnum):
-        """Whether a preprocessor has been fitted, or has to be."""
+        """Whether a preprocessor has been fitted, or needs to be."""
 
         NOT_FITTABLE = "NOT_FITTABLE"
         NOT_FITTED = "NOT_FITTED"
@@ -67,12 +67,12 @@ class Preprocessor(abc.ABC):
 
     @property
     def stat_computation_plan(self) -> StatComputationPlan:
-        """The aggregates that `_fit` asks for; they are computed in one pass when it returns."""
+        """The aggregates that `_fit` requests, computed in one pass when it returns."""
         plan: StatComputationPlan = vars(self).setdefault("_stat_computation_plan", StatComputationPlan())
         return plan
 
     def fit_status(self) -> Preprocessor.FitStatus:
-        """Return whether the preprocessor has been fitted, or has to be."""
+        """Return whether the preprocessor has been fitted, or needs to be."""
         if not self._is_fittable:
             return Preprocessor.FitStatus.NOT_FITTABLE
         if self._check_has_fitted_state():
@@ -80,22 +80,22 @@ class Preprocessor(abc.ABC):
         return Preprocessor.FitStatus.NOT_FITTED
 
     def has_stats(self) -> bool:
-        """Return whether there are statistics to transform with."""
+        """Return whether the statistics have been computed."""
         return bool(vars(self).get("stats_"))
 
     @checked()
     def fit(self, ds: Dataset) -> Preprocessor:
-        """Compute the statistics that the preprocessor needs; return the preprocessor.
+        """Compute the statistics that the preprocessor needs, and return the preprocessor.
 
         Args:
-            ds: What they are computed of. One that needs none leaves it alone.
+            ds: The dataset; ignored if the preprocessor is not fittable.
         """
         status = self.fit_status()
         if status is Preprocessor.FitStatus.NOT_FITTABLE:
             return self
         if status is not Preprocessor.FitStatus.NOT_FITTED:
-            warnings.warn(f"{self!r} was fitted before: its statistics are computed anew.", stacklevel=2)
-        return self._fit_anew(ds)
+            warnings.warn(f"{self!r} was already fitted: its statistics are computed again.", stacklevel=2)
+        return self._refit(ds)
 
     @checked(transform_batch_size=POSITIVE)
     def fit_transform(
@@ -107,14 +107,14 @@ class Preprocessor(abc.ABC):
         transform_batch_size: int | None = None,
         transform_concurrency: int | None = None,
     ) -> Dataset:
-        """Fit the preprocessor to a dataset, and return the dataset transformed.
+        """Fit the preprocessor to a dataset, and return the transformed dataset.
 
         Args:
             ds: The dataset.
-            transform_num_cpus: As `num_cpus` of `transform`, and so on.
-            transform_memory: As `memory` of `transform`.
-            transform_batch_size: As `batch_size` of `transform`.
-            transform_concurrency: As `concurrency` of `transform`.
+            transform_num_cpus: `num_cpus` of `transform`.
+            transform_memory: `memory` of `transform`.
+            transform_batch_size: `batch_size` of `transform`.
+            transform_concurrency: `concurrency` of `transform`.
         """
         fitted = self.fit(ds)
         return fitted.transform(
@@ -135,18 +135,18 @@ class Preprocessor(abc.ABC):
         memory: float | None = None,
         concurrency: int | None = None,
     ) -> Dataset:
-        """Return a dataset transformed. Nothing is done before somebody wants its rows.
+        """Return the transformed dataset, which is computed lazily.
 
         Args:
             ds: The dataset.
-            batch_size: Rows that are transformed at a time; a block if not given.
-            num_cpus: CPUs that each task takes.
-            memory: Bytes that each task takes.
-            concurrency: How many tasks at a time.
+            batch_size: Rows per batch; a whole block by default.
+            num_cpus: CPUs per task.
+            memory: Memory per task, in bytes.
+            concurrency: Maximum number of concurrent tasks.
 
         Raises:
-            PreprocessorNotFittedException: `fit` has to be called before.
-            NotImplementedError: The class does not say how to transform.
+            PreprocessorNotFittedException: `fit` has not been called.
+            NotImplementedError: The class does not define a transformation.
         """
         self._check_fitted("transform")
         return self._transform(
@@ -154,50 +154,50 @@ class Preprocessor(abc.ABC):
         )
 
     def transform_batch(self, data: Any) -> Any:
-        """Return one batch transformed, in this process.
+        """Transform one batch in this process.
 
         Args:
-            data: A DataFrame of pandas, a table of pyarrow, a dict of arrays, or an array.
+            data: A pandas DataFrame, a pyarrow Table, a dict of arrays, or an array.
 
         Returns:
-            A batch in the format that the preprocessor works with, which may not be that of `data`.
+            A batch in the format of the preprocessor, which may differ from that of `data`.
 
         Raises:
-            PreprocessorNotFittedException: `fit` has to be called before.
-            ValueError: `data` is nothing of this kind.
+            PreprocessorNotFittedException: `fit` has not been called.
+            ValueError: `data` has another type.
         """
         self._check_fitted("transform_batch")
         if not (frames.is_pandas(data) or isinstance(data, pa.Table | np.ndarray | dict)):
             raise ValueError(
-                "transform_batch takes a pandas DataFrame, a pyarrow Table, a dict of ndarrays or an ndarray, not"
+                "transform_batch takes a pandas DataFrame, a pyarrow Table, a dict of ndarrays or an ndarray, got"
                 f" {type(data).__name__}"
             )
         return self._transform_batch(data)
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
-        """Return the format to transform in, where a class can do it in several."""
+        """Return the format to transform in, if a class supports several."""
         return BatchFormat.PANDAS
 
     def get_input_columns(self) -> list[str]:
-        """Return the columns that are read."""
+        """Return the input columns."""
         return list(getattr(self, "columns", None) or [])
 
     def get_output_columns(self) -> list[str]:
-        """Return the columns that are written."""
+        """Return the output columns."""
         return list(getattr(self, "output_columns", None) or self.get_input_columns())
 
     def serialize(self) -> str | bytes:
-        """Return the preprocessor as something to keep in a file, for `deserialize`."""
+        """Serialize the preprocessor for `deserialize`."""
         return base64.b64encode(cloudpickle.dumps(self)).decode("ascii")
 
     @staticmethod
     def deserialize(serialized: str | bytes) -> Preprocessor:
-        """Return the preprocessor that `serialize` was called on. It runs code from the data: load your own only."""
+        """Restore a serialized preprocessor. This can run code: load trusted data only."""
         loaded: Preprocessor = pickle.loads(base64.b64decode(serialized))
         return loaded
 
-    # What classes override.
+    # Methods to override.
 
     def _fit(self, ds: Dataset) -> Preprocessor:
         raise NotImplementedError(
@@ -214,21 +214,21 @@ class Preprocessor(abc.ABC):
         raise NotImplementedError
 
     def _get_transform_config(self) -> dict[str, Any]:
-        """Return options of `Dataset.map_batches` that this preprocessor needs."""
+        """Return options of `Dataset.map_batches` for this preprocessor."""
         return {}
 
     def _fit_data(self, ds: Dataset) -> Dataset:
-        """Return what the statistics that `_fit` asks for are computed of."""
+        """Return the dataset from which the requested statistics are computed."""
         return ds
 
     def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
-        """Return what to keep of the statistics that `_fit` asked for."""
+        """Convert the computed statistics to those that are stored."""
         return found
 
-    # How they are used.
+    # Implementation.
 
     def _check_has_fitted_state(self) -> bool:
-        # By convention, what is fitted has a name that ends with an underscore.
+        # By convention, the names of fitted attributes end with an underscore.
         kept = [
             value for name, value in vars(self).items() if name.endswith("_") and not name.startswith("_")
         ]
@@ -240,10 +240,10 @@ class Preprocessor(abc.ABC):
         fitted = (Preprocessor.FitStatus.FITTED, Preprocessor.FitStatus.NOT_FITTABLE)
         if self.fit_status() not in fitted:
             raise PreprocessorNotFittedException(
-                f"{self!r} has to be fitted before {method}: call fit(dataset), or fit_transform(dataset)"
+                f"{self!r} must be fitted before {method}: call fit(dataset), or fit_transform(dataset)"
             )
 
-    def _fit_anew(self, ds: Dataset) -> Preprocessor:
+    def _refit(self, ds: Dataset) -> Preprocessor:
         self.stats_ = {}
         self._fitted = False
         self.stat_computation_plan.reset()
@@ -254,15 +254,15 @@ class Preprocessor(abc.ABC):
         return fitted
 
     def _determine_transform_to_use(self) -> BatchFormat:
-        """Return the format of the batches that are transformed.
+        """Return the format of the batches to transform.
 
         Raises:
-            NotImplementedError: The class says for none how to transform it.
+            NotImplementedError: The class does not define a transformation.
         """
         implemented = [each for each in BatchFormat if _overrides(type(self), f"_transform_{each}")]
         if not implemented:
             raise NotImplementedError(
-                f"{type(self).__name__} does not say how to transform: define _transform_pandas, _transform_numpy or"
+                f"{type(self).__name__} defines no transformation: define _transform_pandas, _transform_numpy or"
                 " _transform_arrow"
             )
         preferred = self.preferred_batch_format()
@@ -297,10 +297,10 @@ class Preprocessor(abc.ABC):
 
 
 class SerializablePreprocessorBase(Preprocessor, abc.ABC):
-    """A preprocessor that is saved as its options and statistics, apart from its code.
+    """A preprocessor that is saved as its options and statistics, without its code.
 
-    A later version of its class can load it, wherever the class is then. Those that come with Skate are of this kind;
-    for your own, see `skate.data.preprocessors.version_support.SerializablePreprocessor`.
+    Later versions of its class can load it, even if the class has moved. Skate's own preprocessors are of this kind;
+    for custom ones, see `skate.data.preprocessors.version_support.SerializablePreprocessor`.
     """
 
     MAGIC_CLOUDPICKLE: ClassVar[bytes] = b"CPKL:"
@@ -311,27 +311,27 @@ class SerializablePreprocessorBase(Preprocessor, abc.ABC):
 
     @classmethod
     def get_preprocessor_class_id(cls) -> str:
-        """Return the name that instances are saved under."""
-        # A subclass is not what it inherits from: it needs a name of its own.
+        """Return the name under which instances are saved."""
+        # A subclass does not inherit the name.
         return vars(cls).get("_class_id") or cls.__name__
 
     @classmethod
     def set_preprocessor_class_id(cls, identifier: str) -> None:
-        """Set the name that instances are saved under."""
+        """Set the name under which instances are saved."""
         cls._class_id = identifier
 
     @classmethod
     def get_version(cls) -> int:
-        """Return the version of what instances save."""
+        """Return the version of the saved state."""
         return cls._version
 
     @classmethod
     def set_version(cls, version: int) -> None:
-        """Set the version of what instances save."""
+        """Set the version of the saved state."""
         cls._version = version
 
     def serialize(self) -> bytes:
-        """Return the preprocessor as bytes to keep in a file, for `deserialize`.
+        """Serialize the preprocessor to bytes for `deserialize`.
 
         >>> from skate.data.preprocessors import Normalizer
         >>> SerializablePreprocessorBase.deserialize(Normalizer(["a", "b"]).serialize())
@@ -348,18 +348,18 @@ class SerializablePreprocessorBase(Preprocessor, abc.ABC):
 
     @staticmethod
     def deserialize(serialized: str | bytes) -> Preprocessor:
-        """Return the preprocessor that `serialize` was called on. It runs code from the data: load your own only.
+        """Restore a serialized preprocessor. This can run code: load trusted data only.
 
         Raises:
-            ValueError: These are no bytes of a preprocessor.
-            UnknownPreprocessorError: Its class is not known here.
+            ValueError: The bytes are not a serialized preprocessor.
+            UnknownPreprocessorError: The class is not registered.
         """
         magic = SerializablePreprocessorBase.MAGIC_CLOUDPICKLE
         if isinstance(serialized, str):
             return Preprocessor.deserialize(serialized)
         if not serialized.startswith(magic):
             raise ValueError(
-                f"this is no preprocessor: the bytes start with {serialized[:20]!r}, and not with {magic!r}"
+                f"the bytes are not a serialized preprocessor: they start with {serialized[:20]!r} instead of {magic!r}"
             )
         saved = pickle.loads(serialized[len(magic) :])
         cls: Any = registry.class_named(saved["type"])
@@ -369,12 +369,12 @@ class SerializablePreprocessorBase(Preprocessor, abc.ABC):
         return made
 
     def _get_serializable_fields(self) -> dict[str, Any]:
-        """Return what to save besides the statistics."""
+        """Return the fields to save besides the statistics."""
         fields = {name: getattr(self, name) for name in options.options_of(type(self))}
         return {**fields, "_fitted": self._fitted} if self._is_fittable else fields
 
     def _set_serializable_fields(self, fields: dict[str, Any], version: int) -> None:
-        """Take over what was saved, by this version of the class or an earlier one."""
+        """Restore saved fields of this or an earlier version of the class."""
         self.__setstate__(fields)
 
     def _get_stats(self) -> dict[str, Any]:
@@ -382,18 +382,18 @@ class SerializablePreprocessorBase(Preprocessor, abc.ABC):
         return vars(self).get("stats_") or {}
 
     def _set_stats(self, stats: dict[str, Any]) -> None:
-        """Take over statistics that were saved."""
+        """Restore saved statistics."""
         self.stats_ = stats
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(options.restored(type(self), state))
+        super().__setstate__(options.restore_state(type(self), state))
 
     def __repr__(self) -> str:
-        return options.described(self)
+        return options.describe(self)
 
 
 class Transform:
-    """What a dataset calls with each batch. It has the preprocessor's name, which progress and statistics show."""
+    """Function that transforms batches. It has the name of the preprocessor, which progress and statistics show."""
 
     def __init__(self, preprocessor: Preprocessor, batch_format: BatchFormat) -> None:
         self._preprocessor = preprocessor

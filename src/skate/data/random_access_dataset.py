@@ -1,4 +1,4 @@
-"""Single rows of a dataset by the value of a column, from any number of processes at a time."""
+"""Look-ups of single rows of a dataset by key, from any number of processes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["RandomAccessDataset"]
 
 
 class RandomAccessDataset:
-    """Finds rows by their key; `Dataset.to_random_access_dataset` makes one.
+    """Look up rows by key; created by `Dataset.to_random_access_dataset`.
 
-    The rows are sorted by the key and stay in shared memory, where every worker sees all of them: a look-up is a
-    binary search in one.
+    The rows are sorted by key and stay in shared memory, which all workers can access: a look-up is a binary search in
+    one worker.
     """
 
     @checked(num_workers=POSITIVE)
     def __init__(self, ds: Dataset, key: str, num_workers: int) -> None:
         there = ds.columns() or []
         if key not in there:
-            raise ValueError(f"there is no column {key!r} to find rows by: the dataset has {there}")
+            raise ValueError(f"no column {key!r} to look up rows by: the columns are {there}")
         begun = time.perf_counter()
         bundles = ds.sort(key).iter_internal_ref_bundles()
         self._blocks = [bundle.block_refs[0] for bundle in bundles if bundle.num_rows()]
@@ -46,14 +46,14 @@ class RandomAccessDataset:
         self._build_seconds = time.perf_counter() - begun
 
     def get_async(self, key: Any) -> Any:
-        """Return a reference to the row with this key; to None if there is none."""
+        """Return a reference to the row with this key, or to None if it does not exist."""
         block = self._block_of(key)
         if block is None:
             return skate.put(None)
         return next(self._turns).get.remote(block, key)
 
     def multiget(self, keys: list[Any]) -> list[dict[str, Any] | None]:
-        """Return the rows with these keys, None for each that there is none for."""
+        """Return the rows with these keys, with None for keys that do not exist."""
         together: dict[int, list[Any]] = defaultdict(list)
         for key in keys:
             block = self._block_of(key)
@@ -66,7 +66,7 @@ class RandomAccessDataset:
         return [found.get(key) for key in keys]
 
     def stats(self) -> str:
-        """Return how often each worker was asked, and how long it took, as text."""
+        """Return the number and duration of the look-ups per worker, as text."""
         each = skate.get([worker.stats.remote() for worker in self._workers])
         calls = [count for count, _ in each]
         mean = sum(seconds for _, seconds in each) / max(1, sum(calls))
@@ -74,13 +74,13 @@ class RandomAccessDataset:
             "RandomAccessDataset:\n"
             f"- Build time: {self._build_seconds:.2f}s\n"
             f"- Num workers: {len(each)}\n"
-            f"- Blocks: {len(self._blocks)}, which every worker has\n"
+            f"- Blocks: {len(self._blocks)}, in every worker\n"
             f"- Accesses per worker: {min(calls)} min, {max(calls)} max, {sum(calls) // len(calls)} mean\n"
             f"- Mean access time: {mean * 1e6:.0f}us\n"
         )
 
     def _block_of(self, key: Any) -> int | None:
-        """Return the only block that may have a key: the first whose keys go as far."""
+        """Return the index of the only block that may hold a key."""
         place = bisect.bisect_left(self._largest, key)
         return place if place < len(self._largest) else None
 
@@ -92,7 +92,7 @@ def _last_of(block: pa.Table, key: str) -> Any:
 
 
 class _Worker:
-    """Finds rows in sorted blocks."""
+    """Look up rows in sorted blocks."""
 
     def __init__(self, key: str, blocks: list[Any]) -> None:
         self._key = key

@@ -1,4 +1,4 @@
-"""Functions that make datasets: from files, from other libraries, from what a program holds."""
+"""Functions that create datasets from files, other libraries, and data of the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 import skate
-from skate.data import _foreign, _read_formats, _read_services
+from skate.data import _from_libraries as _foreign
+from skate.data import _read_formats, _read_services
 from skate.data._arguments import (
     NON_NEGATIVE,
     POSITIVE,
@@ -23,17 +24,17 @@ from skate.data._arguments import (
 )
 from skate.data._block import batches
 from skate.data._block.errors import BatchTypeError
-from skate.data._catalogs import resolved
-from skate.data._foreign import *  # noqa: F403 - what it lists in its `__all__`
-from skate.data._io import memory, unknown_options
+from skate.data._catalogs import resolve_table
+from skate.data._from_libraries import *  # noqa: F403 - what it lists in its `__all__`
+from skate.data._io import memory, validation
 from skate.data._read_formats import *  # noqa: F403 - what it lists in its `__all__`
 from skate.data._read_options import (
     FileOptions,
     TaskOptions,
     dataset_of,
-    deprecated,
     file_arguments,
-    parted,
+    split_options,
+    warn_deprecated,
 )
 from skate.data._read_services import *  # noqa: F403 - what it lists in its `__all__`
 from skate.data.dataset import Dataset, MaterializedDataset, materialized
@@ -71,7 +72,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 @checked("n")
 def range(n: int, **options: Unpack[TaskOptions]) -> Dataset:
-    """Return the numbers from 0 up to `n`, in a column `id`.
+    """Create a dataset of the numbers from 0 to `n`, exclusive, in a column `id`.
 
     >>> range(3).take_all()
     [{'id': 0}, {'id': 1}, {'id': 2}]
@@ -81,7 +82,7 @@ def range(n: int, **options: Unpack[TaskOptions]) -> Dataset:
 
 @checked("n", shape=NON_NEGATIVE)
 def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **options: Unpack[TaskOptions]) -> Dataset:
-    """Return tensors of a shape, the i-th filled with i, in a column `data`.
+    """Create a dataset of tensors in a column `data`, the i-th filled with i.
 
     >>> range_tensor(2, shape=(2,)).take_all()
     [{'data': array([0, 0])}, {'data': array([1, 1])}]
@@ -93,7 +94,7 @@ def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **options: Unpack[Tas
 def from_items(
     items: list[Any], *, parallelism: int = -1, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
-    """Return a dataset of Python objects: dicts are rows, anything else is in a column `item`.
+    """Create a dataset from Python objects: dicts as rows, other values in a column `item`.
 
     >>> from_items([1, 2]).take_all()
     [{'item': 1}, {'item': 2}]
@@ -104,7 +105,7 @@ def from_items(
 
 @checked(override_num_blocks=POSITIVE)
 def from_pandas(dfs: Any, override_num_blocks: int | None = None) -> MaterializedDataset:
-    """Return a dataset of pandas DataFrames, a block for each."""
+    """Create a dataset from pandas DataFrames, with one block each."""
     given = dfs if isinstance(dfs, list) else [dfs]
     words = "a pandas DataFrame or a list of them"
     return _from_batches(given, override_num_blocks, "FromPandas", "dfs", words)
@@ -112,7 +113,7 @@ def from_pandas(dfs: Any, override_num_blocks: int | None = None) -> Materialize
 
 @checked(override_num_blocks=POSITIVE)
 def from_arrow(tables: Any, *, override_num_blocks: int | None = None) -> MaterializedDataset:
-    """Return a dataset of Arrow tables (or their IPC streams as bytes), a block for each.
+    """Create a dataset from Arrow tables (or IPC streams as bytes), with one block each.
 
     >>> import pyarrow as pa
     >>> from_arrow(pa.table({"a": [1]})).take_all()
@@ -130,7 +131,7 @@ def from_arrow(tables: Any, *, override_num_blocks: int | None = None) -> Materi
 
 
 def from_numpy(ndarrays: Any) -> MaterializedDataset:
-    """Return a dataset of NumPy arrays, a block for each: their first axis are the rows of a column `data`.
+    """Create a dataset from NumPy arrays, with one block each; the first axis holds the rows of a column `data`.
 
     >>> from_numpy(np.arange(2)).take_all()
     [{'data': 0}, {'data': 1}]
@@ -146,27 +147,27 @@ def from_numpy(ndarrays: Any) -> MaterializedDataset:
 
 @checked()
 def from_blocks(blocks: list[Any]) -> MaterializedDataset:
-    """Return a dataset of blocks: Arrow tables or pandas DataFrames."""
+    """Create a dataset from blocks: Arrow tables or pandas DataFrames."""
     words = "a list of Arrow tables or pandas DataFrames"
     return _from_batches(blocks, None, "FromBlocks", "blocks", words)
 
 
 def from_arrow_refs(tables: Any) -> MaterializedDataset:
-    """Return a dataset of Arrow tables that references refer to."""
-    return from_arrow(_fetched("tables", tables))
+    """Create a dataset from references to Arrow tables."""
+    return from_arrow(_fetch("tables", tables))
 
 
 def from_pandas_refs(dfs: Any) -> MaterializedDataset:
-    """Return a dataset of pandas DataFrames that references refer to."""
-    return from_pandas(_fetched("dfs", dfs))
+    """Create a dataset from references to pandas DataFrames."""
+    return from_pandas(_fetch("dfs", dfs))
 
 
 def from_numpy_refs(ndarrays: Any) -> MaterializedDataset:
-    """Return a dataset of NumPy arrays that references refer to."""
-    return from_numpy(_fetched("ndarrays", ndarrays))
+    """Create a dataset from references to NumPy arrays."""
+    return from_numpy(_fetch("ndarrays", ndarrays))
 
 
-def _fetched(name: str, references: Any) -> list[Any]:
+def _fetch(name: str, references: Any) -> list[Any]:
     given = references if isinstance(references, list) else [references]
     for each in given:
         check_type(name, each, skate.ObjectRef, "an ObjectRef or a list of them")
@@ -177,7 +178,7 @@ def _fetched(name: str, references: Any) -> list[Any]:
 def _from_batches(
     given: list[Any], blocks: int | None, label: str, name: str, words: str
 ) -> MaterializedDataset:
-    """Return a dataset of batches, which an error calls by the name of a parameter and by what is right for it."""
+    """Create a dataset from batches; errors use the name of the parameter and the phrase for valid values."""
     made = []
     for each in given:
         try:
@@ -190,17 +191,17 @@ def _from_batches(
 
 
 def read_datasource(datasource: Any, **options: Any) -> Dataset:
-    """Return a dataset of a source of your own.
+    """Create a dataset from a custom datasource.
 
     Args:
         datasource: A `Datasource`.
-        **options: Those of `TaskOptions`; others reach a source of Ray's older shape, with `create_reader` or
-            `prepare_read`.
+        **options: Those of `TaskOptions`; others are passed to a datasource with Ray's older interface, `create_reader`
+            or `prepare_read`.
     """
     read_args = {key: options.pop(key) for key in list(options) if key not in TaskOptions.__annotations__}
     if LegacyDatasource.is_one(datasource):
         return dataset_of(LegacyDatasource(datasource, read_args), options)
-    unknown_options.refuse(read_args, TaskOptions.__annotations__, "read_datasource")
+    validation.check_known(read_args, TaskOptions.__annotations__, "read_datasource")
     check_protocol("datasource", datasource, "get_read_tasks", "a Datasource")
     return dataset_of(datasource, options)
 
@@ -217,30 +218,32 @@ def read_parquet(
     dataset_kwargs: dict[str, Any] | None = None,
     **options: Any,
 ) -> Dataset:
-    """Return a dataset of Parquet files.
+    """Create a dataset from Parquet files.
 
-    Files are read in parts, by their row groups. Columns that nobody uses, and row groups that no filter lets
-    through, are not read: `read_parquet(…).filter(expr=…).select_columns(…)` reads what it needs.
+    Files are divided by row groups. Unused columns, and row groups that cannot match a filter, are not read:
+    `read_parquet(…).filter(expr=…).select_columns(…)` reads only what it needs.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        columns: Read only these. Ray deprecates it for `select_columns`.
-        catalog: Finds the files of a table by its name, which is then the path.
-        tensor_column_schema: For columns of bytes that are tensors: their type and shape.
-        include_row_hash: Add a column that tells rows apart.
-        skip_paths: Files to leave out; they need not be there.
-        dataset_kwargs: Options of pyarrow's reader. Ray deprecates it.
+        columns: Columns to read. Deprecated in Ray in favor of `select_columns`.
+        catalog: Catalog to look up the table in; the path is the name of the table.
+        tensor_column_schema: Type and shape of the tensors in columns of bytes.
+        include_row_hash: Add a column with an identifier of each row.
+        skip_paths: Files to skip; they need not exist.
+        dataset_kwargs: Options of pyarrow's reader. Deprecated in Ray.
         **options: Those of `FileOptions`, and further ones of pyarrow's reader (`filter`, `schema`, …).
     """
     from skate.data._io.parquet import ParquetDatasource
 
     if columns is not None:
-        deprecated("`columns=` on `read_parquet`", "call `select_columns([...])` on the dataset")
+        warn_deprecated("`columns=` on `read_parquet`", "call `select_columns([...])` on the dataset")
     if dataset_kwargs is not None:
-        deprecated("`dataset_kwargs` on `read_parquet`", "give pyarrow's options to `read_parquet` itself")
-    given, own = parted(options)
+        warn_deprecated(
+            "`dataset_kwargs` on `read_parquet`", "pass pyarrow's options to `read_parquet` itself"
+        )
+    given, own = split_options(options)
     if catalog is not None:
-        found = resolved(catalog, paths, "parquet")
+        found = resolve_table(catalog, paths, "parquet")
         paths = found.path
         given.setdefault("filesystem", found.filesystem)
     own_keys = ("schema", "filter", "batch_size", "use_threads", "_block_udf")
@@ -260,7 +263,7 @@ def read_parquet(
 
 @checked()
 def read_csv(paths: Paths, **options: Any) -> Dataset:
-    """Return a dataset of CSV files.
+    """Create a dataset from CSV files.
 
     Args:
         paths: Files, folders, globs, or URIs.
@@ -268,22 +271,22 @@ def read_csv(paths: Paths, **options: Any) -> Dataset:
     """
     from skate.data._io.csv import CSVDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     return dataset_of(CSVDatasource(paths, arrow_csv_args=own, **file_arguments(given)), given)
 
 
 @checked()
 def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
-    """Return a dataset of JSON files: one object in a line, or a list of them.
+    """Create a dataset from JSON files: one object per line, or an array of objects.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        lines: Files hold one object in a line. It is found out if not given.
+        lines: Whether files hold one object per line; detected by default.
         **options: Those of `FileOptions`, and `read_options` and `parse_options` of pyarrow.
     """
     from skate.data._io.json import JSONDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     return dataset_of(JSONDatasource(paths, lines=lines, arrow_json_args=own, **file_arguments(given)), given)
 
 
@@ -291,15 +294,15 @@ def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
 def read_text(
     paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Unpack[FileOptions]
 ) -> Dataset:
-    """Return a dataset of the lines of text files, in a column `text`.
+    """Create a dataset from the lines of text files, in a column `text`.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        encoding: Of the files.
-        drop_empty_lines: Leave out lines with nothing in them.
+        encoding: Encoding of the files.
+        drop_empty_lines: Skip empty lines.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.text import TextDatasource
+    from skate.data._io.plain_files import TextDatasource
 
     source = TextDatasource(
         paths, encoding=encoding, drop_empty_lines=drop_empty_lines, **file_arguments(options)
@@ -309,20 +312,20 @@ def read_text(
 
 @checked()
 def read_binary_files(paths: Paths, **options: Unpack[FileOptions]) -> Dataset:
-    """Return a dataset of whole files, in a column `bytes`.
+    """Create a dataset from whole files, in a column `bytes`.
 
     Args:
         paths: Files, folders, globs, or URIs.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.binary import BinaryDatasource
+    from skate.data._io.plain_files import BinaryDatasource
 
     return dataset_of(BinaryDatasource(paths, **file_arguments(options)), options)
 
 
 @checked()
 def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Any) -> Dataset:
-    """Return a dataset of `.npy` files, in a column `data`.
+    """Create a dataset from `.npy` files, in a column `data`.
 
     Args:
         paths: Files, folders, globs, or URIs.
@@ -331,7 +334,7 @@ def read_numpy(paths: Paths, *, allow_pickle: bool = False, **options: Any) -> D
     """
     from skate.data._io.numpy import NumpyDatasource
 
-    given, own = parted(options)
+    given, own = split_options(options)
     own = {**own.pop("numpy_load_args", {}), **own, "allow_pickle": allow_pickle}
     return dataset_of(NumpyDatasource(paths, numpy_load_args=own, **file_arguments(given)), given)
 
@@ -345,16 +348,16 @@ def read_images(
     arrow_open_file_args: dict[str, Any] | None = None,
     **options: Unpack[FileOptions],
 ) -> Dataset:
-    """Return a dataset of image files, in a column `image`.
+    """Create a dataset from image files, in a column `image`.
 
     Args:
         paths: Files, folders, globs, or URIs.
-        size: Height and width to bring images to.
-        mode: The mode of Pillow's to bring images to, such as "RGB".
-        arrow_open_file_args: For opening files.
+        size: Height and width to resize images to.
+        mode: Pillow mode to convert images to, such as "RGB".
+        arrow_open_file_args: Options for opening files.
         **options: Those of `FileOptions`.
     """
-    from skate.data._io.images import ImageDatasource
+    from skate.data._io.media import ImageDatasource
 
     source = ImageDatasource(
         paths, size=size, mode=mode, arrow_open_file_args=arrow_open_file_args, **file_arguments(options)

@@ -1,4 +1,4 @@
-"""What Ray calls experimental: here for the programs that use it."""
+"""Ray's experimental APIs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where objects are."""
+"""Locations of objects."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from skate.util.state import get_objects, list_objects
 
 __all__ = ["get_local_object_locations", "get_object_locations"]
 
-_MANY = 10_000  # as many rows as the state API gives
+_MAX_ROWS = 10_000  # the limit of the state API
 
 
 def get_object_locations(
     obj_refs: list[skate.ObjectRef[Any]], timeout_ms: int = -1
 ) -> dict[skate.ObjectRef[Any], dict[str, Any]]:
-    """Return size and node of objects.
+    """Return the size and node of objects.
 
     Args:
         obj_refs: References to the objects.
-        timeout_ms: How many milliseconds to wait for the answer; a negative number takes the default of the state API.
+        timeout_ms: Milliseconds to wait for the reply; a negative number means the default of the state API.
 
     Returns:
-        For each reference a dictionary: `node_ids` holds the id of the node once the object exists, and `object_size`
-        its size in bytes, None until then. Objects that are unknown are left out.
+        A dictionary per reference: `node_ids` holds the id of the node once the object exists, and `object_size`
+        its size in bytes, None until then. Unknown objects are omitted.
 
     Raises:
         RuntimeError: This process has no session.
@@ -38,8 +38,8 @@ def get_object_locations(
         raise RuntimeError("This process has no session; call skate.init() first.")
     node = skate.get_runtime_context().get_node_id()
     limits: dict[str, Any] = {} if timeout_ms < 0 else {"timeout": timeout_ms / 1000}
-    rows = list_objects(limit=_MANY, **limits)
-    if len(rows) == _MANY:  # there may be more
+    rows = list_objects(limit=_MAX_ROWS, **limits)
+    if len(rows) == _MAX_ROWS:  # there may be more
         rows = [row for ref in obj_refs for row in get_objects(ref.hex(), **limits)]
     sizes = {row.object_id: row.object_size for row in rows}
     found: dict[skate.ObjectRef[Any], dict[str, Any]] = {}

@@ -1,7 +1,7 @@
-"""Progress of loops that run in tasks and actors, shown where the driver prints.
+"""Progress bars for loops in tasks and actors, printed by the driver.
 
-A bar is a line of text whenever there is news, at most one a second: lines of many workers stay readable when
-they come together, which drawings that move the cursor do not.
+A bar prints lines of text, at most one per second, because the lines of many workers stay readable when they are
+interleaved, unlike bars that move the cursor.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ __all__ = ["safe_print", "tqdm"]
 
 
 def safe_print(*args: Any, **kwargs: Any) -> None:
-    """Print. Lines of text do not disturb each other, so nothing has to be moved out of the way."""
+    """Print a line; progress bars are plain lines, so they need not be redrawn."""
     print(*args, **kwargs)  # noqa: T201 - it is what the function is for
 
 
 class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
-    """Count the steps of a loop, and say how far it is.
+    """Count the steps of a loop and print its progress.
 
     Args:
-        iterable: What to loop over; without it, call `update` for each step.
-        desc: Stands before the numbers.
-        total: How many steps there will be; by default the length of `iterable`, if it has one.
-        unit: What a step is.
-        position: Has no effect: a line of text has no place of its own.
-        flush_interval_s: The least time between two lines, in seconds.
+        iterable: The iterable to loop over; without one, call `update` for each step.
+        desc: Text before the numbers.
+        total: Total number of steps; by default the length of `iterable`, if it has one.
+        unit: Name of a step.
+        position: Accepted as in Ray, without effect.
+        flush_interval_s: Minimum time between two lines, in seconds.
 
     Example:
         >>> import sys
@@ -66,7 +66,7 @@ class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
 
     def __iter__(self) -> Iterator[T]:
         if self._iterable is None:
-            raise ValueError("This bar has nothing to loop over: pass an iterable, as in tqdm(range(10)).")
+            raise ValueError("This progress bar has no iterable: pass one, as in tqdm(range(10)).")
         try:
             for item in self._iterable:
                 yield item
@@ -75,24 +75,24 @@ class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
             self.close()
 
     def update(self, n: int = 1) -> None:
-        """Count `n` more steps."""
+        """Advance by `n` steps."""
         self.n += n
         self.refresh()
 
     def set_description(self, desc: str) -> None:
-        """Change what stands before the numbers."""
+        """Set the text before the numbers."""
         self._description = desc
         self.refresh()
 
     def refresh(self) -> None:
-        """Say how far the loop is, unless the last line is too fresh."""
+        """Print the progress, unless the last line was printed less than `flush_interval_s` ago."""
         now = time.monotonic()
         if self._last_line is None or now - self._last_line >= self._interval:
             self._last_line = now
             self._write("")
 
     def close(self) -> None:
-        """Say how far the loop has come; there is nothing to say after that."""
+        """Print the final progress; later calls print nothing."""
         if not self._is_closed:
             self._is_closed = True
             self._write(", done")
@@ -100,6 +100,6 @@ class tqdm(Generic[T]):  # noqa: N801 - the name is tqdm's, and Ray's
     def _write(self, end: str) -> None:
         of_total = "" if self.total is None else f"/{self.total}"
         before = f"{self._description}: " if self._description else ""
-        if sys.stderr is not None:  # the program may have been started without it
+        if sys.stderr is not None:  # None if the program was started without it
             sys.stderr.write(f"{before}{self.n}{of_total} {self._unit}{end}\n")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Submitting programs to a node: they run there, whoever submitted them may leave."""
+"""Submission of programs to a node, where they run independently of the submitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a submitted job, with Ray's names."""
+"""Records of submitted jobs, under Ray's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class JobStatus(StrEnum):
-    """Where a submitted job stands."""
+    """The status of a submitted job."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -18,19 +18,19 @@ class JobStatus(StrEnum):
     FAILED = "FAILED"
 
     def is_terminal(self) -> bool:
-        """Tell whether it will not change any more."""
+        """Return whether the status is final."""
         return self in (JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED)
 
 
 class JobType(StrEnum):
-    """How a job came about."""
+    """The origin of a job."""
 
     SUBMISSION = "SUBMISSION"
     DRIVER = "DRIVER"
 
 
 class JobErrorType(StrEnum):
-    """Why a job has failed."""
+    """The reason for the failure of a job."""
 
     RUNTIME_ENV_SETUP_FAILURE = "RUNTIME_ENV_SETUP_FAILURE"
     JOB_SUPERVISOR_ACTOR_START_FAILURE = "JOB_SUPERVISOR_ACTOR_START_FAILURE"
@@ -42,7 +42,7 @@ class JobErrorType(StrEnum):
 
 @dataclass
 class JobInfo:
-    """A submitted job, as it is kept; times are milliseconds since 1970."""
+    """The stored record of a submitted job; times are in milliseconds since 1970."""
 
     status: JobStatus
     entrypoint: str
@@ -61,7 +61,7 @@ class JobInfo:
     driver_exit_code: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record with plain values; the environment is JSON, under the key `runtime_env_json`."""
+        """Return the record with plain values; the runtime environment is JSON, under the key `runtime_env_json`."""
         record = asdict(self)
         record["status"] = self.status.value
         record["error_type"] = None if self.error_type is None else self.error_type.value
@@ -72,7 +72,7 @@ class JobInfo:
 
     @classmethod
     def from_json(cls, json_dict: dict[str, Any]) -> JobInfo:
-        """Return the record that `to_json` has written.
+        """Return the record that `to_json` wrote.
 
         Args:
             json_dict: The record.
@@ -99,7 +99,7 @@ class DriverInfo:
 
 @dataclass
 class JobDetails:
-    """A job: one that was submitted, or a program that is attached."""
+    """A submitted job, or an attached program."""
 
     type: JobType
     status: JobStatus

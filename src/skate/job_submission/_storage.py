@@ -1,4 +1,4 @@
-"""Where submitted jobs are kept: a file for each in the session's folder, and its log among the others."""
+"""Storage of submitted jobs: one file per job in the folder of the session, and its log beside other logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUFFIX = ".json"
 class JobStore:
     """The submitted jobs of a session.
 
-    A job has one writer at a time: the client until its supervisor runs, then the supervisor.
+    A job has one writer at a time: the client until the supervisor runs, then the supervisor.
     """
 
     def __init__(self, session: str) -> None:
@@ -23,11 +23,11 @@ class JobStore:
         self._logs = os.path.join(session, "logs")
 
     def log(self, id: str) -> str:
-        """Return the path of a job's log."""
+        """Return the path of the log of a job."""
         return os.path.join(self._logs, f"job-driver-{id}.log")
 
     def ids(self) -> list[str]:
-        """Return the ids of all jobs, the oldest first."""
+        """Return the ids of all jobs, oldest first."""
         if not os.path.isdir(self._folder):
             return []
         found = [entry for entry in os.scandir(self._folder) if entry.name.endswith(SUFFIX)]
@@ -47,10 +47,10 @@ class JobStore:
         return JobInfo(**row)
 
     def write(self, id: str, info: JobInfo, *, new: bool = False) -> None:
-        """Keep a job.
+        """Store a job.
 
         Raises:
-            FileExistsError: It is to be new, but its id is taken.
+            FileExistsError: `new` is True and the id is taken.
         """
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         draft = f"{self._path(id)}.{os.getpid()}"
@@ -66,7 +66,7 @@ class JobStore:
                 os.unlink(draft)
 
     def delete(self, id: str) -> None:
-        """Forget a job and its log."""
+        """Delete a job and its log."""
         for path in (self._path(id), self.log(id)):
             if os.path.exists(path):
                 os.unlink(path)

@@ -1,4 +1,4 @@
-"""The actor that runs one submitted job: it starts the command, waits for it, and writes down how it went."""
+"""The actor that runs one submitted job: it starts the command, waits for it, and records the result."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from skate.job_submission._records import JobErrorType, JobInfo, JobStatus
 from skate.job_submission._storage import JobStore
 
 NAMESPACE = "_skate_jobs"
-STOP_SECONDS = 3.0
+STOP_TIMEOUT_S = 3.0
 LAST_LINES = 10
 
 
 def name_of(id: str) -> str:
-    """Return the name of a job's supervisor."""
+    """Return the actor name of the supervisor of a job."""
     return f"job_supervisor_{id}"
 
 
 def now() -> int:
-    """Return the time in milliseconds since 1970."""
+    """Return the current time in milliseconds since 1970."""
     return int(time.time() * 1000)
 
 
 class JobSupervisor:
-    """Runs a command as a driver of the session that this actor lives in."""
+    """Run a command as a driver of the session of this actor."""
 
     def __init__(self, id: str, description: str) -> None:
         context = skate.get_runtime_context()
@@ -54,7 +54,7 @@ class JobSupervisor:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     env=environment,
-                    start_new_session=True,  # so that all of it can be stopped
+                    start_new_session=True,  # to signal all its processes
                 )
             except OSError as error:
                 self._end(JobStatus.FAILED, str(error), JobErrorType.JOB_ENTRYPOINT_COMMAND_START_ERROR, None)
@@ -66,27 +66,27 @@ class JobSupervisor:
         threading.Thread(target=self._watch, name="job-watch", daemon=True).start()
 
     def ping(self) -> None:
-        """Answer, once the command runs."""
+        """Return once the command has started."""
 
     def stop(self) -> bool:
-        """Ask the command to end, and kill it if it does not; False if it has ended already."""
+        """Terminate the command, and kill it after a timeout; return False if it had already ended."""
         process = self._process
         if process is None or process.poll() is not None:
             return False
         self._stopping = True
         _signal(process, signal.SIGTERM)
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             _signal(process, signal.SIGKILL)
         self._recorded.wait()
         return True
 
     def _watch(self) -> None:
-        """Wait for the command, write down how it went, and end this actor."""
+        """Wait for the command, record the result, and end this actor."""
         assert self._process is not None
         code = self._process.wait()
-        _signal(self._process, signal.SIGKILL)  # what it has left behind in its session
+        _signal(self._process, signal.SIGKILL)  # processes that the command left behind in its session
         self._watchdog.communicate(b"over\n")
         if self._stopping:
             self._end(JobStatus.STOPPED, "Job was intentionally stopped.", None, code)
@@ -113,7 +113,7 @@ class JobSupervisor:
 
 
 def _watchdog(group: int) -> subprocess.Popen[bytes]:
-    """Start a process that kills the command's processes should this one be killed before it says that all is over."""
+    """Start a process that kills the processes of the command if this process is killed before it finishes."""
     return subprocess.Popen(
         ["/bin/sh", "-c", 'read -r word || kill -9 "-$1"', "skate-job-watchdog", str(group)],
         stdin=subprocess.PIPE,
@@ -127,4 +127,4 @@ def _signal(process: subprocess.Popen[Any], number: int) -> None:
     try:
         os.killpg(process.pid, number)
     except ProcessLookupError:
-        return  # all of it has ended
+        return  # all processes have ended

@@ -1,4 +1,4 @@
-"""Runtime environments: what a job, task or actor needs around its code."""
+"""Runtime environments of jobs, tasks and actors."""
 
 from skate.runtime_env.runtime_env import RuntimeEnv, RuntimeEnvConfig
 

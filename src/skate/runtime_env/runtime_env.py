@@ -1,4 +1,4 @@
-"""The classes of runtime environments, under the path Ray has them at."""
+"""The classes of runtime environments, under Ray's path."""
 
 from skate._base.runtime_envs import RuntimeEnv, RuntimeEnvConfig
 

@@ -1,4 +1,4 @@
-"""Helpers on top of the core: pools, queues, placement groups, metrics, state."""
+"""Utilities on top of the core: pools, queues, placement groups, metrics, state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from skate.util.serialization import deregister_serializer, register_serializer
 
-# Loaded at their first use: `import skate.util` costs nothing that is not needed.
+# Modules are loaded on first use, which keeps `import skate.util` fast.
 _HOME = {
     "ActorPool": "actor_pool",
     "as_completed": "helpers",

@@ -1,4 +1,4 @@
-"""The network interfaces of this machine, and which of them collective libraries listen on."""
+"""The network interfaces of this machine, and the one on which collective libraries listen."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LOOPBACK = "127.0.0.1"
 
 
 def node_address() -> str:
-    """Return the address by which other nodes reach this one; the loopback where there are none."""
+    """Return the address by which other nodes reach this one; the loopback address if there are none."""
     here = skate.get_runtime_context().get_node_id()
     return next((str(row["NodeManagerAddress"]) for row in skate.nodes() if row["NodeID"] == here), LOOPBACK)
 
 
 def interface_of(host: str) -> str | None:
-    """Return the name of the interface that has an address; None if none has, as behind a translation of addresses."""
+    """Return the name of the interface that has an address; None if none has it, as behind address translation."""
     for name, found in psutil.net_if_addrs().items():
         if any(each.address == host for each in found):
             return name
@@ -28,13 +28,13 @@ def interface_of(host: str) -> str | None:
 
 
 def bind_collectives(host: str) -> None:
-    """Let gloo, nccl and tensorpipe in this process listen on the interface of an address, and on no other.
+    """Restrict gloo, nccl and tensorpipe in this process to the interface of an address.
 
-    Variables that the user has set are kept. By default, gloo listens on the address that the machine's name resolves
+    Variables that the user set take precedence. By default, gloo listens on the address that the host name resolves
     to, and nccl on an interface that other machines can reach.
     """
     if (name := interface_of(host)) is None:
         return
     os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
     os.environ.setdefault("TP_SOCKET_IFNAME", name)
-    os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")  # exactly: without =, it is a prefix
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={name}")  # "=" requires an exact match instead of a prefix

@@ -1,4 +1,4 @@
-"""Iterators in one process, whose steps are applied when the first item is asked for."""
+"""Lazy iterators in one process, whose steps run when items are requested."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Step = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 class NotReady:
-    """An item that stands for "nothing yet": `union` then takes items from another iterator.
+    """A placeholder for an item that is not available yet: `union` then takes items from another iterator.
 
     Steps pass it on.
     """
@@ -29,14 +29,14 @@ class NotReady:
 class LocalIterator(Generic[T]):
     """A lazy iterator over items of one or several shards.
 
-    It can be pickled until the first item is asked for. Only one process may iterate over it.
+    It can be pickled until the first item is requested. Only one process may iterate over it.
 
     Args:
-        base_iterator: Called with `timeout` when the first item is asked for; returns the items.
+        base_iterator: Function that takes `timeout` and returns the items; called for the first item.
         shared_metrics: The metrics that all steps share.
         local_transforms: The steps.
-        timeout: Seconds after which the base iterator yields `NotReady`; None to wait.
-        name: How to show it.
+        timeout: Seconds after which the base iterator yields `NotReady`; None waits.
+        name: The name for `repr`.
     """
 
     ON_FETCH_START_HOOK_NAME = "_on_fetch_start"
@@ -59,14 +59,14 @@ class LocalIterator(Generic[T]):
 
     @staticmethod
     def get_metrics() -> MetricsContext:
-        """Return the metrics of the iterator whose function calls this.
+        """Return the metrics of the iterator whose function is running in this thread.
 
         Raises:
             ValueError: If no function of an iterator is running in this thread.
         """
         metrics = getattr(LocalIterator.thread_local, "metrics", None)
         if metrics is None:
-            raise ValueError("get_metrics() works only in a function that an iterator calls.")
+            raise ValueError("get_metrics() must be called from a function that an iterator runs.")
         return cast("MetricsContext", metrics)
 
     def __iter__(self) -> Iterator[T]:
@@ -88,12 +88,12 @@ class LocalIterator(Generic[T]):
         return LocalIterator(self.base_iterator, self.shared_metrics, steps, name=f"{self.name}{name}")
 
     def _call(self, function: Callable[..., U], *args: Any) -> U:
-        """Call a user's function with the metrics within its reach."""
+        """Call a user-defined function with access to the metrics."""
         self.thread_local.metrics = self.shared_metrics.get()
         return function(*args)
 
     def transform(self, fn: Callable[[Iterable[T]], Iterable[U]]) -> LocalIterator[U]:
-        """Apply a generator function to the whole iterator; it has to pass on `NotReady`."""
+        """Apply a generator function to the whole iterator; it must pass on `NotReady`."""
         return self._then(lambda items: iter(fn(items)), ".transform()")
 
     def for_each(
@@ -103,8 +103,8 @@ class LocalIterator(Generic[T]):
 
         Args:
             fn: The function.
-            max_concurrency: How many calls may run at the same time, as tasks if it is not 1; results then come in
-                the order in which they are ready. 0 for no limit.
+            max_concurrency: Maximum number of concurrent calls. Any value but 1 runs the calls as tasks, and yields
+                results in the order of completion; 0 means no limit.
             resources: Options of the tasks, like `{"num_cpus": 0.5}`.
         """
         if max_concurrency < 0:
@@ -120,14 +120,14 @@ class LocalIterator(Generic[T]):
                     yield item
                     continue
                 result: Any = NotReady()
-                while isinstance(result, NotReady):  # the function may say that it cannot answer yet
+                while isinstance(result, NotReady):  # the function may return that it has no result yet
                     result = self._call(fn, item)
                     yield result
 
         return step
 
     def _with_hook(self, step: Step, hook: Callable[[], None]) -> Step:
-        """Call a hook before each item is fetched."""
+        """Call a hook before each item is requested."""
 
         def hooked(items: Iterator[Any]) -> Iterator[Any]:
             fetched = step(items)
@@ -150,7 +150,7 @@ class LocalIterator(Generic[T]):
     def batch(self, n: int) -> LocalIterator[list[T]]:
         """Collect items into lists of `n`; the last may be shorter."""
         if n < 1:
-            raise ValueError(f"A batch has 1 item or more, got n={n}.")
+            raise ValueError(f"n must be 1 or more, got {n}.")
 
         def step(items: Iterator[Any]) -> Iterator[Any]:
             batch: list[Any] = []
@@ -168,7 +168,7 @@ class LocalIterator(Generic[T]):
         return self._then(step, f".batch({n})")
 
     def flatten(self) -> LocalIterator[Any]:
-        """Yield the items of each item, which is a list or another iterable."""
+        """Yield the elements of each item, which is a list or another iterable."""
 
         def step(items: Iterator[Any]) -> Iterator[Any]:
             for item in items:
@@ -183,8 +183,8 @@ class LocalIterator(Generic[T]):
         """Shuffle the items within a buffer.
 
         Args:
-            shuffle_buffer_size: How many items are held back; a random one of them comes next.
-            seed: For the same order again.
+            shuffle_buffer_size: Number of buffered items, from which the next one is drawn.
+            seed: Seed for a reproducible order.
         """
         if shuffle_buffer_size < 1:
             raise ValueError(f"shuffle_buffer_size must be 1 or more, got {shuffle_buffer_size}.")
@@ -205,26 +205,26 @@ class LocalIterator(Generic[T]):
         return self._then(step, f".shuffle(shuffle_buffer_size={shuffle_buffer_size}, seed={seed})")
 
     def combine(self, fn: Callable[[T], list[U]]) -> LocalIterator[U]:
-        """Apply a function to each item, and yield the items of the lists that it returns."""
-        return self.for_each(fn).flatten()._named(f"{self.name}.combine()")
+        """Apply a function to each item, and yield the elements of the lists that it returns."""
+        return self.for_each(fn).flatten()._with_name(f"{self.name}.combine()")
 
     def zip_with_source_actor(self) -> LocalIterator[tuple[Any, T]]:
-        """Yield pairs of the actor that produced an item, and the item; for `gather_async`."""
+        """Yield pairs of the actor that produced an item and the item; for `gather_async`."""
 
         def pair(item: T) -> tuple[Any, T]:
             actor = LocalIterator.get_metrics().current_actor
             if actor is None:
-                raise ValueError("The source of items is known only after gather_async().")
+                raise ValueError("zip_with_source_actor() needs an iterator from gather_async().")
             return actor, item
 
-        return self.for_each(pair)._named(f"{self.name}.zip_with_source_actor()")
+        return self.for_each(pair)._with_name(f"{self.name}.zip_with_source_actor()")
 
-    def _named(self, name: str) -> LocalIterator[Any]:
+    def _with_name(self, name: str) -> LocalIterator[Any]:
         self.name = name
         return self
 
     def take(self, n: int) -> list[T]:
-        """Return the next `n` items, or fewer if there are no more."""
+        """Return the next `n` items, or fewer if the iterator ends."""
         return list(itertools.islice(self, n))
 
     def show(self, n: int = 20) -> None:
@@ -233,9 +233,9 @@ class LocalIterator(Generic[T]):
             print(item)  # noqa: T201 - what it is for
 
     def duplicate(self, n: int) -> list[LocalIterator[T]]:
-        """Return `n` iterators that each yield all items; an item is kept until the last of them has taken it."""
+        """Return `n` iterators that each yield all items; an item is buffered until all of them have yielded it."""
         if n < 2:
-            raise ValueError(f"An iterator is duplicated into 2 or more, got {n}.")
+            raise ValueError(f"n must be 2 or more, got {n}.")
         queues: list[deque[Any]] = [deque() for _ in range(n)]
 
         def fetch(timeout: float | None) -> None:
@@ -248,7 +248,7 @@ class LocalIterator(Generic[T]):
             def read(timeout: float | None) -> Iterator[T]:
                 while True:
                     if not queue:
-                        # Items that another copy has not taken yet would pile up without an end.
+                        # Items that another copy has not yielded yet would accumulate without limit.
                         if timeout is not None and max(map(len, queues)) - len(queue) > 1:
                             yield cast("T", NotReady())
                             continue
@@ -275,9 +275,9 @@ class LocalIterator(Generic[T]):
 
         Args:
             others: The other iterators.
-            deterministic: Take an item from each in turn, waiting for it. Otherwise iterators that have nothing
-                yet are passed over.
-            round_robin_weights: How many items to take from each in a turn, on average; "*" for all that are there.
+            deterministic: Take an item from each iterator in turn, and wait for it. Otherwise skip iterators that have
+                no item yet.
+            round_robin_weights: Average number of items to take from each per turn; "*" takes all available items.
         """
         for other in others:
             if not isinstance(other, LocalIterator):
@@ -304,8 +304,8 @@ class LocalIterator(Generic[T]):
 
 
 def _turn(items: Iterator[Any], weight: Any) -> Any:
-    """Yield as many items as the weight says, fewer if some are not ready; return whether there may be more."""
-    count: float = float("inf") if weight == "*" else _rounded(weight)
+    """Yield as many items as the weight allows, fewer if some are not ready; return whether there may be more."""
+    count: float = float("inf") if weight == "*" else _round_randomly(weight)
     for taken, item in enumerate(items, 1):
         if isinstance(item, NotReady):
             return True
@@ -315,8 +315,8 @@ def _turn(items: Iterator[Any], weight: Any) -> Any:
     return False
 
 
-def _rounded(weight: float) -> int:
-    """Round up or down so that the average is the weight."""
+def _round_randomly(weight: float) -> int:
+    """Round up or down at random so that the average is the weight."""
     whole = int(weight)
     return max(1, whole + (random.random() < weight - whole))
 

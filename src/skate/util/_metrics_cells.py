@@ -1,14 +1,14 @@
-"""Numbers of one process, kept so that other processes can read them without being asked.
+"""Metric values of one process, stored so that other processes can read them without a request.
 
-A `CellFile` is mapped into memory: recording a value is one store into the mapping, and the kernel has it
-from then on, even if the process is killed the moment after. Nobody polls, flushes or runs a thread. The
-layout, in words of eight bytes:
+A `CellFile` is mapped into memory: recording a value is one store into the mapping, which survives even if the
+process is killed immediately afterwards. No process polls, flushes or runs a thread. The layout, in words of eight
+bytes:
 
     magic | bytes in use | entry | entry | …
     entry:  u32 length of the key, u32 number of cells | key (JSON, padded) | cells (doubles) …
 
-Bytes in use is written last, so a reader sees an entry whole or not at all. The owner holds a lock on its
-file for as long as it lives; whoever gets a lock on it knows that the owner is gone.
+The number of bytes in use is written last, so a reader sees an entry completely or not at all. The owner holds a
+lock on its file while it lives; a process that acquires the lock knows that the owner has ended.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _MAGIC: Final = b"SKMETR01"
 _HEAD_BYTES: Final = 16
 _ENTRY: Final = struct.Struct("=II")
 _WORD: Final = 8
-_USED: Final = 1  # the word that says how many bytes are in use
+_USED: Final = 1  # index of the word that holds the number of bytes in use
 _FIRST_SIZE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key and its numbers, as read."""
+    """One key and its values."""
 
     key: Any
     values: tuple[float, ...]
 
 
-class _Growing:
-    """Adds entries to a buffer that subclasses know how to enlarge.
+class _GrowingBuffer:
+    """Append entries to a buffer that subclasses can enlarge.
 
     Attributes:
-        numbers: All of the buffer as doubles; `add` may replace it.
+        numbers: The whole buffer as doubles; `add` may replace it.
     """
 
     numbers: memoryview[float]
@@ -70,7 +70,7 @@ class _Growing:
         raise NotImplementedError
 
     def add(self, key: Any, values: list[float]) -> int:
-        """Add an entry, and return the position of its first cell in `numbers`."""
+        """Append an entry and return the position of its first cell in `numbers`."""
         text = json.dumps(key, separators=(",", ":")).encode()
         padded = -(-len(text) // _WORD) * _WORD
         start = self._words[_USED]
@@ -87,8 +87,8 @@ class _Growing:
         return first
 
 
-class MemoryCells(_Growing):
-    """Cells that only this process sees."""
+class MemoryCells(_GrowingBuffer):
+    """Cells in private memory."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(_FIRST_SIZE)
@@ -102,20 +102,20 @@ class MemoryCells(_Growing):
         self._use(larger)
 
     def close(self) -> None:
-        """Let go of the numbers."""
+        """Release the memory."""
         self._release()
 
     def entries(self) -> Iterator[Entry]:
-        """Give what is kept."""
+        """Yield all entries."""
         return read_entries(bytes(self._buffer))
 
 
-class CellFile(_Growing):
-    """Cells in a file of their own in `folder`, named after this process."""
+class CellFile(_GrowingBuffer):
+    """Cells in a file in `folder`, named after this process."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
-        # Born under another name, so that no reader meets it before it is locked.
+        # Created under another name, so that readers never see an unlocked file.
         newborn = self.path.with_suffix(".new")
         self._file = os.open(newborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -141,14 +141,14 @@ class CellFile(_Growing):
         self._use(self._map)
 
     def close(self) -> None:
-        """Let go of the file, which stays; from now on its owner counts as ended."""
+        """Close the file and keep it; its owner counts as ended from now on."""
         self._release()
         self._map.close()
         os.close(self._file)
 
 
 def is_alive(file: int) -> bool:
-    """Tell whether the process that owns the open cell file still runs."""
+    """Return whether the process that owns the open cell file is running."""
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -158,7 +158,7 @@ def is_alive(file: int) -> bool:
 
 
 def read_entries(data: bytes) -> Iterator[Entry]:
-    """Give the entries in the bytes of a cell file."""
+    """Yield the entries in the bytes of a cell file."""
     if data[:_WORD] != _MAGIC:
         return
     (used,) = struct.unpack_from("=Q", data, _WORD)

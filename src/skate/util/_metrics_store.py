@@ -1,8 +1,8 @@
-"""The numbers behind the metrics: recorded in this process, added up over all processes of the session.
+"""Storage of metrics: recorded per process, aggregated over all processes of the session.
 
-Each process keeps its numbers in a file of its own in the session's ``metrics`` folder (see
-`_metrics_cells`), or in plain memory while there is no session; the first record after `skate.init` moves
-them. `collect` reads the files of all processes and adds them up, whenever somebody wants to know.
+Each process stores its values in its own file in the session's ``metrics`` folder (see `_metrics_cells`), or in
+memory while there is no session; the first record after `skate.init` moves them to the file. `collect` reads and
+aggregates the files of all processes on demand.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RETIRED: Final = "retired.json"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A metric as it was declared."""
+    """The declaration of a metric."""
 
     kind: Kind
     name: str
@@ -44,7 +44,7 @@ class Family:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Every record looks its family up, and hashing the fields takes longer than all the rest of it.
+        # Every record looks up its family, and hashing the fields would dominate the cost.
         object.__setattr__(self, "_hash", hash((self.kind, self.name, self.description, self.boundaries)))
 
     def __hash__(self) -> int:
@@ -52,13 +52,13 @@ class Family:
 
     @property
     def cells(self) -> int:
-        """How many numbers a series has: a histogram one for each bucket, one for "+Inf", and the sum."""
+        """The number of cells of a series: a histogram has one per bucket, one for "+Inf", and the sum."""
         return len(self.boundaries) + 2 if self.kind == "histogram" else 1
 
 
 @dataclass(slots=True)
 class Series:
-    """The numbers of one metric with one set of tags."""
+    """The values of one metric with one set of tags."""
 
     family: Family
     tags: Tags
@@ -66,24 +66,24 @@ class Series:
 
 
 def metrics_folder() -> str | None:
-    """Return the folder in which this session's processes keep their metrics, or None without a session."""
+    """Return the folder of this session's metrics, or None without a session."""
     session = _session.session_folder()
     return None if session is None else f"{session}/metrics"
 
 
 class Store:
-    """Records the numbers of this process.
+    """Record the values of this process.
 
     Args:
-        folder: Says where to keep them, or None for in memory. It is asked at every record, so it must be
-            quick; a new answer means a new session, whose metrics start at zero.
+        folder: Function that returns the folder of the values, or None for memory. It is called for every record, so it
+            must be fast; another folder means a new session, whose metrics start at zero.
     """
 
     def __init__(self, folder: Callable[[], str | None] = metrics_folder) -> None:
         self.folder = folder
-        self._start_anew()
+        self._reset()
 
-    def _start_anew(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._cells: CellFile | MemoryCells = MemoryCells()
         self._place: str | None = None
@@ -96,20 +96,20 @@ class Store:
             self._cells.numbers[at] += amount
 
     def set(self, family: Family, tags: Tags, value: float) -> None:
-        """Give a gauge its value."""
+        """Set a gauge."""
         with self._lock:
             at = self._position(family, tags)
             self._cells.numbers[at] = value
 
     def observe(self, family: Family, tags: Tags, value: float) -> None:
-        """Count a value into its bucket of a histogram, and add it to the sum."""
+        """Count a value in its bucket of a histogram, and add it to the sum."""
         with self._lock:
             at = self._position(family, tags)
             self._cells.numbers[at + bisect_left(family.boundaries, value)] += 1
             self._cells.numbers[at + family.cells - 1] += value
 
     def add(self, family: Family, tags: Tags, numbers: Sequence[float]) -> None:
-        """Add numbers that were counted elsewhere, one for each cell of the family."""
+        """Add values that were counted elsewhere, one per cell of the family."""
         with self._lock:
             at = self._position(family, tags)
             cells = self._cells.numbers
@@ -117,22 +117,22 @@ class Store:
                 cells[at + offset] += number
 
     def collect(self) -> list[Series]:
-        """Return the series of all processes of the session, or of this one when there is no session."""
+        """Return the series of all processes of the session, or of this one if there is no session."""
         with self._lock:
             self._follow_session()
             if isinstance(self._cells, MemoryCells):
                 own = ((os.getpid(), _series(entry)) for entry in self._cells.entries())
-                return _added_up(own)
+                return _sum_series(own)
             place = self._cells.path.parent
         try:
             return collect(place)
-        except FileNotFoundError as error:  # the session's folder was removed under us
+        except FileNotFoundError as error:  # the folder of the session was removed
             with self._lock:
-                self._retreat(error)
+                self._fall_back_to_memory(error)
         return self.collect()
 
     def detach(self) -> None:
-        """Close the file of this process; its counters stay part of their session, and start anew here."""
+        """Close the file of this process; its counters remain in their session and restart from zero here."""
         with self._lock:
             self._cells.close()
             self._cells = MemoryCells()
@@ -140,14 +140,14 @@ class Store:
             self._positions.clear()
 
     def after_fork(self) -> None:
-        """Start with nothing in a forked child: the inherited file is the parent's."""
+        """Start empty in a forked child: the inherited file belongs to the parent."""
         # The old lock may be held by a thread that exists only in the parent.
         inherited = self._cells
-        self._start_anew()
+        self._reset()
         try:
             inherited.close()
         except BufferError:
-            pass  # a thread of the parent was reading it at that moment; then it stays mapped
+            pass  # a thread of the parent was reading it, so it stays mapped
 
     def _position(self, family: Family, tags: Tags) -> int:
         self._follow_session()
@@ -163,7 +163,7 @@ class Store:
         try:
             at = self._cells.add(entry, values)
         except OSError as error:
-            self._retreat(error)
+            self._fall_back_to_memory(error)
             at = self._cells.add(entry, values)
         self._positions[key] = at
         return at
@@ -173,7 +173,7 @@ class Store:
         if place == self._place:
             return
         if self._place is not None:
-            # A session's numbers end with it; those recorded before the first one belong to it.
+            # Values end with their session; those recorded before the first session belong to it.
             self._cells.close()
             self._cells = MemoryCells()
             self._positions.clear()
@@ -184,7 +184,7 @@ class Store:
                 self._move_to(CellFile(Path(place)))
                 _session.on_shutdown(self.detach)
             except OSError as error:
-                self._retreat(error)
+                self._fall_back_to_memory(error)
 
     def _move_to(self, target: CellFile | MemoryCells) -> None:
         source, self._cells = self._cells, target
@@ -192,26 +192,28 @@ class Store:
             self._add(key, list(source.numbers[at : at + key[0].cells]))
         source.close()
 
-    def _retreat(self, error: OSError) -> None:
-        """Go on in memory when the session's folder is gone or the disk is full."""
+    def _fall_back_to_memory(self, error: OSError) -> None:
+        """Continue in memory if the folder of the session is gone or the disk is full."""
         if isinstance(self._cells, CellFile):
             self._move_to(MemoryCells())
-        logger.warning("Metrics of process %d are not visible to others any more: %s", os.getpid(), error)
+        logger.warning(
+            "Metrics of process %d are no longer visible to other processes: %s", os.getpid(), error
+        )
 
 
 def collect(folder: Path) -> list[Series]:
-    """Add up what all processes have recorded in `folder`.
+    """Aggregate the values that all processes recorded in `folder`.
 
-    Counters and histograms are summed, also over processes that have ended. Gauges are kept apart by a
-    ``pid`` tag and go with their process.
+    Counters and histograms are summed, including those of ended processes. Gauges have a ``pid`` tag and end with
+    their process.
     """
-    with _only_one_in(folder):
+    with _exclusive_access(folder):
         retired, counted = _read_retired(folder)
         found: list[tuple[int, Series]] = []
         ended: list[Path] = []
         for path in sorted(folder.glob(f"*{SUFFIX}")):
             if path.name in counted:
-                path.unlink()  # left over when the process that retired it was stopped in between
+                path.unlink()  # left over by a process that was stopped while it retired the file
                 continue
             with path.open("rb") as file:
                 alive = is_alive(file.fileno())
@@ -223,13 +225,13 @@ def collect(folder: Path) -> list[Series]:
                 ended.append(path)
                 retired.extend(one for one in series if one.family.kind != "gauge")
         if ended:
-            retired = _added_up((0, one) for one in retired)
+            retired = _sum_series((0, one) for one in retired)
             _write_retired(folder, retired, ended)
-    return _added_up([*((0, one) for one in retired), *found])
+    return _sum_series([*((0, one) for one in retired), *found])
 
 
 @contextlib.contextmanager
-def _only_one_in(folder: Path) -> Iterator[None]:
+def _exclusive_access(folder: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -239,16 +241,16 @@ def _only_one_in(folder: Path) -> Iterator[None]:
 
 
 def _read_retired(folder: Path) -> tuple[list[Series], set[str]]:
-    """Return the sums over processes that ended, and the names of the files that are in them."""
+    """Return the sums over ended processes, and the names of the files that they include."""
     try:
         known = json.loads((folder / _RETIRED).read_text())
     except FileNotFoundError:
         return [], set()
-    return [Series(*_declared(key), values) for key, values in known["series"]], set(known["files"])
+    return [Series(*_parse_key(key), values) for key, values in known["series"]], set(known["files"])
 
 
 def _write_retired(folder: Path, series: list[Series], files: list[Path]) -> None:
-    """Keep the sums of ended processes in one file instead of one for each of them."""
+    """Store the sums of ended processes in a single file."""
     content = {
         "files": [path.name for path in files],
         "series": [[_key(one.family, one.tags), one.values] for one in series],
@@ -264,16 +266,16 @@ def _key(family: Family, tags: Tags) -> list[Any]:
     return [family.kind, family.name, family.description, family.boundaries, tags]
 
 
-def _declared(key: list[Any]) -> tuple[Family, Tags]:
+def _parse_key(key: list[Any]) -> tuple[Family, Tags]:
     kind, name, description, boundaries, tags = key
     return Family(kind, name, description, tuple(boundaries)), tuple((tag, value) for tag, value in tags)
 
 
 def _series(entry: Any) -> Series:
-    return Series(*_declared(entry.key), list(entry.values))
+    return Series(*_parse_key(entry.key), list(entry.values))
 
 
-def _added_up(found: Iterable[tuple[int, Series]]) -> list[Series]:
+def _sum_series(found: Iterable[tuple[int, Series]]) -> list[Series]:
     totals: dict[tuple[Family, Tags], Series] = {}
     for pid, series in found:
         tags = series.tags

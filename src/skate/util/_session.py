@@ -1,4 +1,4 @@
-"""What the utilities need to know about the session they run in. None of this ever starts one."""
+"""Information about the running session, for the utilities. No function here starts a session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def engine_name() -> str | None:
 
 
 def session_folder() -> str | None:
-    """Return the folder of this session, which all its processes share; None if there is no such thing."""
+    """Return the folder of this session, which all its processes share; None if there is none."""
     global _last_seen
     engine = _running()
     if engine is None or engine.name != "local":
@@ -39,7 +39,7 @@ def session_folder() -> str | None:
 
 
 def worker_folder() -> str | None:
-    """Return the session's folder if this process is one of its workers; None in the driver."""
+    """Return the folder of the session if this process is one of its workers; None in the driver."""
     folder = session_folder()
     if folder is None:
         return None
@@ -48,7 +48,7 @@ def worker_folder() -> str | None:
 
 
 def announce_breakpoint(stop: Breakpoint) -> bool:
-    """Tell the driver that this worker has stopped; return whether the driver has a terminal to connect."""
+    """Notify the driver that this worker has stopped; return whether the driver has a terminal to connect."""
     engine = _running()
     return engine is not None and engine.name == "local" and bool(engine.announce_breakpoint(stop))
 

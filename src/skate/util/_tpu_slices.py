@@ -1,4 +1,4 @@
-"""The placement groups of TPU slices."""
+"""Placement groups for TPU slices."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ RESERVATION_TIMEOUT_S: Final = 100.0  # the default of Ray's parameter, which ha
 
 
 class SlicePlacementGroup:
-    """A placement group on one or more TPU slices of one host each.
+    """A placement group on one or more single-host TPU slices.
 
     Args:
-        topology: The topology of a slice, for instance "2x4".
-        accelerator_version: The TPU version, for instance "v6e".
-        resources_per_bundle: The resources of a bundle; by default one CPU and all chips of the host.
-        strategy: As for `placement_group`.
-        name: As for `placement_group`.
-        lifetime: As for `placement_group`.
+        topology: Topology of a slice, for example "2x4".
+        accelerator_version: TPU version, for example "v6e".
+        resources_per_bundle: Resources of a bundle; by default one CPU and all chips of the host.
+        strategy: Strategy of the placement group.
+        name: Name of the placement group.
+        lifetime: Lifetime of the placement group.
         num_slices: The number of slices.
-        chips_per_vm: The chips of a host, where the machine differs from the default of the topology.
-        head_reservation_timeout_s: Has no effect: slices of one host need no reservation of their first host.
-        bundle_label_selector: For each bundle, the labels of the nodes that may hold it.
-        pg_per_slice: Whether each slice gets a placement group of its own.
-        tpu_resource_per_chip: How many "TPU" resources a chip counts as.
+        chips_per_vm: Number of chips of a host, if it differs from the default of the topology.
+        head_reservation_timeout_s: Accepted as in Ray; single-host slices need no reservation of a head.
+        bundle_label_selector: Labels of eligible nodes, per bundle.
+        pg_per_slice: Whether each slice gets its own placement group.
+        tpu_resource_per_chip: Number of "TPU" resources per chip.
 
     Raises:
-        ValueError: An argument cannot be used.
+        ValueError: An argument is invalid.
         NotImplementedError: The slice spans several hosts.
     """
 
@@ -90,22 +90,22 @@ class SlicePlacementGroup:
 
     @property
     def placement_group(self) -> PlacementGroup | None:
-        """The placement group; None after `shutdown` and where each slice has its own."""
+        """The placement group; None after `shutdown`, and if each slice has its own."""
         return self._groups[0] if self._groups and not self._pg_per_slice else None
 
     @property
     def slice_placement_group(self) -> PlacementGroup | None:
-        """The same as `placement_group`."""
+        """Alias of `placement_group`."""
         return self.placement_group
 
     @property
     def slice_placement_groups(self) -> list[PlacementGroup]:
-        """All placement groups: one for each slice with `pg_per_slice`, else one."""
+        """All placement groups: one per slice with `pg_per_slice`, else one."""
         return list(self._groups)
 
     @property
     def head_placement_groups(self) -> list[PlacementGroup]:
-        """The reservations of the first hosts: slices of one host have none."""
+        """The reservations of heads; single-host slices have none."""
         return []
 
     @property
@@ -125,7 +125,7 @@ class SlicePlacementGroup:
 
     @property
     def num_hosts(self) -> int:
-        """The number of hosts of all slices: one for each."""
+        """The number of hosts of all slices: one per slice."""
         return self._num_slices
 
     @property
@@ -145,7 +145,7 @@ class SlicePlacementGroup:
 
     @property
     def tpu_resource_per_chip(self) -> int:
-        """How many "TPU" resources a chip counts as."""
+        """The number of "TPU" resources per chip."""
         return self._per_chip
 
     @property
@@ -155,18 +155,18 @@ class SlicePlacementGroup:
 
     @property
     def bundle_label_selector(self) -> list[dict[str, str]]:
-        """For each bundle, the labels of the nodes that may hold it."""
+        """The labels of eligible nodes, per bundle."""
         return self._labels
 
     def release_head_pgs(self, slice_index: int | None = None) -> None:
-        """Release the reservations of the first hosts, of which slices of one host have none."""
+        """Release the reservations of heads; single-host slices have none."""
         if slice_index is not None:
             raise ValueError(
                 f"Invalid slice_index: {slice_index}. Slices of one host have no head placement group."
             )
 
     def shutdown(self) -> None:
-        """Remove the placement groups; again does nothing."""
+        """Remove the placement groups; further calls have no effect."""
         groups, self._groups = self._groups, []
         for group in groups:
             remove_placement_group(group)
@@ -177,14 +177,14 @@ def _check_one_host(topology: str, version: str, per_host: int) -> None:
     if chips > per_host:
         raise NotImplementedError(
             f"A {version} slice of topology {topology!r} has {chips} chips on {math.ceil(chips / per_host)} hosts of "
-            f"{per_host} chips, and Skate reserves slices on one machine alone. Use a topology that fits one host, or "
+            f"{per_host} chips, but Skate supports only single-host slices. Use a topology that fits one host, or "
             "a Ray cluster."
         )
 
 
 @dataclass
 class SubslicePlacementGroup:
-    """A placement group on a part of a slice that spans several hosts, as a Ray cluster makes it."""
+    """A placement group on a part of a multi-host slice, as on a Ray cluster."""
 
     placement_group: PlacementGroup
     parent_topology: str
@@ -199,11 +199,11 @@ class SubslicePlacementGroup:
 
     @property
     def bundle_label_selector(self) -> list[dict[str, str]]:
-        """For each bundle, the labels of the nodes that may hold it."""
+        """The labels of eligible nodes, per bundle."""
         return self.bundle_label_selectors
 
     def release_head_pgs(self) -> None:
-        """Release the reservations of the first hosts; again does nothing."""
+        """Release the reservations of heads; further calls have no effect."""
         groups, self.head_placement_groups = self.head_placement_groups, []
         for group in groups:
             remove_placement_group(group)

@@ -1,7 +1,7 @@
 """Arithmetic on TPU versions and topologies: chips, hosts and the resources of a worker.
 
-A topology such as ``"2x2x1"`` gives the number of chips along each axis. A slice is a set of connected chips; it
-spans one or more hosts.
+A topology such as ``"2x2x1"`` is the number of chips along each axis. A slice is a set of connected chips on one or
+more hosts.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _TOPOLOGIES: Final = {
     "v6e": ("1x1", "2x2", "2x4", "2x8", *_SQUARES),
     "v7x": (*_SMALL_CUBES, "4x4x4", "4x4x8", "4x8x8", "8x8x8", "8x8x16", "8x16x16"),
 }
-# These versions also have each topology whose axes are multiples of four, up to these lengths.
+# These versions also support topologies whose axes are multiples of four, up to these lengths.
 _LARGEST_CUBES: Final = {"v4": (12, 12, 16), "v5p": (16, 16, 24)}
 
 
 def get_tpu_version_from_type(accelerator_type: str) -> str:
-    """Return the version in the name of an accelerator type.
+    """Return the TPU version of an accelerator type.
 
     Args:
-        accelerator_type: For instance "TPU-V6E", "tpu7x" or "v6e".
+        accelerator_type: For example "TPU-V6E", "tpu7x" or "v6e".
 
     Raises:
-        ValueError: No TPU version has this name.
+        ValueError: The version is unknown.
 
     Example:
         >>> get_tpu_version_from_type("TPU-V6E")
@@ -83,12 +83,12 @@ def chips_in(topology: str) -> int:
 def _axes(topology: str) -> tuple[int, ...]:
     text = topology.strip().lower()
     if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
-        raise ValueError(f"A TPU topology is written like '2x4' or '2x2x1', got {topology!r}.")
+        raise ValueError(f"A TPU topology has the form '2x4' or '2x2x1', got {topology!r}.")
     return tuple(map(int, text.split("x")))
 
 
 def check_topology(version: str, topology: str) -> None:
-    """Raise ValueError unless TPUs of this version come in this topology."""
+    """Raise ValueError unless the version supports the topology."""
     axes = _axes(topology)
     largest = _LARGEST_CUBES.get(version, ())
     is_large = len(axes) == len(largest) and all(
@@ -99,12 +99,12 @@ def check_topology(version: str, topology: str) -> None:
         more = f", and multiples of 4 up to {'x'.join(map(str, largest))}" if largest else ""
         raise ValueError(
             f"Invalid accelerator topology: '{topology}' for accelerator version: '{version}'. "
-            f"The version has the topologies {known}{more}."
+            f"The version supports the topologies {known}{more}."
         )
 
 
 def chips_per_host(topology: str, version: str) -> int:
-    """Return how many chips of a slice each host holds, unless the machines differ from the default.
+    """Return the default number of chips of a slice per host.
 
     Example:
         >>> chips_per_host("2x4", "v6e"), chips_per_host("4x4", "v6e"), chips_per_host("2x2x1", "v4")
@@ -116,7 +116,7 @@ def chips_per_host(topology: str, version: str) -> int:
 
 
 def cores_per_chip(version: str) -> int:
-    """Return the number of cores of a chip of this version."""
+    """Return the number of cores per chip of this version."""
     return 1 if version in _ONE_CORE else 2
 
 
@@ -131,7 +131,7 @@ def pod_type(topology: str, version: str) -> str:
 
 
 def resource_per_chip(given: int | None = None) -> int:
-    """Return how many "TPU" resources a chip counts as: `given`, else RAY_TPU_RESOURCE_PER_CHIP, else 1.
+    """Return the number of "TPU" resources per chip: `given`, else RAY_TPU_RESOURCE_PER_CHIP, else 1.
 
     Raises:
         ValueError: The number is not a positive integer.
@@ -154,18 +154,18 @@ def get_tpu_worker_resources(
     chips_per_vm: int | None = None,
     tpu_resource_per_chip: int | None = None,
 ) -> tuple[int, dict[str, float]]:
-    """Return how many workers fill the slices, and the resources of each.
+    """Return the number of workers that fill the slices, and the resources of each.
 
     Args:
-        topology: The topology of a slice.
+        topology: Topology of a slice.
         accelerator_type: The TPU version or accelerator type.
-        resources_per_worker: The resources of a worker; by default one CPU and the chips of one host.
+        resources_per_worker: Resources of a worker; by default one CPU and the chips of one host.
         num_slices: The number of slices.
-        chips_per_vm: The chips of a host, where the machines differ from the default of the topology.
-        tpu_resource_per_chip: How many "TPU" resources a chip counts as.
+        chips_per_vm: Number of chips of a host, if it differs from the default of the topology.
+        tpu_resource_per_chip: Number of "TPU" resources per chip.
 
     Raises:
-        ValueError: The workers do not fill the slices evenly, or an argument cannot be used.
+        ValueError: The workers do not fill the slices evenly, or an argument is invalid.
 
     Example:
         >>> get_tpu_worker_resources("4x4", "v6e")
@@ -185,8 +185,8 @@ def get_tpu_worker_resources(
         raise ValueError(f"TPU resources must be positive, got {per_worker}.")
     if in_slice % per_worker != 0:
         raise ValueError(
-            f"A slice of topology {topology!r} has {in_slice} TPU resources, which workers of {per_worker} each do not "
-            "fill evenly. Give a worker a divisor of that number."
+            f"A slice of topology {topology!r} has {in_slice} TPU resources, which workers with {per_worker} each do "
+            "not fill evenly. Use a divisor of that number per worker."
         )
     return int(in_slice * num_slices // per_worker), resources
 
@@ -198,14 +198,14 @@ def get_tpu_num_slices_for_workers(
     resources_per_worker: dict[str, float] | None = None,
     tpu_resource_per_chip: int | None = None,
 ) -> int:
-    """Return how many slices hold this many workers; 1 where the arguments describe no slice.
+    """Return the number of slices for this many workers; 1 if the arguments do not describe a slice.
 
     Args:
-        topology: The topology of a slice.
+        topology: Topology of a slice.
         accelerator_type: The TPU version or accelerator type.
-        num_workers: The number of workers.
-        resources_per_worker: The resources of a worker; by default one CPU and the chips of one host.
-        tpu_resource_per_chip: How many "TPU" resources a chip counts as.
+        num_workers: Number of workers.
+        resources_per_worker: Resources of a worker; by default one CPU and the chips of one host.
+        tpu_resource_per_chip: Number of "TPU" resources per chip.
 
     Example:
         >>> get_tpu_num_slices_for_workers("4x4", "v6e", num_workers=6)
@@ -218,5 +218,5 @@ def get_tpu_num_slices_for_workers(
             topology, accelerator_type, resources_per_worker, tpu_resource_per_chip=tpu_resource_per_chip
         )
     except ValueError:
-        return 1  # as in Ray: callers pass partial settings and mean one slice
+        return 1  # as in Ray: callers pass partial settings for one slice
     return max(1, math.ceil(num_workers / per_slice))

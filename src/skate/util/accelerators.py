@@ -1,4 +1,4 @@
-"""Names of accelerator types, as `accelerator_type` of a task or actor takes them."""
+"""Names of accelerator types for the option `accelerator_type` of tasks and actors."""
 
 NVIDIA_TESLA_V100 = "V100"
 NVIDIA_TESLA_P100 = "P100"

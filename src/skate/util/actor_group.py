@@ -1,4 +1,4 @@
-"""A group of equal actors whose methods are called on all of them at once."""
+"""Groups of identical actors whose methods are called together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ActorGroup", "ActorGroupMethod", "ActorWrapper"]
 
 @dataclass
 class ActorWrapper:
-    """An actor of a group, with what its `get_actor_metadata` returned; None if it has no such method."""
+    """An actor of a group, with the result of its `get_actor_metadata`, or None if it has no such method."""
 
     actor: Any
     metadata: Any
@@ -26,14 +26,14 @@ class ActorGroupMethod:
         self._name = method_name
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: a method is called with `.remote()`."""
+        """Raise an error: a method is called with `.remote()`."""
         raise TypeError(
-            f"Methods of an ActorGroup cannot be called directly: write {self._name}.remote() "
+            f"Methods of an ActorGroup cannot be called directly: use {self._name}.remote() "
             f"instead of {self._name}()."
         )
 
     def remote(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call the method of each actor; return one reference for each."""
+        """Call the method of each actor; return one reference per actor."""
         return [getattr(each.actor, self._name).remote(*args, **kwargs) for each in self._group.actors]
 
 
@@ -52,10 +52,10 @@ class ActorGroup:
 
     Args:
         actor_cls: The class.
-        num_actors: How many actors to start.
-        num_cpus_per_actor: CPUs of each.
-        num_gpus_per_actor: GPUs of each.
-        resources_per_actor: Further resources of each.
+        num_actors: Number of actors to start.
+        num_cpus_per_actor: CPUs per actor.
+        num_gpus_per_actor: GPUs per actor.
+        resources_per_actor: Further resources per actor.
         init_args: Arguments of the constructor.
         init_kwargs: Keyword arguments of the constructor.
 
@@ -104,21 +104,21 @@ class ActorGroup:
 
     @property
     def actor_metadata(self) -> list[Any]:
-        """What `get_actor_metadata` of each actor returned."""
+        """The results of `get_actor_metadata` of all actors."""
         return [each.metadata for each in self.actors]
 
     def start(self) -> None:
         """Start the actors after `shutdown`.
 
         Raises:
-            RuntimeError: If they run already.
+            RuntimeError: If the actors are running.
         """
         if self.actors:
-            raise RuntimeError("The actors of this ActorGroup run already: call shutdown() first.")
+            raise RuntimeError("The actors of this ActorGroup are already running: call shutdown() first.")
         self.add_actors(self.num_actors)
 
     def add_actors(self, num_actors: int) -> None:
-        """Start further actors."""
+        """Start more actors."""
         actors = [self._class.remote(*self._args, **self._kwargs) for _ in range(num_actors)]
         metadata: list[Any] = [None] * len(actors)
         if actors and hasattr(actors[0], "get_actor_metadata"):
@@ -126,15 +126,15 @@ class ActorGroup:
         self.actors += [ActorWrapper(*each) for each in zip(actors, metadata, strict=True)]
 
     def remove_actors(self, actor_indexes: list[int]) -> None:
-        """Let go of actors; they end when nobody else has a handle."""
+        """Release actors; they end when no other handle exists."""
         gone = set(actor_indexes)
         self.actors = [each for index, each in enumerate(self.actors) if index not in gone]
 
     def shutdown(self, patience_s: float = 5) -> None:
-        """End the actors.
+        """Stop the actors.
 
         Args:
-            patience_s: Seconds for calls that run to finish; then the actors are killed.
+            patience_s: Seconds to wait for running calls before the actors are killed.
         """
         actors, self.actors = [each.actor for each in self.actors], []
         if patience_s > 0:

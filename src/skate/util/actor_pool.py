@@ -96,7 +96,7 @@ class ActorPool:
         self._next_task_index += 1
 
     def has_next(self) -> bool:
-        """Tell whether there are results to get, ready or not."""
+        """Return whether there are results to get, ready or not."""
         return bool(self._calls or self._pending_submits)
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
@@ -142,7 +142,7 @@ class ActorPool:
         return self._finish(index_of[ready[0]])
 
     def has_free(self) -> bool:
-        """Tell whether an actor is idle and no submitted work is waiting for one."""
+        """Return whether an actor is idle and no submitted work is waiting for one."""
         return bool(self._idle_actors) and not self._pending_submits
 
     def pop_idle(self) -> ActorHandle[Any] | None:

@@ -1,4 +1,4 @@
-"""Decorators that say how far a name may be relied on."""
+"""Decorators that declare the stability of APIs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SILENCE: Final = 'Set PYTHONWARNINGS="ignore::DeprecationWarning" to silence th
 
 
 class AnnotationType(Enum):
-    """What a name was declared to be."""
+    """The declared kind of an API."""
 
     PUBLIC_API = "PublicAPI"
     DEVELOPER_API = "DeveloperAPI"
@@ -29,7 +29,7 @@ class AnnotationType(Enum):
 
 
 class RayDeprecationWarning(DeprecationWarning):
-    """Warns that a deprecated name is used."""
+    """Warn that a deprecated API is used."""
 
 
 @overload
@@ -43,15 +43,15 @@ def PublicAPI(*, stability: Stability = ..., api_group: str = ...) -> Callable[[
 def PublicAPI(  # noqa: N802 (Ray's name)
     obj: T | None = None, *, stability: Stability = "stable", api_group: str = _OTHERS
 ) -> T | Callable[[T], T]:
-    """Declare a class or function to be for all users.
+    """Declare a class or function as public API.
 
     Args:
-        obj: What is decorated, when the decorator is used without parentheses.
+        obj: The decorated object, if the decorator is used without parentheses.
         stability: ``stable`` (the default), ``beta`` or ``alpha``.
-        api_group: The heading of the documentation under which it belongs.
+        api_group: Heading in the documentation.
 
     Raises:
-        ValueError: If `stability` is none of the three.
+        ValueError: If `stability` has another value.
 
     Example:
         >>> @PublicAPI(stability="beta")
@@ -80,11 +80,11 @@ def DeveloperAPI(*, api_group: str = ...) -> Callable[[T], T]: ...
 def DeveloperAPI(  # noqa: N802 (Ray's name)
     obj: T | None = None, *, api_group: str = _OTHERS
 ) -> T | Callable[[T], T]:
-    """Declare a class or function to be for authors of libraries; it may change in minor releases.
+    """Declare a class or function as API for library authors, which may change in minor releases.
 
     Args:
-        obj: What is decorated, when the decorator is used without parentheses.
-        api_group: The heading of the documentation under which it belongs.
+        obj: The decorated object, if the decorator is used without parentheses.
+        api_group: Heading in the documentation.
     """
     note = "**DeveloperAPI:** This API may change across minor releases."
     return _apply(obj, lambda target: _mark(target, AnnotationType.DEVELOPER_API, api_group, note))
@@ -101,29 +101,29 @@ def Deprecated(*, message: str = ..., warning: bool = ...) -> Callable[[T], T]: 
 def Deprecated(  # noqa: N802 (Ray's name)
     obj: T | None = None, *, message: str = "", warning: bool = False
 ) -> T | Callable[[T], T]:
-    """Declare a class or function to be on its way out.
+    """Declare a class or function as deprecated.
 
     Args:
-        obj: What is decorated, when the decorator is used without parentheses.
-        message: What to use instead; it goes into the docstring and the warning.
-        warning: Whether using it also gives a `RayDeprecationWarning`.
+        obj: The decorated object, if the decorator is used without parentheses.
+        message: The replacement, for the docstring and the warning.
+        warning: Whether its use emits a `RayDeprecationWarning`.
     """
     note = "\n    ".join(filter(None, [f".. warning::\n\n    **DEPRECATED**: {_DEPRECATED}", message]))
 
     def mark(target: T) -> T:
         _mark(target, AnnotationType.DEPRECATED, _OTHERS, note)
-        return _warning(target, message) if warning else target
+        return _add_warning(target, message) if warning else target
 
     return _apply(obj, mark)
 
 
 def _apply(obj: T | None, decorate: Callable[[T], T]) -> T | Callable[[T], T]:
-    """Serve both ways to write a decorator, with and without parentheses."""
+    """Support decorators with and without parentheses."""
     return decorate if obj is None else decorate(obj)
 
 
-def _warning(target: T, message: str) -> T:
-    """Make using `target` warn at the caller's line."""
+def _add_warning(target: T, message: str) -> T:
+    """Make every use of `target` emit a warning at the caller's line."""
     text = "\n".join(filter(None, [f"{_DEPRECATED} {_SILENCE}", message]))
     is_class = inspect.isclass(target)
     function: Callable[..., Any] = target.__init__ if is_class else target
@@ -144,12 +144,12 @@ def _mark(target: T, kind: AnnotationType, group: str, note: str | None) -> T:
     target._annotated_type = kind  # type: ignore[attr-defined]
     target._annotated_api_group = group  # type: ignore[attr-defined]
     if note is not None:
-        target.__doc__ = _appended(target.__doc__, note)
+        target.__doc__ = _append_note(target.__doc__, note)
     return target
 
 
-def _appended(docstring: str | None, note: str) -> str:
-    """Return the docstring with `note` as its last paragraph, indented like the rest of it."""
+def _append_note(docstring: str | None, note: str) -> str:
+    """Return the docstring with `note` as its last paragraph, with matching indentation."""
     if not docstring:
         return note
     rest = [line for line in docstring.expandtabs().splitlines()[1:] if line.strip()]

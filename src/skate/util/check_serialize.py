@@ -1,4 +1,4 @@
-"""Find out why something cannot be sent to a task or an actor."""
+"""Diagnosis of objects that cannot be sent to a task or an actor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skate._base.pickle_trace import (
 
 __all__ = ["FailureTuple", "inspect_serializability", "unserializable_path"]
 
-# A value with more culprits than this has a cause in common; the first ones show it.
+# More failures than this usually share a cause, which the first ones show.
 MOST_FAILURES: Final = 20
 
 _PICKLING_METHODS: Final = (
@@ -33,22 +33,22 @@ _repr = reprlib.Repr()
 _repr.maxother = 80
 
 _REMEDY: Final = (
-    "Create such objects inside the task or actor that uses them, leave them out with __getstate__, or "
+    "Create such objects inside the task or actor that uses them, exclude them with __getstate__, or "
     "register a serializer: skate.util.register_serializer(cls, serializer=..., deserializer=...)."
 )
-_OWN_FAULT: Final = (
-    "WARNING: nothing inside it is at fault: its own __reduce__ or __getstate__ raised. "
-    "Mend that, then call inspect_serializability on it again."
+_OWN_REDUCE_FAILED: Final = (
+    "WARNING: its parts can be serialized, but its own __reduce__ or __getstate__ raised an error. "
+    "Fix that, then call inspect_serializability again."
 )
 
 
 class FailureTuple:
-    """Holds one object that cannot be serialized.
+    """An object that cannot be serialized.
 
     Attributes:
-        obj: The object at fault.
+        obj: The object.
         path: The names that lead to it, from the outermost; empty for the inspected object itself.
-        parent: The object that holds it; None for the inspected object itself.
+        parent: The object that contains it; None for the inspected object itself.
     """
 
     def __init__(self, obj: Any, path: tuple[str, ...], parent: Any) -> None:
@@ -58,7 +58,7 @@ class FailureTuple:
 
     @property
     def name(self) -> str:
-        """The name of the object at fault in its parent, or ``unknown``."""
+        """The name of the object in its parent, or ``unknown``."""
         return self.path[-1] if self.path else "unknown"
 
     def __repr__(self) -> str:
@@ -74,13 +74,13 @@ def inspect_serializability(
     depth: int = 3,
     print_file: IO[str] | None = None,
 ) -> tuple[bool, set[FailureTuple]]:
-    """Tell whether `base_obj` can be serialized, and print which parts of it cannot.
+    """Return whether `base_obj` can be serialized, and print the parts that cannot.
 
     Args:
         base_obj: Any object.
-        name: What to call it in the printed paths.
-        depth: How many steps to follow; what fails further down is told of its holder at this depth.
-        print_file: Where to print; by default the standard output.
+        name: Name of the object in the printed paths.
+        depth: Maximum number of steps; deeper failures are reported for their container at this depth.
+        print_file: The file to print to; standard output by default.
 
     Returns:
         Whether it can be serialized, and the parts that cannot.
@@ -102,7 +102,7 @@ def inspect_serializability(
 
     failures = trace_failures(base_obj, name, most=MOST_FAILURES)
     if not failures:
-        # Too large to walk through, or fails only as a whole: then it is its own culprit.
+        # Too large to search, or it fails only as a whole: report the object itself.
         failures = [Failure(error, (Node(name or "obj", name or "obj", base_obj),))]
     found: dict[int, FailureTuple] = {}
     for failure in failures:
@@ -121,7 +121,7 @@ def inspect_serializability(
 
 
 def _report(failure: Failure, nodes: tuple[Node, ...]) -> str:
-    """Describe one failure, step by step as far as `nodes` go."""
+    """Describe one failure, step by step along `nodes`."""
     path = "".join(node.label for node in nodes)
     lines = [f"!!! FAIL {path} ({describe_type(nodes[-1].obj)}): {failure.error}"]
     for above, node in pairwise(nodes):
@@ -130,12 +130,14 @@ def _report(failure: Failure, nodes: tuple[Node, ...]) -> str:
             f"    in '{named.__qualname__}': {node.label.removeprefix('.')} = {_repr.repr(node.obj)}"
         )
     if len(nodes) < len(failure.nodes):
-        lines.append(f"    and {len(failure.nodes) - len(nodes)} deeper; pass a larger depth to see it")
-    elif not isinstance(failure.culprit, type) and _pickles_itself(type(failure.culprit)):
-        lines.append(f"    {_OWN_FAULT}")
+        lines.append(
+            f"    and {len(failure.nodes) - len(nodes)} more levels; pass a larger depth to see them"
+        )
+    elif not isinstance(failure.culprit, type) and _customizes_pickling(type(failure.culprit)):
+        lines.append(f"    {_OWN_REDUCE_FAILED}")
     return "\n".join(lines) + "\n"
 
 
-def _pickles_itself(kind: type) -> bool:
-    """Tell whether the class has a say, written in Python, in how its instances are pickled."""
+def _customizes_pickling(kind: type) -> bool:
+    """Return whether the class customizes pickling in Python."""
     return any(isinstance(getattr(kind, method, None), FunctionType) for method in _PICKLING_METHODS)

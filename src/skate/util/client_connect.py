@@ -1,4 +1,4 @@
-"""`connect` and `disconnect`: the older way to use a Ray cluster, kept for the programs that use it."""
+"""`connect` and `disconnect`, an older API for Ray clusters."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def connect(
 
     Args:
         conn_str: Host and port of the cluster.
-        secure: Must be False: the environment variables of Ray switch TLS on.
+        secure: Must be False: Ray's environment variables enable TLS.
         metadata: Must be empty.
-        connection_retries: Has no effect.
-        job_config: The settings of the job.
-        namespace: Where names of actors are looked up.
-        ignore_version: Has no effect.
-        ray_init_kwargs: More arguments of `skate.init`.
+        connection_retries: Accepted as in Ray, without effect.
+        job_config: Settings of the job.
+        namespace: Namespace of named actors.
+        ignore_version: Accepted as in Ray, without effect.
+        ray_init_kwargs: Further arguments of `skate.init`.
 
     Returns:
         The versions of the cluster.
 
     Raises:
-        RuntimeError: This process has a session.
-        NotImplementedError: The arguments ask for a secure channel.
+        RuntimeError: This process already has a session.
+        NotImplementedError: The arguments request a secure channel.
         ImportError: The `ray` engine is not installed.
     """
     warnings.warn('Use skate.init("ray://host:port") instead', DeprecationWarning, stacklevel=2)
     if secure or metadata or _credentials is not None:
         raise NotImplementedError(
-            "connect() takes no secure, metadata or credentials: set RAY_USE_TLS and RAY_TLS_* for the cluster."
+            "connect() does not support secure, metadata or credentials: set RAY_USE_TLS and RAY_TLS_* for the cluster."
         )
     if skate.is_initialized():
-        raise RuntimeError("This process has a session already; call skate.shutdown() before connect().")
+        raise RuntimeError("This process already has a session; call skate.shutdown() before connect().")
     context: Any = skate.init(
         f"ray://{conn_str}", job_config=job_config, namespace=namespace, **(ray_init_kwargs or {})
     )
@@ -60,6 +60,6 @@ def connect(
 
 
 def disconnect() -> None:
-    """End the session; again does nothing. `skate.shutdown` does the same."""
+    """End the session; without a session, do nothing. `skate.shutdown` does the same."""
     warnings.warn("Use skate.shutdown() instead", DeprecationWarning, stacklevel=2)
     skate.shutdown()

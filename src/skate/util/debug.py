@@ -1,4 +1,4 @@
-"""Log a message once, or once a minute, however often its line runs."""
+"""Log a message once, or once per minute, however often its line runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _periodic = False
 
 
 class Suspect(NamedTuple):
-    """A line of code whose memory grows from one measurement to the next, as a search for memory leaks finds it.
+    """A line of code whose memory grows from one measurement to the next, as reported by a memory leak search.
 
     Attributes:
-        traceback: Where the memory was allocated.
-        memory_increase: By how many bytes it grew.
-        slope: Bytes per measurement, of the line fitted to the measurements.
-        rvalue: The correlation coefficient of that line.
+        traceback: Location of the allocation.
+        memory_increase: Increase in bytes.
+        slope: Bytes per measurement, from a linear fit.
+        rvalue: Correlation coefficient of the fit.
         hist: The measurements.
     """
 
@@ -33,12 +33,12 @@ class Suspect(NamedTuple):
 
 
 def log_once(key: str) -> bool:
-    """Tell whether the caller should log now: True the first time that `key` is asked about.
+    """Return whether the caller should log now: True for the first call with `key`.
 
-    After `enable_periodic_logging` it is True again once a minute; after `disable_log_once_globally` never.
+    After `enable_periodic_logging`, it is True once per minute; after `disable_log_once_globally`, never.
 
     Args:
-        key: Anything that stands for the message.
+        key: Identifier of the message.
 
     Example:
         >>> [log_once("a key of this example") for _ in range(3)]
@@ -55,19 +55,19 @@ def log_once(key: str) -> bool:
 
 
 def disable_log_once_globally() -> None:
-    """Make `log_once` answer False in this process from now on."""
+    """Make `log_once` return False in this process from now on."""
     global _disabled
     _disabled = True
 
 
 def enable_periodic_logging() -> None:
-    """Make `log_once` answer True once a minute instead of once in this process."""
+    """Make `log_once` return True once per minute in this process."""
     global _periodic
     _periodic = True
 
 
 def reset_log_once(key: str | None = None) -> None:
-    """Forget that `key`, or with None every key, has been asked about."""
+    """Reset `log_once` for `key`, or for every key if it is None."""
     if key is None:
         _last_logged.clear()
     else:

@@ -1,4 +1,4 @@
-"""Breakpoints for editors that debug with debugpy, such as Visual Studio Code."""
+"""Breakpoints for editors that use debugpy, such as Visual Studio Code."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 __all__ = ["set_trace"]
 
 _log = logging.getLogger(__name__)
-_address: tuple[str, int] | None = None  # where debugpy listens, in this process
+_address: tuple[str, int] | None = None  # the address on which debugpy listens, in this process
 
 
 def set_trace(breakpoint_uuid: str | None = None) -> None:
     """Wait until an editor attaches, and stop in the caller. Without debugpy, log an error and return, as in Ray.
 
-    The address to attach to is on this machine and is logged. `skate.util.rpdb.set_trace`, which ``breakpoint()``
-    calls in a worker, needs no editor.
+    The logged address is on this machine. `skate.util.rpdb.set_trace`, which ``breakpoint()`` calls in a worker, needs
+    no editor.
 
     Args:
-        breakpoint_uuid: Has no effect.
+        breakpoint_uuid: Accepted as in Ray, without effect.
     """
     global _address
     try:

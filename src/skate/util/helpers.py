@@ -1,4 +1,4 @@
-"""Iterate over results in the order in which they become ready."""
+"""Iteration over results in the order of completion."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 __all__ = ["as_completed", "map_unordered"]
 
-# How many results to wait for at a time: one `wait` for several results costs little more than for one.
+# Results per `skate.wait`: waiting for several costs little more than waiting for one.
 DEFAULT_CHUNK_SIZE = 10
-# How many tasks map_unordered keeps under way.
+# Tasks that `map_unordered` keeps in flight.
 DEFAULT_BACKPRESSURE_SIZE = 100
 
 
@@ -25,14 +25,14 @@ def as_completed(
     yield_obj_refs: bool = False,
     **kwargs: Any,
 ) -> Iterator[Any]:
-    """Return an iterator over the results of `refs` as they become ready.
+    """Return an iterator over the results of `refs` in the order of completion.
 
     Args:
-        refs: What to wait for.
-        chunk_size: How many results to wait for at a time. They come out together, in the order they
-            have in `refs`; 1 gives each result as soon as it is there.
-        yield_obj_refs: Give the references themselves instead of their values.
-        **kwargs: Passed on to `skate.wait`, except for `num_returns`.
+        refs: The references to wait for.
+        chunk_size: Number of results to wait for at a time. They are yielded together, in the order of `refs`; 1 yields
+            each result as soon as it is ready.
+        yield_obj_refs: Yield references instead of values.
+        **kwargs: Passed to `skate.wait`, except for `num_returns`.
 
     Raises:
         ValueError: If `chunk_size` is less than 1, or `num_returns` is given.
@@ -44,8 +44,8 @@ def as_completed(
     """
     _check(chunk_size, kwargs)
     if isinstance(refs, skate.ObjectRef):
-        raise TypeError(f"as_completed() needs a list of references, got {refs!r}: write [ref]")
-    return _completed(list(refs), chunk_size, yield_obj_refs, kwargs)
+        raise TypeError(f"as_completed() needs a list of references, got {refs!r}: pass [ref]")
+    return _iterate_completed(list(refs), chunk_size, yield_obj_refs, kwargs)
 
 
 def map_unordered(
@@ -57,15 +57,15 @@ def map_unordered(
     yield_obj_refs: bool = False,
     **kwargs: Any,
 ) -> Iterator[Any]:
-    """Call a remote function on every item and return an iterator over the results as they become ready.
+    """Call a remote function on every item and return an iterator over the results in the order of completion.
 
     Args:
         fn: A remote function, or a method of an actor handle, that takes one argument.
-        items: The arguments. They are read as room for more tasks appears.
-        backpressure_size: How many tasks to keep under way; None submits all at once.
-        chunk_size: How many results to wait for at a time; 1 gives each as soon as it is there.
-        yield_obj_refs: Give references instead of values.
-        **kwargs: Passed on to `skate.wait`, except for `num_returns`.
+        items: The arguments, which are consumed as tasks finish.
+        backpressure_size: Maximum number of tasks in flight; None submits all at once.
+        chunk_size: Number of results to wait for at a time; 1 yields each as soon as it is ready.
+        yield_obj_refs: Yield references instead of values.
+        **kwargs: Passed to `skate.wait`, except for `num_returns`.
 
     Raises:
         ValueError: If a size is less than 1, or `num_returns` is given.
@@ -86,7 +86,7 @@ def map_unordered(
         raise TypeError(
             f"map_unordered() needs a remote function, got {fn!r}: decorate it with @skate.remote"
         )
-    return _mapped(fn, iter(items), backpressure_size, chunk_size, yield_obj_refs, kwargs)
+    return _iterate_mapped(fn, iter(items), backpressure_size, chunk_size, yield_obj_refs, kwargs)
 
 
 def _check(chunk_size: int, wait_kwargs: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ def _check(chunk_size: int, wait_kwargs: dict[str, Any]) -> None:
         raise ValueError("Use the `chunk_size` argument instead of `num_returns`.")
 
 
-def _completed(
+def _iterate_completed(
     refs: list[skate.ObjectRef[Any]], chunk_size: int, yield_obj_refs: bool, wait_kwargs: dict[str, Any]
 ) -> Iterator[Any]:
     while refs:
@@ -104,7 +104,7 @@ def _completed(
         yield from ready if yield_obj_refs else skate.get(ready)
 
 
-def _mapped(
+def _iterate_mapped(
     fn: Any,
     items: Iterator[Any],
     backpressure_size: int | None,
@@ -119,4 +119,4 @@ def _mapped(
                 ready, pending = skate.wait(pending, num_returns=min(chunk_size, len(pending)), **wait_kwargs)
                 yield from ready if yield_obj_refs else skate.get(ready)
         pending.append(fn.remote(item))
-    yield from _completed(pending, chunk_size, yield_obj_refs, wait_kwargs)
+    yield from _iterate_completed(pending, chunk_size, yield_obj_refs, wait_kwargs)

@@ -1,4 +1,4 @@
-"""Iterators whose items are produced by actors in parallel; `skate.data` is the newer way.
+"""Parallel iterators whose items are produced by actors; `skate.data` is the newer API.
 
 >>> import skate
 >>> from skate.util.iter import from_range
@@ -33,12 +33,12 @@ U = TypeVar("U")
 
 
 def from_items(items: list[T], num_shards: int = 2, repeat: bool = False) -> ParallelIterator[T]:
-    """Distribute items to shards in turn.
+    """Distribute items to shards in round-robin order.
 
     Args:
         items: The items.
-        num_shards: The number of actors that produce them.
-        repeat: Start over at the end, forever.
+        num_shards: Number of actors that produce them.
+        repeat: Repeat the items forever.
     """
     _check_shards(num_shards)
     kind = type(items[0]).__name__ if items else "None"
@@ -47,12 +47,12 @@ def from_items(items: list[T], num_shards: int = 2, repeat: bool = False) -> Par
 
 
 def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIterator[int]:
-    """Divide the numbers from 0 to `n - 1` into one run of numbers for each shard.
+    """Divide the numbers from 0 to `n - 1` into one contiguous range per shard.
 
     Args:
         n: The end of the range.
-        num_shards: The number of actors that produce the numbers.
-        repeat: Start over at the end, forever.
+        num_shards: Number of actors that produce the numbers.
+        repeat: Repeat the numbers forever.
     """
     _check_shards(num_shards)
     size = n // num_shards
@@ -64,12 +64,12 @@ def from_range(n: int, num_shards: int = 2, repeat: bool = False) -> ParallelIte
 def from_iterators(
     generators: Iterable[Any], repeat: bool = False, name: str | None = None
 ) -> ParallelIterator[Any]:
-    """Make a shard of each iterable, or function that returns one.
+    """Create one shard per iterable, or per function that returns one.
 
     Args:
         generators: The iterables or functions; they are pickled.
-        repeat: Start over at the end, forever.
-        name: How to show the iterator.
+        repeat: Repeat the items forever.
+        name: The name for `repr`.
     """
     worker = skate.remote(ParallelIteratorWorker)
     actors = [worker.remote(generator, repeat) for generator in generators]
@@ -78,7 +78,7 @@ def from_iterators(
 
 
 def from_actors(actors: list[Any], name: str | None = None) -> ParallelIterator[Any]:
-    """Make a shard of each actor, whose class is derived from `ParallelIteratorWorker`."""
+    """Create one shard per actor, whose class is derived from `ParallelIteratorWorker`."""
     return ParallelIterator([_Shards(actors, [])], name or f"from_actors[shards={len(actors)}]", [])
 
 
@@ -101,19 +101,19 @@ class _Shards:
         self.transforms = steps
 
     def start(self) -> list[Any]:
-        """Let the actors begin to iterate; return them."""
+        """Start iteration in the actors and return them."""
         skate.get([actor.par_iter_init.remote(self.transforms) for actor in self.actors])
         return self.actors
 
 
 class ParallelIterator(Generic[T]):
-    """An iterator whose items are produced and transformed by actors, one for each shard.
+    """An iterator whose items are produced and transformed by actors, one per shard.
 
-    `gather_sync` and `gather_async` bring the items here.
+    `gather_sync` and `gather_async` fetch the items.
 
     Args:
         actor_sets: The shards; several sets after `union`.
-        name: How to show it.
+        name: The name for `repr`.
         parent_iterators: Iterators whose actors must live as long as this one.
     """
 
@@ -125,7 +125,7 @@ class ParallelIterator(Generic[T]):
         self.parent_iterators = parent_iterators
 
     def __iter__(self) -> NoReturn:
-        raise TypeError("A ParallelIterator is iterated over with gather_sync() or gather_async().")
+        raise TypeError("A ParallelIterator is not iterable: use gather_sync() or gather_async().")
 
     def __repr__(self) -> str:
         return f"ParallelIterator[{self.name}]"
@@ -155,15 +155,15 @@ class ParallelIterator(Generic[T]):
     def batch(self, n: int) -> ParallelIterator[list[T]]:
         """Collect the items of each shard into lists of `n`."""
         if n < 1:
-            raise ValueError(f"A batch has 1 item or more, got n={n}.")
+            raise ValueError(f"n must be 1 or more, got {n}.")
         return self._then(lambda items: items.batch(n), f".batch({n})")
 
     def flatten(self) -> ParallelIterator[Any]:
-        """Yield the items of each item."""
+        """Yield the elements of each item."""
         return self._then(lambda items: items.flatten(), ".flatten()")
 
     def combine(self, fn: Callable[[T], list[U]]) -> ParallelIterator[U]:
-        """Apply a function to each item, and yield the items of the lists that it returns."""
+        """Apply a function to each item, and yield the elements of the lists that it returns."""
         return self._then(lambda items: items.combine(fn), ".combine()")
 
     def local_shuffle(self, shuffle_buffer_size: int, seed: int | None = None) -> ParallelIterator[T]:
@@ -176,11 +176,11 @@ class ParallelIterator(Generic[T]):
         )
 
     def repartition(self, num_partitions: int, batch_ms: int = 0) -> ParallelIterator[T]:
-        """Distribute the items to another number of shards, in turn.
+        """Distribute the items to another number of shards in round-robin order.
 
         Args:
             num_partitions: The number of shards.
-            batch_ms: How long each shard collects items before it hands them on, in milliseconds.
+            batch_ms: Milliseconds for which each shard collects items before it returns them.
         """
         _check_shards(num_partitions)
         actors = [actor for shards in self.actor_sets for actor in shards.start()]
@@ -189,7 +189,7 @@ class ParallelIterator(Generic[T]):
             def ask(actor: Any) -> Any:
                 return actor.par_iter_slice_batch.remote(num_partitions, index, batch_ms)
 
-            return lambda: _as_they_come(actors, ask, 1, None, lambda _: None)
+            return lambda: _iterate_available(actors, ask, 1, None, lambda _: None)
 
         name = f"{self.name}.repartition[num_partitions={num_partitions}]"
         made = from_iterators([partition(index) for index in range(num_partitions)], name=name)
@@ -198,10 +198,10 @@ class ParallelIterator(Generic[T]):
 
     def gather_sync(self) -> LocalIterator[T]:
         """Return the items one by one, from each shard in turn."""
-        return self.batch_across_shards().flatten()._named(f"{self}.gather_sync()")
+        return self.batch_across_shards().flatten()._with_name(f"{self}.gather_sync()")
 
     def batch_across_shards(self) -> LocalIterator[list[T]]:
-        """Return lists with one item of each shard; shorter ones when shards have ended."""
+        """Return lists with one item per shard; shorter ones when shards have ended."""
 
         def rounds(timeout: float | None) -> Iterator[Any]:
             active = [actor for shards in self.actor_sets for actor in shards.start()]
@@ -218,11 +218,11 @@ class ParallelIterator(Generic[T]):
         return LocalIterator(rounds, SharedMetrics(), name=f"{self}.batch_across_shards()")
 
     def gather_async(self, batch_ms: int = 0, num_async: int = 1) -> LocalIterator[T]:
-        """Return the items in the order in which they are ready.
+        """Return the items in the order in which they become available.
 
         Args:
-            batch_ms: How long each shard collects items before it hands them on, in milliseconds.
-            num_async: How many requests each shard may have at a time.
+            batch_ms: Milliseconds for which each shard collects items before it returns them.
+            num_async: Maximum number of pending requests per shard.
         """
         _check_fetching(batch_ms, num_async)
         metrics = SharedMetrics()
@@ -232,14 +232,14 @@ class ParallelIterator(Generic[T]):
 
         def items(timeout: float | None) -> Iterator[Any]:
             actors = [actor for shards in self.actor_sets for actor in shards.start()]
-            return _as_they_come(
+            return _iterate_available(
                 actors, lambda actor: actor.par_iter_next_batch.remote(batch_ms), num_async, timeout, note
             )
 
         return LocalIterator(items, metrics, name=f"{self}.gather_async()")
 
     def take(self, n: int) -> list[T]:
-        """Return the first `n` items, or fewer if there are no more."""
+        """Return the first `n` items, or fewer if the iterator ends."""
         return self.gather_sync().take(n)
 
     def show(self, n: int = 20) -> None:
@@ -259,7 +259,7 @@ class ParallelIterator(Generic[T]):
     def select_shards(self, shards_to_keep: list[int]) -> ParallelIterator[T]:
         """Return an iterator over some of the shards. Each shard may be in one iterator only."""
         if len(self.actor_sets) > 1:
-            raise ValueError("select_shards() must come before union().")
+            raise ValueError("select_shards() must be called before union().")
         (shards,) = self.actor_sets
         unknown = [index for index in shards_to_keep if not 0 <= index < len(shards.actors)]
         if unknown or not shards_to_keep:
@@ -280,17 +280,17 @@ class ParallelIterator(Generic[T]):
         return [self.get_shard(index) for index in range(self.num_shards())]
 
     def get_shard(self, shard_index: int, batch_ms: int = 0, num_async: int = 1) -> LocalIterator[T]:
-        """Return an iterator over one shard, which can be given to a task or an actor.
+        """Return an iterator over one shard, which can be passed to a task or an actor.
 
         Args:
             shard_index: The shard.
-            batch_ms: How long the shard collects items before it hands them on, in milliseconds.
-            num_async: How many requests it may have at a time.
+            batch_ms: Milliseconds for which the shard collects items before it returns them.
+            num_async: Maximum number of pending requests.
         """
         _check_fetching(batch_ms, num_async)
         every = [(actor, shards.transforms) for shards in self.actor_sets for actor in shards.actors]
         if not 0 <= shard_index < len(every):
-            raise ValueError(f"There is no shard {shard_index}: the shards are 0 to {len(every) - 1}.")
+            raise ValueError(f"Shard {shard_index} does not exist: the shards are 0 to {len(every) - 1}.")
         actor, steps = every[shard_index]
 
         def items(timeout: float | None) -> Iterator[Any]:
@@ -318,14 +318,14 @@ def _check_fetching(batch_ms: int, num_async: int) -> None:
         raise ValueError(f"batch_ms must be 0 or more, got {batch_ms}.")
 
 
-def _as_they_come(
+def _iterate_available(
     actors: list[Any],
     ask: Callable[[Any], Any],
     num_async: int,
     timeout: float | None,
     note: Callable[[Any], None],
 ) -> Iterator[Any]:
-    """Yield the items of all actors as they are ready; with a timeout, `NotReady` after each wait."""
+    """Yield the items of all actors as they become available; with a timeout, `NotReady` after each wait."""
     asked = {ask(actor): actor for _ in range(num_async) for actor in actors}
     while asked:
         pending = list(asked)
@@ -345,11 +345,11 @@ def _as_they_come(
 
 
 class ParallelIteratorWorker:
-    """The actor behind a shard. Derive from it to make actors for `from_actors`.
+    """The actor of a shard. Derive from it to create actors for `from_actors`.
 
     Args:
         item_generator: An iterable, or a function that returns one.
-        repeat: Start over at the end, forever.
+        repeat: Repeat the items forever.
     """
 
     def __init__(self, item_generator: Any, repeat: bool) -> None:
@@ -358,27 +358,27 @@ class ParallelIteratorWorker:
         self._slices: defaultdict[int, deque[Any]] = defaultdict(deque)
 
     def par_iter_init(self, transforms: list[Callable[[LocalIterator[Any]], LocalIterator[Any]]]) -> None:
-        """Begin to iterate, with these steps."""
+        """Start the iteration, with these steps."""
         items: LocalIterator[Any] = LocalIterator(lambda _: self.item_generator, SharedMetrics())
         for step in transforms:
             items = step(items)
         self._items = iter(items)
 
     def par_iter_next(self) -> Any:
-        """Return the next item; raises StopIteration at the end."""
+        """Return the next item; raise StopIteration at the end."""
         return self._next()
 
     def par_iter_next_batch(self, batch_ms: int) -> list[Any] | None:
-        """Return the next item, or those that are ready within `batch_ms`; None at the end."""
+        """Return the next item, or those that are available within `batch_ms`; None at the end."""
         return self._collect(self._next, batch_ms)
 
     def par_iter_slice_batch(self, step: int, start: int, batch_ms: int) -> list[Any] | None:
-        """Return the next of every `step`-th item from `start` on, as `par_iter_next_batch` does."""
+        """Return the next of every `step`-th item starting at `start`, as `par_iter_next_batch` does."""
         return self._collect(lambda: self._next_of_slice(step, start), batch_ms)
 
     def _next(self) -> Any:
         if self._items is None:
-            raise RuntimeError("par_iter_init() has to be called first.")
+            raise RuntimeError("par_iter_init() must be called first.")
         return next(self._items)
 
     def _next_of_slice(self, step: int, start: int) -> Any:
@@ -413,7 +413,7 @@ def _iterator(source: Any) -> Iterator[Any]:
 def _cycle(source: Any) -> Iterator[Any]:
     if not callable(source) and isinstance(source, Iterator):
         raise ValueError(
-            f"{source!r} can be iterated over once only: give a list, or a function that returns it."
+            f"{source!r} can be iterated over only once: pass a list, or a function that returns it."
         )
     while True:
         yield from _iterator(source)

@@ -1,4 +1,4 @@
-"""Counters and timers that the functions of a `LocalIterator` share."""
+"""Counters and timers shared by the functions of a `LocalIterator`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["MetricsContext", "SharedMetrics"]
 
 
 class _Timer:
-    """Measures the seconds inside its `with` block."""
+    """Measure the duration of its `with` blocks in seconds."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,18 +27,18 @@ class _Timer:
 
     @property
     def mean(self) -> float:
-        """The average number of seconds."""
+        """The mean duration in seconds."""
         return self.total / self.count if self.count else 0.0
 
 
 class MetricsContext:
-    """What the functions of an iterator may read and write, through `LocalIterator.get_metrics()`.
+    """Metrics that the functions of an iterator can access through `LocalIterator.get_metrics()`.
 
     Attributes:
-        counters: Numbers that begin at 0.
-        timers: Timers, to be used in `with` statements.
-        info: Anything else.
-        current_actor: The actor that produced the current item, where items come from `gather_async`.
+        counters: Counters, which start at 0.
+        timers: Timers, for use in `with` statements.
+        info: Other values.
+        current_actor: The actor that produced the current item, for items from `gather_async`.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class MetricsContext:
         self.current_actor: Any = None
 
     def save(self) -> dict[str, Any]:
-        """Return counters and info as a dictionary; timers start anew after `restore`."""
+        """Return the counters and info as a dictionary; timers are reset by `restore`."""
         return {"counters": dict(self.counters), "info": dict(self.info), "timers": None}
 
     def restore(self, values: dict[str, Any]) -> None:
-        """Take over what `save` returned."""
+        """Restore the values that `save` returned."""
         self.counters.clear()
         self.counters.update(values["counters"])
         self.timers.clear()
@@ -60,11 +60,11 @@ class MetricsContext:
 
 
 class SharedMetrics:
-    """A reference to metrics that several iterators share once they are united.
+    """A reference to metrics that several iterators share after a union.
 
     Args:
         metrics: The metrics; new ones by default.
-        parents: References that are to point to the same metrics.
+        parents: References that must point to the same metrics.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class SharedMetrics:
         self.set(self.metrics)
 
     def set(self, metrics: MetricsContext) -> None:
-        """Point to other metrics, and let the parents point to them too."""
+        """Point to other metrics, together with the parents."""
         self.metrics = metrics
         for parent in self.parents:
             parent.set(metrics)

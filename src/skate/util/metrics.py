@@ -1,4 +1,4 @@
-"""Counters, gauges and histograms that tasks, actors and the driver record, for Prometheus to read."""
+"""Counters, gauges and histograms recorded by tasks, actors and the driver, for Prometheus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from skate.util._metrics_store import Family, Kind, Tags, store
 
 if TYPE_CHECKING:
-    from skate.util._metrics_server import MetricsServer
+    from skate.util._metrics_export import MetricsServer
 
 __all__ = ["Counter", "Gauge", "Histogram", "Metric", "prometheus_text", "start_server"]
 
@@ -21,16 +21,16 @@ _Self = TypeVar("_Self", bound="Metric")
 
 
 class Metric:
-    """What counters, gauges and histograms have in common.
+    """Base class of counters, gauges and histograms.
 
     Args:
-        name: Letters, digits and underscores, not starting with a digit. A metric with any other name is
-            accepted with a warning, and nothing that it records is kept.
-        description: What it measures.
-        tag_keys: The tags that every record must have a value for, itself or by default.
+        name: Letters, digits and underscores, not starting with a digit. Any other name causes a warning, and the
+            records of the metric are discarded.
+        description: Description of the metric.
+        tag_keys: Tags that every record must have a value for, given or by default.
 
     Raises:
-        TypeError: If the name or the description is no string, or `tag_keys` no tuple of strings.
+        TypeError: If the name or the description is not a string, or `tag_keys` is not a tuple of strings.
         ValueError: If the name is empty.
     """
 
@@ -57,13 +57,13 @@ class Metric:
         self._discard = _NAME.fullmatch(name) is None
         if self._discard:
             warnings.warn(
-                f"Invalid metric name: {name}. It is discarded: nothing it records will be kept. "
+                f"Invalid metric name: {name}. Its records are discarded. "
                 "Use letters, digits and underscores, and do not start with a digit.",
                 stacklevel=level,
             )
         elif ":" in name:
             warnings.warn(
-                f"Metric name {name} contains a colon, which Prometheus keeps for its own rules; "
+                f"Metric name {name} contains a colon, which Prometheus reserves for recording rules; "
                 "use an underscore.",
                 FutureWarning,
                 stacklevel=level,
@@ -75,7 +75,7 @@ class Metric:
         self._family = Family(self._kind, name, description)
 
     def set_default_tags(self: _Self, default_tags: Mapping[str, str]) -> _Self:
-        """Set the tag values for records that do not give their own.
+        """Set default tag values for records.
 
         Args:
             default_tags: Values for some or all of the declared tag keys; they replace earlier defaults.
@@ -85,11 +85,11 @@ class Metric:
 
         Raises:
             ValueError: If a tag key was not declared.
-            TypeError: If a value is no string.
+            TypeError: If a value is not a string.
         """
         for key, value in default_tags.items():
             if key not in self._tag_keys:
-                raise ValueError(f"Unrecognized tag key {key}. Declared are: {self._tag_keys}.")
+                raise ValueError(f"Unrecognized tag key {key}. The declared keys are: {self._tag_keys}.")
             _check_tag_value(value)
         self._default_tags = dict(default_tags)
         return self
@@ -105,7 +105,7 @@ class Metric:
         }
 
     def _final_tags(self, tags: Mapping[str, str] | None) -> Tags:
-        """Return defaults and given tags together, sorted, once they are found complete."""
+        """Return the default and given tags, sorted, after checking that they are complete."""
         final = self._default_tags
         if tags:
             if type(tags) is not dict and not isinstance(tags, Mapping):
@@ -131,12 +131,12 @@ class Metric:
 
 
 class Counter(Metric):
-    """Counts something that only grows. Prometheus sees it with ``_total`` after its name.
+    """A counter, which only increases. Prometheus shows it with the suffix ``_total``.
 
     Args:
         name: Name of the metric.
-        description: What it counts.
-        tag_keys: The tags that every record must have a value for.
+        description: Description of the metric.
+        tag_keys: Tags that every record must have a value for.
 
     Example:
         >>> requests = Counter("requests", description="Answered requests.", tag_keys=("route",))
@@ -149,14 +149,14 @@ class Counter(Metric):
     _kind = "counter"
 
     def inc(self, value: float = 1.0, tags: Mapping[str, str] | None = None) -> None:
-        """Add to the counter.
+        """Increase the counter.
 
         Args:
-            value: How much to add; more than zero.
-            tags: Tag values; they go before the defaults. Keys that were not declared are kept too.
+            value: The amount, greater than zero.
+            tags: Tag values, which override the defaults. Undeclared keys are kept too.
 
         Raises:
-            TypeError: If the value is no number or a tag value no string.
+            TypeError: If the value is not a number, or a tag value is not a string.
             ValueError: If the value is not positive or a declared tag has no value.
         """
         _check_number(value)
@@ -168,12 +168,12 @@ class Counter(Metric):
 
 
 class Gauge(Metric):
-    """Holds the latest of a value that goes up and down. Each process has its own, told by a ``pid`` tag.
+    """A gauge, which holds the latest value. Each process has its own, distinguished by a ``pid`` tag.
 
     Args:
         name: Name of the metric.
-        description: What it measures.
-        tag_keys: The tags that every record must have a value for.
+        description: Description of the metric.
+        tag_keys: Tags that every record must have a value for.
     """
 
     _kind = "gauge"
@@ -182,11 +182,11 @@ class Gauge(Metric):
         """Set the gauge.
 
         Args:
-            value: The new value; None leaves the gauge as it is.
-            tags: Tag values; they go before the defaults. Keys that were not declared are kept too.
+            value: The new value; None leaves the gauge unchanged.
+            tags: Tag values, which override the defaults. Undeclared keys are kept too.
 
         Raises:
-            TypeError: If the value is no number or a tag value no string.
+            TypeError: If the value is not a number, or a tag value is not a string.
             ValueError: If a declared tag has no value.
         """
         if value is None:
@@ -198,17 +198,17 @@ class Gauge(Metric):
 
 
 class Histogram(Metric):
-    """Counts observed values by size.
+    """A histogram of observed values.
 
     Args:
         name: Name of the metric.
-        description: What it measures.
-        boundaries: The upper limits of the buckets, rising and above zero.
-        tag_keys: The tags that every record must have a value for.
+        description: Description of the metric.
+        boundaries: Upper limits of the buckets, positive and increasing.
+        tag_keys: Tags that every record must have a value for.
 
     Raises:
-        ValueError: If there are no boundaries, or they are not positive or do not rise.
-        TypeError: If a boundary is no number.
+        ValueError: If there are no boundaries, or they are not positive and increasing.
+        TypeError: If a boundary is not a number.
     """
 
     _kind = "histogram"
@@ -234,26 +234,28 @@ class Histogram(Metric):
                     "Use positive values for the arguments."
                 )
             if index and limit <= boundaries[index - 1]:
-                raise ValueError(f"boundaries must rise, got {boundaries}: see index {index}.")
+                raise ValueError(f"boundaries must increase, got {boundaries}: see index {index}.")
         self._boundaries = boundaries
         finite = tuple(float(limit) for limit in boundaries if limit != float("inf"))
         self._family = Family(self._kind, name, description, finite)
 
     def observe(self, value: float, tags: Mapping[str, str] | None = None) -> None:
-        """Count one value.
+        """Record one value.
 
         Args:
             value: The value.
-            tags: Tag values; they go before the defaults. Keys that were not declared are kept too.
+            tags: Tag values, which override the defaults. Undeclared keys are kept too.
 
         Raises:
-            TypeError: If the value is no number or a tag value no string.
-            ValueError: If a declared tag has no value, or a tag is called ``le``.
+            TypeError: If the value is not a number, or a tag value is not a string.
+            ValueError: If a declared tag has no value, or a tag is named ``le``.
         """
         _check_number(value)
         final = self._final_tags(tags)
         if any(key == "le" for key, _ in final):
-            raise ValueError("A histogram cannot have a tag called 'le': Prometheus names its buckets so.")
+            raise ValueError(
+                "A histogram cannot have a tag named 'le', which Prometheus uses for its buckets."
+            )
         if not self._discard:
             store.observe(self._family, final, value)
 
@@ -268,14 +270,14 @@ class Histogram(Metric):
 
 
 def prometheus_text(*, prefix: str = PREFIX) -> str:
-    """Return all metrics of this session, those of its workers too, in Prometheus' text format.
+    """Return all metrics of this session, including those of its workers, in Prometheus' text format.
 
-    Without a session these are the metrics of this process.
+    Without a session, these are the metrics of this process.
 
     Args:
-        prefix: Goes before every name. Pass ``"ray_"`` to use dashboards made for Ray.
+        prefix: Prefix of every name. Pass ``"ray_"`` to use dashboards made for Ray.
     """
-    from skate.util._metrics_text import exposition
+    from skate.util._metrics_export import exposition
 
     return exposition(store.collect(), prefix)
 
@@ -285,7 +287,7 @@ def start_server(port: int = 0, *, prefix: str = PREFIX) -> MetricsServer:
 
     Args:
         port: The port to listen on; 0 picks a free one.
-        prefix: Goes before every name.
+        prefix: Prefix of every name.
 
     Returns:
         The server, with its `port` and `url`; `close` it, or use it in a ``with`` statement.
@@ -295,7 +297,7 @@ def start_server(port: int = 0, *, prefix: str = PREFIX) -> MetricsServer:
         >>> with start_server() as server:
         ...     text = urlopen(server.url).read()
     """
-    from skate.util._metrics_server import MetricsServer
+    from skate.util._metrics_export import MetricsServer
 
     return MetricsServer(port, lambda: prometheus_text(prefix=prefix))
 

@@ -1,4 +1,4 @@
-"""Placement groups: resources reserved together, before the work that uses them starts."""
+"""Placement groups: bundles of resources that are reserved together."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class _Callable(ModuleType):
-    """Makes `skate.util.placement_group(...)` work: that name is both this module and the function in it."""
+    """Make `skate.util.placement_group(...)` callable: the name refers to both this module and its function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> PlacementGroup:
         return placement_group(*args, **kwargs)

@@ -69,11 +69,11 @@ class Queue:
         return self.size()
 
     def empty(self) -> bool:
-        """Tell whether the queue holds no item."""
+        """Return whether the queue holds no item."""
         return bool(skate.get(self._live_actor().empty.remote()))
 
     def full(self) -> bool:
-        """Tell whether the queue has no room for another item."""
+        """Return whether the queue has no room for another item."""
         return bool(skate.get(self._live_actor().full.remote()))
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Where a task or an actor runs: into which placement group, on which node, or on nodes with which labels."""
+"""Scheduling strategies: run a task or actor in a placement group, on a node, or on nodes with labels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class _Strategy:
-    """A record of what was asked, which prints as it was written."""
+    """Base class of strategies, with a repr of their arguments."""
 
     def __repr__(self) -> str:
         return (
@@ -31,12 +31,12 @@ class _Strategy:
 
 
 class PlacementGroupSchedulingStrategy(_Strategy):
-    """Run in resources that a placement group reserved.
+    """Run in the resources that a placement group reserved.
 
     Args:
-        placement_group: The group; None leaves the group that would be inherited.
-        placement_group_bundle_index: The bundle to use; -1 is any of them.
-        placement_group_capture_child_tasks: Whether tasks and actors started inside run in the group too.
+        placement_group: The group; None keeps the inherited group.
+        placement_group_bundle_index: Index of the bundle; -1 means any.
+        placement_group_capture_child_tasks: Whether tasks and actors started inside also run in the group.
 
     Raises:
         TypeError: `placement_group` is not a placement group, or the index is not an integer.
@@ -64,11 +64,11 @@ class NodeAffinitySchedulingStrategy(_Strategy):
     """Run on one node.
 
     Args:
-        node_id: The node, as hexadecimal digits or a `NodeID`.
-        soft: Whether another node will do when this one is gone.
+        node_id: Id of the node, as hexadecimal digits or a `NodeID`.
+        soft: Whether another node may be used if this one is not available.
 
     Raises:
-        ValueError: `node_id` is no node's id, or the flags contradict each other.
+        ValueError: `node_id` is not the id of a node, or the flags contradict each other.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class NodeAffinitySchedulingStrategy(_Strategy):
         _spill_on_unavailable: bool = False,
         _fail_on_unavailable: bool = False,
     ) -> None:
-        self.node_id = _checked_node_id(node_id)
+        self.node_id = _check_node_id(node_id)
         self.soft = soft
         if _spill_on_unavailable and not soft:
             raise ValueError(
@@ -94,7 +94,7 @@ class NodeAffinitySchedulingStrategy(_Strategy):
         self._fail_on_unavailable = _fail_on_unavailable
 
 
-def _checked_node_id(node_id: Any) -> str:
+def _check_node_id(node_id: Any) -> str:
     text = node_id.hex() if isinstance(node_id, NodeID) else node_id
     try:
         checked = NodeID.from_hex(text)
@@ -110,7 +110,7 @@ def _checked_node_id(node_id: Any) -> str:
 
 
 class In(_Strategy):
-    """Match a label that has one of these values."""
+    """Match a label with one of these values."""
 
     def __init__(self, *values: str) -> None:
         _check_values("In", values)
@@ -118,7 +118,7 @@ class In(_Strategy):
 
 
 class NotIn(_Strategy):
-    """Match a label that has none of these values, or is not there."""
+    """Match a label with none of these values, or a missing label."""
 
     def __init__(self, *values: str) -> None:
         _check_values("NotIn", values)
@@ -126,11 +126,11 @@ class NotIn(_Strategy):
 
 
 class Exists(_Strategy):
-    """Match a label that is there, whatever its value."""
+    """Match a label with any value."""
 
 
 class DoesNotExist(_Strategy):
-    """Match a label that is not there."""
+    """Match a missing label."""
 
 
 def _check_values(operator: str, values: tuple[Any, ...]) -> None:
@@ -155,7 +155,7 @@ class LabelMatchExpression(_Strategy):
         self.operator = operator
 
     def matches(self, labels: dict[str, str]) -> bool:
-        """Say whether a node with `labels` meets the condition."""
+        """Return whether a node with `labels` meets the condition."""
         if isinstance(self.operator, Exists):
             return self.key in labels
         if isinstance(self.operator, DoesNotExist):
@@ -168,10 +168,10 @@ class NodeLabelSchedulingStrategy(_Strategy):
 
     Args:
         hard: Conditions that the node must meet.
-        soft: Conditions that it should meet, if one does.
+        soft: Conditions that the node should meet, if possible.
 
     Raises:
-        ValueError: Neither is given, or a condition is not one of the four operators.
+        ValueError: Both are empty, or a condition is not one of the four operators.
 
     >>> NodeLabelSchedulingStrategy({"region": In("eu")}, soft={"spot": DoesNotExist()}).hard[0].key
     'region'

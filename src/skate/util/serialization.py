@@ -1,4 +1,4 @@
-"""Custom serializers for types that cannot be pickled as they are."""
+"""Custom serializers for types that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def register_serializer(
     serializer: Callable[[Any], Any],
     deserializer: Callable[[Any], Any],
 ) -> None:
-    """Use the given functions whenever this process sends an instance of `cls`.
+    """Use custom functions when this process serializes an instance of `cls`.
 
-    The registration is local to this process: a task or actor that sends such objects
-    itself must register them too. Reading needs no registration, since the deserializer
-    travels with the data. It may be made before `skate.init()`.
+    The registration is local to this process: a task or actor that sends such objects must register them too.
+    Deserialization needs no registration, because the deserializer is sent with the data. The registration may be made
+    before `skate.init()`.
 
     Args:
-        cls: The exact class; subclasses are not covered.
-        serializer: Turns an instance into something that pickles.
-        deserializer: Turns that back into an instance.
+        cls: The exact class, without subclasses.
+        serializer: Function that converts an instance to a picklable value.
+        deserializer: Function that converts the value back to an instance.
 
     Raises:
         TypeError: If `cls` is not a class, or either function is not callable.
@@ -42,35 +42,35 @@ def register_serializer(
 
 
 def deregister_serializer(cls: type) -> None:
-    """Stop using the registered serializer of `cls` in this process.
+    """Remove the registered serializer of `cls` in this process.
 
     Args:
-        cls: A class given to `register_serializer`; any other is ignored.
+        cls: A class passed to `register_serializer`; any other class is ignored.
     """
     reducers.deregister(cls)
 
 
 class StandaloneSerializationContext:
-    """Registers serializers through the methods that Ray's serialization contexts have.
+    """Register serializers with the methods of Ray's serialization contexts.
 
-    The registrations are those of `register_serializer`: they hold for this process.
+    The registrations are those of `register_serializer` and apply to this process.
     """
 
     def _register_cloudpickle_reducer(self, cls: type, reducer: Callable[[Any], tuple[Any, ...]]) -> None:
-        """Use ``reducer(obj)``, the function and arguments that make the object again, for instances of `cls`."""
-        reducers.register(cls, serializer=reducer, deserializer=_made)
+        """Use ``reducer(obj)``, a function and arguments that recreate the object, for instances of `cls`."""
+        reducers.register(cls, serializer=reducer, deserializer=_reconstruct)
 
     def _unregister_cloudpickle_reducer(self, cls: type) -> None:
-        """Stop using what is registered for `cls`."""
+        """Remove the registration of `cls`."""
         reducers.deregister(cls)
 
     def _register_cloudpickle_serializer(
         self, cls: type, custom_serializer: Callable[[Any], Any], custom_deserializer: Callable[[Any], Any]
     ) -> None:
-        """Use the given functions for instances of `cls`."""
+        """Use custom functions for instances of `cls`."""
         reducers.register(cls, serializer=custom_serializer, deserializer=custom_deserializer)
 
 
-def _made(reduced: tuple[Any, ...]) -> Any:
+def _reconstruct(reduced: tuple[Any, ...]) -> Any:
     function, arguments, *_ = reduced
     return function(*arguments)

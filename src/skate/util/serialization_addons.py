@@ -1,4 +1,4 @@
-"""Serializers for types of other packages that cannot be pickled as they are."""
+"""Serializers for third-party types that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["apply", "register_starlette_serializer"]
 
 
 def register_starlette_serializer(serialization_context: Any) -> None:
-    """Register a serializer for ``starlette.datastructures.State``; does nothing without Starlette.
+    """Register a serializer for ``starlette.datastructures.State``; without Starlette, do nothing.
 
     Args:
-        serialization_context: For instance a `StandaloneSerializationContext`.
+        serialization_context: For example a `StandaloneSerializationContext`.
     """
     try:
         state = importlib.import_module("starlette.datastructures").State
@@ -28,9 +28,9 @@ def _items(state: Any) -> Any:
 
 
 def apply(serialization_context: Any) -> None:
-    """Register the serializers of this module. Models of pydantic and tables of Arrow need none in Skate.
+    """Register the serializers of this module. Pydantic models and Arrow tables need none in Skate.
 
     Args:
-        serialization_context: For instance a `StandaloneSerializationContext`.
+        serialization_context: For example a `StandaloneSerializationContext`.
     """
     register_starlette_serializer(serialization_context)

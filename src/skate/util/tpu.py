@@ -1,8 +1,8 @@
-"""TPUs: facts about the chips of this machine, and placement groups for slices on one host.
+"""TPUs: information about the chips of this machine, and placement groups for single-host slices.
 
-The number of chips comes from the device files, the name and type of the pod from the environment variables that GKE
-sets (``TPU_NAME``, ``TPU_ACCELERATOR_TYPE``, ``TPU_WORKER_HOSTNAMES``), and the slices from the labels and resources of
-the nodes. A slice that spans several hosts, and a part of one, need a cluster: they raise NotImplementedError.
+The number of chips comes from device files, the name and type of the pod from environment variables that GKE sets
+(``TPU_NAME``, ``TPU_ACCELERATOR_TYPE``, ``TPU_WORKER_HOSTNAMES``), and the slices from the labels and resources of the
+nodes. Multi-host slices and subslices need a cluster and raise NotImplementedError.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ _log = logging.getLogger(__name__)
 
 
 def get_current_pod_name() -> str | None:
-    """Return the name of the TPU pod of this machine (``TPU_NAME``); None if it belongs to none."""
+    """Return the name of the TPU pod of this machine (``TPU_NAME``); None if there is none."""
     return os.environ.get("TPU_NAME") or None
 
 
 def get_current_pod_worker_count() -> int | None:
-    """Return the number of hosts in the TPU pod of this machine; None if it belongs to none."""
+    """Return the number of hosts in the TPU pod of this machine; None if there is none."""
     kind = re.fullmatch(r"(?:tpu-?)?v?(\d+[a-z]*)-(\d+)", os.environ.get("TPU_ACCELERATOR_TYPE", "").lower())
     chips = get_num_tpu_chips_on_node()
     if kind is not None and chips > 0:
@@ -87,7 +87,7 @@ def get_num_tpu_chips_on_node() -> int:
 
 
 def _is_tpu_group(group: Path) -> bool:
-    """Tell whether a VFIO group holds a TPU: other kinds of devices are passed through VFIO too."""
+    """Return whether a VFIO group holds a TPU: other devices also use VFIO."""
     vendors = Path("/sys/kernel/iommu_groups", group.name, "devices").glob("*/vendor")
     return any(vendor.read_text(encoding="ascii").strip().lower() == _GOOGLE_PCI_VENDOR for vendor in vendors)
 
@@ -98,10 +98,10 @@ def get_tpu_coordinator_env_vars(
     """Return the environment variables with which libtpu connects several slices.
 
     Args:
-        coordinator_address: The host of the coordinator.
-        num_slices: The number of slices.
-        slice_id: The index of the slice that gets the variables.
-        coordinator_port: The port of the coordinator.
+        coordinator_address: Host of the coordinator.
+        num_slices: Number of slices.
+        slice_id: Index of the slice that uses the variables.
+        coordinator_port: Port of the coordinator.
     """
     return {
         "MEGASCALE_COORDINATOR_ADDRESS": coordinator_address,
@@ -112,7 +112,7 @@ def get_tpu_coordinator_env_vars(
 
 
 def get_tpu_slice_name_from_node(node: dict[str, Any]) -> str | None:
-    """Return the name of the TPU slice that a node, one of `skate.nodes()`, is labelled with; None if none."""
+    """Return the name of the TPU slice in the labels of a node of `skate.nodes()`; None if it has none."""
     name: str | None = (node.get("Labels") or {}).get(_SLICE_NAME_LABEL)
     return name
 
@@ -123,8 +123,8 @@ def get_tpu_nodes_for_slice(
     """Return the live nodes that are labelled with the name of a slice.
 
     Args:
-        slice_name: The name.
-        nodes: The nodes to choose from; by default `skate.nodes()`, and none without a session.
+        slice_name: Name of the slice.
+        nodes: The candidate nodes; by default `skate.nodes()`, or none without a session.
     """
     if nodes is None:
         nodes = skate.nodes() if skate.is_initialized() else []
@@ -132,12 +132,12 @@ def get_tpu_nodes_for_slice(
 
 
 def get_num_tpu_slices(topology: str, accelerator_type: str, tpu_resource_per_chip: int | None = None) -> int:
-    """Return how many complete slices of a topology the session has, whether they are in use or not.
+    """Return the number of complete slices of a topology in the session, free or in use.
 
     Args:
-        topology: The topology of a slice.
+        topology: Topology of a slice.
         accelerator_type: The TPU version or accelerator type.
-        tpu_resource_per_chip: How many "TPU" resources a chip counts as.
+        tpu_resource_per_chip: Number of "TPU" resources per chip.
     """
     return len(_complete_slices(topology, accelerator_type, tpu_resource_per_chip))
 
@@ -145,15 +145,15 @@ def get_num_tpu_slices(topology: str, accelerator_type: str, tpu_resource_per_ch
 def get_num_ready_tpu_slices(
     topology: str, accelerator_type: str, tpu_resource_per_chip: int | None = None
 ) -> int:
-    """Return how many complete slices of a topology the session has with no chip in use.
+    """Return the number of complete slices of a topology in the session with no chip in use.
 
-    The session counts free resources for all of its nodes together, so the answer is a number of slices that the free
-    chips can fill.
+    The session counts free resources over all nodes, so the result is the number of slices that the free chips could
+    fill.
 
     Args:
-        topology: The topology of a slice.
+        topology: Topology of a slice.
         accelerator_type: The TPU version or accelerator type.
-        tpu_resource_per_chip: How many "TPU" resources a chip counts as.
+        tpu_resource_per_chip: Number of "TPU" resources per chip.
     """
     slices = _complete_slices(topology, accelerator_type, tpu_resource_per_chip)
     if not slices:
@@ -163,7 +163,7 @@ def get_num_ready_tpu_slices(
 
 
 def _complete_slices(topology: str, accelerator_type: str, per_chip: int | None) -> list[str]:
-    """Return the names of the slices all of whose chips, and whose first worker, are in the session."""
+    """Return the names of the slices whose chips and first worker are all in the session."""
     if not topology or not accelerator_type or not skate.is_initialized():
         return []
     wanted = pod_type(topology, get_tpu_version_from_type(accelerator_type))
@@ -193,20 +193,20 @@ def slice_placement_group(
     tpu_resource_per_chip: int | None = None,
     **kwargs: Any,
 ) -> SlicePlacementGroup:
-    """Reserve TPU slices; return at once, as `placement_group` does.
+    """Reserve TPU slices without waiting, as `placement_group` does.
 
     Args:
-        topology: The topology of a slice, for instance "2x4".
-        accelerator_version: The TPU version, for instance "v6e".
-        resources_per_bundle: The resources of a bundle; by default one CPU and all chips of the host.
-        num_slices: The number of slices.
-        chips_per_vm: The chips of a host, where the machine differs from the default of the topology.
-        pg_per_slice: Whether each slice gets a placement group of its own.
-        tpu_resource_per_chip: How many "TPU" resources a chip counts as.
-        **kwargs: More arguments of `SlicePlacementGroup`.
+        topology: Topology of a slice, for example "2x4".
+        accelerator_version: TPU version, for example "v6e".
+        resources_per_bundle: Resources of a bundle; by default one CPU and all chips of the host.
+        num_slices: Number of slices.
+        chips_per_vm: Number of chips of a host, if it differs from the default of the topology.
+        pg_per_slice: Whether each slice gets its own placement group.
+        tpu_resource_per_chip: Number of "TPU" resources per chip.
+        **kwargs: Further arguments of `SlicePlacementGroup`.
 
     Raises:
-        ValueError: An argument cannot be used.
+        ValueError: An argument is invalid.
         NotImplementedError: The slice spans several hosts.
     """
     return SlicePlacementGroup(
@@ -237,24 +237,24 @@ def run_on_slice(
     """Run a remote function in every bundle of a TPU slice, once the slice is reserved.
 
     Args:
-        fn: The remote function. It gets the chips of its bundle and no CPU.
+        fn: The remote function. It uses the chips of its bundle and no CPU.
         *args: Its arguments.
-        topology: The topology of the slice to reserve.
-        accelerator_version: The TPU version of the slice to reserve.
-        tpu_slice: A slice to use instead of a new one. A new one stays reserved until the session ends.
-        slice_index: Which of the slices of `tpu_slice` to use, if they have a placement group each.
-        num_slices: The number of slices to reserve.
-        chips_per_vm: The chips of a host, where the machine differs from the default of the topology.
-        head_reservation_timeout_s: Has no effect: slices of one host need no reservation of their first host.
-        pg_ready_timeout_s: How many seconds to wait for the slice; None waits forever.
-        **kwargs: The keyword arguments of the function.
+        topology: Topology of the slice to reserve.
+        accelerator_version: TPU version of the slice to reserve.
+        tpu_slice: A reserved slice to use instead. A new slice stays reserved until the session ends.
+        slice_index: Index of the slice in `tpu_slice`, if each slice has its own placement group.
+        num_slices: Number of slices to reserve.
+        chips_per_vm: Number of chips of a host, if it differs from the default of the topology.
+        head_reservation_timeout_s: Accepted as in Ray; single-host slices need no reservation of a head.
+        pg_ready_timeout_s: Seconds to wait for the slice; None waits without limit.
+        **kwargs: Keyword arguments of the function.
 
     Returns:
-        A reference to the result for each bundle.
+        One reference per bundle.
 
     Raises:
         TypeError: `fn` is not a remote function.
-        ValueError: The arguments name no usable slice.
+        ValueError: The arguments do not describe a usable slice.
         NotImplementedError: The slice spans several hosts.
         TimeoutError: The slice was not reserved in time.
     """
@@ -315,7 +315,7 @@ def _wait_until_ready(groups: list[PlacementGroup], timeout: float | None) -> No
 
 
 def dispatch(*args: Any, **kwargs: Any) -> list[skate.ObjectRef[Any]]:
-    """Do as `run_on_slice`, which is the newer name."""
+    """Alias of `run_on_slice`, under its older name."""
     warnings.warn("Use run_on_slice() instead of dispatch()", DeprecationWarning, stacklevel=2)
     return run_on_slice(*args, **kwargs)
 
@@ -331,15 +331,15 @@ def subslice_placement_group(
     head_reservation_timeout_s: float | None = RESERVATION_TIMEOUT_S,
     subslice_index: int | None = None,
 ) -> SubslicePlacementGroup:
-    """Reserve a part of a slice that spans several hosts, which one machine never has.
+    """Raise an error: subslices of multi-host slices do not exist on one machine.
 
     Raises:
-        ValueError: TPUs of this version do not come in this topology.
+        ValueError: The version does not support the topology.
         NotImplementedError: Otherwise.
     """
     check_topology(get_tpu_version_from_type(accelerator_version), subslice_topology)
     raise NotImplementedError(
-        f"A subslice such as {subslice_topology!r} is a part of a slice that spans several hosts, and Skate runs on "
+        f"A subslice such as {subslice_topology!r} is a part of a multi-host slice, but Skate runs on "
         "one machine. Use slice_placement_group() with a topology that fits one host."
     )
 
@@ -347,15 +347,15 @@ def subslice_placement_group(
 def init_jax_profiler(port: int | None = None) -> None:
     """Start the profiler server of JAX in this process.
 
-    Without JAX, and where the server does not start, the function logs the reason and returns, as in Ray.
+    Without JAX, or if the server does not start, log the reason and return, as in Ray.
 
     Args:
-        port: Where the server listens; by default ``JAX_PROFILER_PORT``, else 9999.
+        port: Port of the server; by default ``JAX_PROFILER_PORT``, else 9999.
     """
     try:
         profiler = importlib.import_module("jax").profiler
     except ImportError:
-        _log.warning("JAX is not installed, so there is no profiler server: pip install jax")
+        _log.warning("The profiler server needs JAX: pip install jax")
         return
     chosen = int(os.environ.get("JAX_PROFILER_PORT", _JAX_PROFILER_PORT)) if port is None else port
     try:

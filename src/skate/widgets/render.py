@@ -11,13 +11,13 @@ _FOLDER = Path(__file__).parent / "templates"
 
 
 class Template:
-    """HTML with placeholders.
+    """An HTML template with placeholders.
 
     Args:
-        file: The name of a file of `list_templates`.
+        file: Name of one of the files in `list_templates`.
 
     Raises:
-        ValueError: There is no such file.
+        ValueError: The file does not exist.
 
     Example:
         >>> print(Template("title_data.html.j2").render(title="Cluster", data="<p>4 CPUs</p>"))
@@ -32,11 +32,11 @@ class Template:
         path = _FOLDER / file
         if path not in self.list_templates():
             known = ", ".join(sorted(each.name for each in self.list_templates()))
-            raise ValueError(f"There is no template {file!r}; there are {known}.")
+            raise ValueError(f"Unknown template {file!r}; the templates are {known}.")
         self.template = path.read_text(encoding="utf-8")
 
     def render(self, **kwargs: str | list[str] | None) -> str:
-        """Return the HTML with a value in place of each ``{{ name }}``; a list stands for its joined entries."""
+        """Return the HTML with values in place of the ``{{ name }}`` placeholders; the entries of a list are joined."""
         rendered = self.template
         for key, value in kwargs.items():
             text = "".join(value) if isinstance(value, list) else value or ""
@@ -45,5 +45,5 @@ class Template:
 
     @staticmethod
     def list_templates() -> Iterable[Path]:
-        """Return the files of all templates."""
+        """Return the paths of all templates."""
         return list(_FOLDER.glob("*.html.j2"))

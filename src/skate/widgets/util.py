@@ -1,4 +1,4 @@
-"""Tables for notebooks, and whether this process is one."""
+"""HTML tables for notebooks, and detection of notebooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_table_html_repr(obj: Any, title: str | None = None, max_height: str = "
     Args:
         obj: The object. The table shows its plain values, dictionaries and objects with attributes.
         title: A heading.
-        max_height: The height, in CSS, above which the table scrolls.
+        max_height: Height, in CSS, above which the table scrolls.
 
     Example:
         >>> class Cluster:
@@ -45,7 +45,7 @@ def make_table_html_repr(obj: Any, title: str | None = None, max_height: str = "
 
 
 def _table(rows: dict[Any, str], max_height: str) -> str:
-    """Return a table of names, which are escaped here, and HTML."""
+    """Return a table of names, which are escaped here, and HTML values."""
     cells = "".join(
         f"<tr><td>{html.escape(str(key))}</td><td>{value}</td></tr>" for key, value in rows.items()
     )
@@ -54,10 +54,10 @@ def _table(rows: dict[Any, str], max_height: str) -> str:
 
 
 def repr_with_fallback(*notebook_deps: tuple[str, str | None]) -> Callable[[F], F]:
-    """Decorate a `_repr_mimebundle_` to return plain text outside of notebooks and where packages are missing.
+    """Decorate a `_repr_mimebundle_` to return plain text outside of notebooks and if packages are missing.
 
     Args:
-        *notebook_deps: The packages that the output needs, each as a name and a version; the version is not checked.
+        *notebook_deps: Required packages, each as a name and a version; the version is not checked.
     """
     is_rich = in_notebook() and all(importlib.util.find_spec(name) is not None for name, _ in notebook_deps)
 
@@ -78,18 +78,18 @@ def _shell_name() -> str:
 
 
 def in_notebook(shell_name: str | None = None) -> bool:
-    """Tell whether this process runs a Jupyter notebook.
+    """Return whether this process runs a Jupyter notebook.
 
     Args:
-        shell_name: The class of the IPython shell; by default that of this process.
+        shell_name: Class name of the IPython shell; by default that of this process.
     """
     return (shell_name or _shell_name()) == "ZMQInteractiveShell"
 
 
 def in_ipython_shell(shell_name: str | None = None) -> bool:
-    """Tell whether this process runs IPython in a terminal.
+    """Return whether this process runs IPython in a terminal.
 
     Args:
-        shell_name: The class of the IPython shell; by default that of this process.
+        shell_name: Class name of the IPython shell; by default that of this process.
     """
     return (shell_name or _shell_name()) == "TerminalInteractiveShell"

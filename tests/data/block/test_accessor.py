@@ -67,7 +67,7 @@ def test_columns_are_selected_dropped_renamed_and_set() -> None:
     assert made.rename_columns({"x": "z"}).column_names == ["z", "y"]
     assert made.upsert_column("x", [5, 6]).to_pydict() == {"x": [5, 6], "y": [3, 4]}
     assert made.fill_column("w", "a").to_pydict() == {"x": [1, 2], "y": [3, 4], "w": ["a", "a"]}
-    with pytest.raises(ValueError, match="select takes names of columns"):
+    with pytest.raises(ValueError, match="select takes column names"):
         made.select([lambda row: row])  # type: ignore[list-item]  # the mistake that is tested
 
 

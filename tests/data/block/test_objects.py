@@ -9,7 +9,7 @@ import pytest
 
 from skate.data._block import objects
 from skate.data._block.objects import PythonObjectType
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 from tests.data.block.test_tensors import through_ipc, through_parquet, through_pickle
 
 
@@ -47,4 +47,4 @@ def test_pyarrow_reads_object_columns_as_bytes(by_reference: None, transport: An
     table = pa.table({"x": objects.from_objects([Point(1), None])})
     back = transport(table)
     assert back["x"].to_pylist() == [pickle.dumps(Point(1), 5), None]
-    assert trust.admit(back, trusted=True)["x"].to_pylist() == [Point(1), None]
+    assert pickled_columns.restore_objects(back, trusted=True)["x"].to_pylist() == [Point(1), None]

@@ -163,7 +163,7 @@ def test_missing_tensors_are_none_in_rows() -> None:
     ],
 )
 def test_rows_look_as_if_they_had_been_in_a_block(given: list[Any]) -> None:
-    found = rows.as_in_a_block(given)
+    found = rows.normalize(given)
     through = rows.to_row_list(rows.to_block(given))
     assert found == through
     assert [[type(value) for value in row.values()] for row in found] == [
@@ -173,7 +173,7 @@ def test_rows_look_as_if_they_had_been_in_a_block(given: list[Any]) -> None:
 
 def test_plain_rows_are_passed_on_and_others_are_not_changed_in_place() -> None:
     plain = [{"x": 1, "y": "a"}, {"x": None, "y": "b"}]
-    assert rows.as_in_a_block(plain) is plain
+    assert rows.normalize(plain) is plain
     pairs = [{"x": 1, "y": (1, 2)}]
-    assert rows.as_in_a_block(pairs) == [{"x": 1, "y": [1, 2]}]
+    assert rows.normalize(pairs) == [{"x": 1, "y": [1, 2]}]
     assert pairs == [{"x": 1, "y": (1, 2)}]

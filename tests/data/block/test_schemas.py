@@ -187,7 +187,7 @@ def test_a_column_that_the_schema_lacks_is_an_error() -> None:
 
 def test_a_value_that_does_not_fit_is_an_error_that_names_the_column() -> None:
     with pytest.raises(
-        ColumnCastError, match=r"column 'x' cannot be turned from uint64 into int64: .*range"
+        ColumnCastError, match=r"column 'x' cannot be cast from uint64 to int64: .*range"
     ) as e:
         schemas.conform(pa.table({"x": pa.array([2**63], pa.uint64())}), of(pa.int64()))
     assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)

@@ -97,7 +97,7 @@ def test_the_size_of_a_slice_is_that_of_its_rows() -> None:
 
 def test_a_copy_shares_no_memory_with_its_block() -> None:
     block = pa.table({"x": np.arange(10)})
-    copy = tables.copied(block)
+    copy = tables.deep_copy(block)
     assert copy.equals(block)
     assert copy["x"].chunk(0).buffers()[1].address != block["x"].chunk(0).buffers()[1].address
 

@@ -70,7 +70,7 @@ def test_a_type_with_parameters_is_arrows(made: DataType, expected: pa.DataType)
     [
         (lambda: DataType.temporal("time32", "us"), "time32 unit must be 's' or 'ms', got 'us'"),
         (lambda: DataType.temporal("time64", "ms"), "time64 unit must be 'us' or 'ns', got 'ms'"),
-        (lambda: DataType.temporal("century"), "Invalid temporal_type 'century'; choose one of timestamp"),
+        (lambda: DataType.temporal("century"), "Invalid temporal_type 'century'; use one of timestamp"),
     ],
 )
 def test_a_time_has_the_types_and_units_there_are(make: Callable[[], DataType], problem: str) -> None:

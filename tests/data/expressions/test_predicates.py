@@ -60,10 +60,10 @@ def test_a_string_is_read_as_the_expression_it_says(text: str, expected: Expr) -
         ("a[0] > 1", "is not allowed"),
         ("a @ b", "is not allowed"),
         ("f'{a}' == 'x'", "is not allowed"),
-        ("a in b", "in is followed by a list of literals"),
-        ("a in [b]", "a list holds literals only"),
-        ("a is 3", "compare with == and !="),
-        ("(a + b).c > 1", "only a column has a name with a dot"),
+        ("a in b", "in needs a list of literals"),
+        ("a in [b]", "a list may hold literals only"),
+        ("a is 3", "compare other values with == and !="),
+        ("(a + b).c > 1", "only the name of a column may contain a dot"),
     ],
 )
 def test_a_string_that_is_no_predicate_is_refused_with_the_part_that_is_not(text: str, problem: str) -> None:

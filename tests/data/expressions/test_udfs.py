@@ -98,9 +98,7 @@ def test_the_result_is_cast_to_the_declared_type() -> None:
 
 
 def test_a_result_that_is_not_of_the_declared_type_is_an_error() -> None:
-    with pytest.raises(
-        ExpressionTypeError, match="'function' declares that it returns int64, and returned string"
-    ):
+    with pytest.raises(ExpressionTypeError, match="'function' declares the type int64, but returned string"):
         values(returning(pa.array(["x", "y", "z"])))
 
 

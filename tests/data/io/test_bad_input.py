@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import skate
-from skate.data._io.errors import named
+from skate.data._io.errors import with_path
 from skate.data.exceptions import FileReadError
 
 GARBAGE = b"\xff\xfe\x00no format starts like this\x93"
@@ -141,7 +141,7 @@ def _strings() -> Any:
     [
         (5, TypeError, r"paths is 5: pass a path or a list of paths"),
         (None, TypeError, r"paths is None: pass a path"),
-        (["a", 5], TypeError, r"one of the paths is 5: pass strings or pathlib paths"),
+        (["a", 5], TypeError, r"a path is 5: pass strings or pathlib paths"),
         ([], ValueError, r"the list of paths is empty"),
     ],
 )
@@ -229,7 +229,7 @@ def test_a_file_that_may_not_be_read_is_named(form: str, as_nobody: Path) -> Non
     shutil.copy(next(as_nobody.glob(f"*.{extension}")), closed)
     closed.chmod(0)
     _drop_rights()
-    with pytest.raises(PermissionError, match=rf"{closed}.*Let the user of this process read it"):
+    with pytest.raises(PermissionError, match=rf"{closed}.*Grant the user of this process read access"):
         reader_of(form)(str(as_nobody)).take_all()
 
 
@@ -262,7 +262,7 @@ def test_what_is_known_of_a_file_survives_a_pickle() -> None:
 def test_an_error_gets_the_name_of_the_file_and_keeps_what_it_is(
     raised: Exception, wanted: type[Exception]
 ) -> None:
-    made = named(raised, "CSV", "a.csv")
+    made = with_path(raised, "CSV", "a.csv")
     assert isinstance(made, wanted)
     assert "a.csv" in str(made)
     assert isinstance(raised, OSError) == isinstance(made, OSError)

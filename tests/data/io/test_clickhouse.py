@@ -125,7 +125,7 @@ def test_a_table_is_made_and_filled(clickhouse: ClickHouse, dsn: str) -> None:
 
 def test_a_table_is_added_to_or_made_again(clickhouse: ClickHouse, dsn: str) -> None:
     part = pa.table({"n": [1000], "s": ["new"]})
-    with pytest.raises(ValueError, match=r"numbers exists already.*APPEND"):
+    with pytest.raises(ValueError, match=r"numbers already exists.*APPEND"):
         write(ClickHouseDatasink("numbers", dsn, **OPTIONS), part)
     write(ClickHouseDatasink("numbers", dsn, SinkMode.APPEND, **OPTIONS), part)
     assert clickhouse.tables["numbers"].num_rows == 201

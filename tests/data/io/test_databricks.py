@@ -160,7 +160,7 @@ def test_a_refused_token_is_renewed(workspace: Workspace) -> None:
 
 def test_a_table_or_a_query_is_given() -> None:
     for options in ({}, {"table": "t", "query": "SELECT 1"}):
-        with pytest.raises(ValueError, match=r"takes a table or a query"):
+        with pytest.raises(ValueError, match=r"pass either table or query"):
             skate.data.read_databricks_tables(warehouse_id="w1", **options)  # type: ignore[arg-type]
 
 

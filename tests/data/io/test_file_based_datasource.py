@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skate.data._io.text import TextDatasource
+from skate.data._io.plain_files import TextDatasource
 from skate.data.context import DataContext
 from skate.data.datasource import (
     FileBasedDatasource,

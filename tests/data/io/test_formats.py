@@ -12,10 +12,9 @@ import pyarrow.orc as paorc
 import pytest
 
 from skate.data._io.arrow_ipc import ArrowDatasink, ArrowDatasource
-from skate.data._io.audio import AudioDatasource
 from skate.data._io.avro import AvroDatasource
+from skate.data._io.media import AudioDatasource, VideoDatasource
 from skate.data._io.orc import ORCDatasink, ORCDatasource
-from skate.data._io.videos import VideoDatasource
 from skate.data.exceptions import FileReadError
 from tests.data.io.support import read, read_rows, write
 

@@ -206,9 +206,9 @@ def test_what_iceberg_cannot_say_is_refused_by_name(expr: Any) -> None:
             {"mode": "ignore"},
             r"mode is 'ignore': Iceberg tables can be written with 'append', 'overwrite', 'upsert'",
         ),
-        ({"overwrite_filter": "n > 1"}, r"pass mode='overwrite'"),
-        ({"upsert_kwargs": {"join_cols": ["n"]}}, r"pass mode='upsert'"),
-        ({"mode": "upsert", "upsert_kwargs": {"keys": ["n"]}}, r"upsert_kwargs takes no \['keys'\]"),
+        ({"overwrite_filter": "n > 1"}, r"needs mode='overwrite'"),
+        ({"upsert_kwargs": {"join_cols": ["n"]}}, r"needs mode='upsert'"),
+        ({"mode": "upsert", "upsert_kwargs": {"keys": ["n"]}}, r"upsert_kwargs does not accept \['keys'\]"),
     ],
 )
 def test_options_are_checked(catalog: dict[str, Any], options: dict[str, Any], message: str) -> None:

@@ -136,5 +136,5 @@ def test_names_that_do_not_name_their_part_are_an_error(
             return f"{task_index}.csv"
 
     settings.checkpoint_config = CheckpointConfig("id", f"{bucket}/ids")
-    with pytest.raises(ResumeError, match=r"let the filename_provider put write_uuid into the name"):
+    with pytest.raises(ResumeError, match=r"make the filename_provider include write_uuid in the name"):
         skate.data.range(4).write_csv(f"{bucket}/out", filename_provider=Named())

@@ -109,7 +109,7 @@ def test_times_are_offsets_of_the_first_message_at_or_after_them(zone: datetime.
     library = types.SimpleNamespace(TopicPartition=Place)
 
     def found(start: Any, end: Any) -> tuple[int, int]:
-        return kafka._range(library, Times(), ("numbers", 0), start, end)
+        return kafka._resolve_range(library, Times(), ("numbers", 0), start, end)
 
     assert found(after(3.5), after(6)) == (4, 6)
     assert found(after(3), after(60)) == (3, 10)
@@ -132,7 +132,7 @@ def test_rows_are_sent_and_read_back(producer: Any, server: str) -> None:
 def test_messages_that_no_broker_takes_are_an_error() -> None:
     pytest.importorskip("confluent_kafka")
     sink = KafkaDatasink("t", "127.0.0.1:1", producer_config={"message.timeout.ms": 50, "log_level": 0})
-    with pytest.raises(RuntimeError, match=r"1 of 1 messages were not delivered to the topic t"):
+    with pytest.raises(RuntimeError, match=r"1 of 1 messages could not be delivered to the topic t"):
         write(sink, pa.table({"a": [1]}))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from skate.data._io import line_ranges
 from skate.data._io.json import JSONDatasource
 from skate.data._io.paths import SourceFile
-from skate.data._io.text import TextDatasource
+from skate.data._io.plain_files import TextDatasource
 from tests.data.io.support import read
 
 
@@ -22,7 +22,7 @@ def test_ranges_hold_every_line_once_wherever_they_are_cut(
     filesystem = pafs._MockFileSystem()
     with filesystem.open_output_stream("x") as file:
         file.write(data)
-    parts = line_ranges.divided([SourceFile("x", len(data))], 99, lambda file: True, least=length)
+    parts = line_ranges.split_files([SourceFile("x", len(data))], 99, lambda file: True, least=length)
     found = []
     for part in parts:
         opened = (
@@ -36,7 +36,7 @@ def test_ranges_hold_every_line_once_wherever_they_are_cut(
 
 @pytest.fixture
 def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_ranges, "_LEAST_BYTES", 100)
+    monkeypatch.setattr(line_ranges, "_MIN_BYTES", 100)
 
 
 @pytest.mark.usefixtures("small_ranges")

@@ -13,7 +13,7 @@ from skate.data._block import tensors
 from skate.data._block.objects import from_objects
 from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_sink import ParquetDatasink
-from skate.data._io.trust import ALLOW_PICKLED
+from skate.data._io.pickled_columns import ALLOW_PICKLED
 from skate.data.context import DataContext
 from skate.data.datasource import FilenameProvider, Partitioning, SaveMode
 from skate.data.exceptions import FileReadError
@@ -86,7 +86,7 @@ def test_columns_are_read_in_the_order_in_which_they_are_named(one_file: Path) -
 
 
 def test_a_column_that_does_not_exist_is_an_error_that_names_the_closest(one_file: Path) -> None:
-    with pytest.raises(ValueError, match=r"'num'.*did you mean 'n'|'num'.*there are"):
+    with pytest.raises(ValueError, match=r"'num'.*did you mean 'n'|'num'.*the columns are"):
         ParquetDatasource(one_file, columns=["num"]).schema()
 
 

@@ -12,10 +12,9 @@ from PIL import Image
 
 from skate.data._block import rows, tensors
 from skate.data._io import numpy as numpy_io
-from skate.data._io.binary import BinaryDatasource
-from skate.data._io.images import ImageDatasink, ImageDatasource
+from skate.data._io.media import ImageDatasink, ImageDatasource
 from skate.data._io.numpy import NumpyDatasink, NumpyDatasource
-from skate.data._io.text import TextDatasource
+from skate.data._io.plain_files import BinaryDatasource, TextDatasource
 from skate.data.exceptions import FileReadError
 from tests.data.io.support import blocks, read, read_rows, write
 
@@ -38,7 +37,7 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
 def test_lines_across_pieces_and_encodings_stay_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skate.data._io.text._PIECE_BYTES", 3)
+    monkeypatch.setattr("skate.data._io.plain_files._PIECE_BYTES", 3)
     (tmp_path / "x").write_text("grün\nblau ½\nrot", encoding="utf-8")
     assert texts(TextDatasource(tmp_path)) == ["grün", "blau ½", "rot"]
     (tmp_path / "x").write_text("grün\nrot\n", encoding="utf-16")

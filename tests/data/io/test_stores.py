@@ -13,12 +13,11 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 
-from skate.data._io.binary import BinaryDatasource
 from skate.data._io.csv import CSVDatasink, CSVDatasource
 from skate.data._io.json import JSONDatasource
 from skate.data._io.parquet import ParquetDatasource
 from skate.data._io.parquet_sink import ParquetDatasink
-from skate.data._io.text import TextDatasource
+from skate.data._io.plain_files import BinaryDatasource, TextDatasource
 from skate.data.block import BlockAccessor
 from skate.data.datasource import BlockBasedFileDatasink, SaveMode, TaskContext
 from skate.data.expressions import col
@@ -165,10 +164,10 @@ def test_files_are_read_over_http(site: str) -> None:
     [
         (404, FileNotFoundError, r"no such file or folder: {url}"),
         (410, FileNotFoundError, r"no such file or folder: {url}"),
-        (401, PermissionError, r"{url} answers 401 Unauthorized: pass filesystem= with credentials"),
-        (403, PermissionError, r"{url} answers 403 Forbidden: pass filesystem= with credentials"),
-        (500, ConnectionError, r"{url} answers 500 Internal Server Error: the server fails"),
-        (503, ConnectionError, r"{url} answers 503 Service Unavailable"),
+        (401, PermissionError, r"{url} returned 401 Unauthorized: pass filesystem= with credentials"),
+        (403, PermissionError, r"{url} returned 403 Forbidden: pass filesystem= with credentials"),
+        (500, ConnectionError, r"{url} returned 500 Internal Server Error: the server failed"),
+        (503, ConnectionError, r"{url} returned 503 Service Unavailable"),
     ],
 )
 def test_what_a_server_answers_is_told(site: str, status: int, error: type[Exception], message: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import skate
 import skate.data
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 from skate.data.block import BlockMetadata
 from skate.data.datasource import Datasource, ReadTask
 
@@ -183,7 +183,8 @@ def test_a_type_that_another_library_has_registered_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("name", "variable"), [(NAMES[0], trust.ALLOW_PICKLED), (NAMES[1], trust.RAY_ALLOW_PICKLED)]
+    ("name", "variable"),
+    [(NAMES[0], pickled_columns.ALLOW_PICKLED), (NAMES[1], pickled_columns.RAY_ALLOW_PICKLED)],
 )
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_program_that_trusts_its_files_reads_objects(
@@ -203,7 +204,7 @@ def test_objects_can_be_appended_to_a_lance_table(tmp_path: Path, monkeypatch: p
     path = str(tmp_path / "x.lance")
     skate.data.from_items([{"x": 1j}]).write_lance(path)
     skate.data.from_items([{"x": 2j}]).write_lance(path, mode="append")
-    monkeypatch.setenv(trust.ALLOW_PICKLED, "1")
+    monkeypatch.setenv(pickled_columns.ALLOW_PICKLED, "1")
     assert skate.data.read_lance(path).take_all() == [{"x": 1j}, {"x": 2j}]
 
 

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from skate.data._block import rows
-from skate.data._io.loose_rows import to_block
-from skate.data._io.trust import ALLOW_PICKLED
+from skate.data._block.rows import to_block_with_objects
+from skate.data._io.pickled_columns import ALLOW_PICKLED
 from skate.data._io.webdataset import WebDatasetDatasink, WebDatasetDatasource
 from skate.data.exceptions import FileReadError
 from tests.data.io.support import read, read_rows, write
@@ -116,7 +116,7 @@ def test_rows_without_key_are_numbered(tmp_path: Path) -> None:
 
 def test_a_value_that_nothing_makes_bytes_of_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"'spam' holds a dict"):
-        write(WebDatasetDatasink(tmp_path), to_block([{"spam": {"a": 1}}]))
+        write(WebDatasetDatasink(tmp_path), to_block_with_objects([{"spam": {"a": 1}}]))
 
 
 @pytest.mark.parametrize("name", ["x.pkl", "x.pt", "x.pth", "x.pickle"])

@@ -10,7 +10,7 @@ import pyarrow.fs as pafs
 import pytest
 
 import skate
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 from skate.data._io.zarr import ZarrDatasource
 from tests.data.io.support import read_rows
 
@@ -138,7 +138,7 @@ def test_a_codec_that_unpickles_is_refused(tmp_path: Path, monkeypatch: pytest.M
     described.write_text(json.dumps(metadata))
     with pytest.raises(ValueError, match=r"pickled Python objects.*SKATE_DATA_READ_PICKLED_OBJECTS"):
         ZarrDatasource(str(tmp_path / "a"))
-    monkeypatch.setenv(trust.ALLOW_PICKLED, "1")
+    monkeypatch.setenv(pickled_columns.ALLOW_PICKLED, "1")
     assert ZarrDatasource(str(tmp_path / "a")).num_rows() == 1
 
 

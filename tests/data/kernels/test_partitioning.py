@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skate.data._kernels import partitioning, shuffling
+from skate.data._kernels import partitioning
 from tests.data.kernels.support import NAN, assert_rows, identity, key_rows, row_numbers, tables
 
 
@@ -44,14 +44,14 @@ def test_random_parts_have_every_row_once(table: pa.Table, parts: int, seed: int
 @settings(deadline=None)
 @given(tables(), st.integers(0, 3))
 def test_a_permutation_has_every_row_once(table: pa.Table, seed: int) -> None:
-    permuted = shuffling.permute(table, seed)
+    permuted = partitioning.permute(table, seed)
     assert_rows(permuted, table, row_numbers(permuted))
     assert sorted(row_numbers(permuted)) == list(range(table.num_rows))
 
 
 def test_the_seed_decides_the_order() -> None:
     table = pa.table({"row": range(100)})
-    first, again, other = (row_numbers(shuffling.permute(table, seed)) for seed in (1, 1, 2))
+    first, again, other = (row_numbers(partitioning.permute(table, seed)) for seed in (1, 1, 2))
     assert first == again
     assert len({tuple(first), tuple(other), tuple(range(100))}) == 3
 
@@ -162,7 +162,7 @@ def test_a_block_of_nothing_has_empty_parts() -> None:
 def test_rows_without_columns_are_distributed_too() -> None:
     rows = pa.table({"x": range(100)}).select([])
     assert sum(part.num_rows for part in partitioning.random_partition(rows, 3, 0)) == 100
-    assert shuffling.permute(rows, 0).num_rows == 100
+    assert partitioning.permute(rows, 0).num_rows == 100
 
 
 def test_nested_keys_are_refused() -> None:

@@ -36,13 +36,13 @@ class TestNulls:
     @pytest.mark.parametrize("missing", [None, np.nan])
     def test_are_an_error_when_an_encoder_is_fitted(self, make: Any, missing: Any) -> None:
         ds = skate.data.from_items([{"x": 1.0}, {"x": missing}])
-        with pytest.raises(ValueError, match=r"the column 'x': 1 of them are null\. Fill them before"):
+        with pytest.raises(ValueError, match=r"the column 'x': 1 values are null\. Fill them first"):
             make().fit(ds)
 
     @pytest.mark.parametrize("make", ENCODERS, ids=lambda make: make.func.__name__)
     def test_are_an_error_when_they_are_encoded(self, make: Any) -> None:
         made = make().fit(dataset(x=[1.0, 2.0]))
-        with pytest.raises(ValueError, match=r"the column 'x': 1 of 2 values are null\. Fill them before"):
+        with pytest.raises(ValueError, match=r"the column 'x': 1 of 2 values are null\. Fill them first"):
             made.transform_batch(pd.DataFrame({"x": [1.0, None]}))
 
 
@@ -116,7 +116,7 @@ class TestOneHotEncoder:
         assert column(found, "l") == [[0, 1], [1, 0], [0, 1]]
 
     def test_a_limit_for_another_column_is_an_error(self) -> None:
-        with pytest.raises(ValueError, match=r"max_categories is about 't'; the columns are \['s'\]"):
+        with pytest.raises(ValueError, match=r"max_categories has 't', but the columns are \['s'\]"):
             OneHotEncoder(["s"], max_categories={"t": 2}).fit(dataset(s=["a"]))
 
     def test_many_wide_vectors_are_made_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ class TestDiscretizers:
             made.transform_batch(pd.DataFrame({"x": [1]}))
 
     def test_a_column_without_bins_is_named(self) -> None:
-        with pytest.raises(ValueError, match="bins says nothing about 'y'"):
+        with pytest.raises(ValueError, match="bins lacks 'y'"):
             UniformKBinsDiscretizer(["x", "y"], bins={"x": 2}).fit(dataset(x=[1], y=[1]))
 
     @pytest.mark.parametrize("bins", [0, "many", 2.5])

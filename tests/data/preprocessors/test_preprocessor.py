@@ -297,7 +297,7 @@ class TestColumns:
             Normalizer(["x"]).transform_batch(pd.DataFrame({"x": ["a"]}))
 
     def test_options_cannot_be_changed_afterwards(self) -> None:
-        with pytest.raises(AttributeError, match=r"make another one with norm='l1'"):
+        with pytest.raises(AttributeError, match=r"create another one with norm='l1'"):
             Normalizer(["x"]).norm = "l1"
 
 

@@ -101,7 +101,7 @@ def test_an_option_that_was_not_saved_has_its_default() -> None:
     loaded = Normalizer.__new__(Normalizer)
     loaded.__setstate__({"columns": ["a"]})
     assert (loaded.norm, loaded.output_columns) == ("l2", ["a"])
-    with pytest.raises(AttributeError, match="Normalizer was made without 'columns'"):
+    with pytest.raises(AttributeError, match="Normalizer was created without 'columns'"):
         _ = Normalizer.__new__(Normalizer).columns
 
 

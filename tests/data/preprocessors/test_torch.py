@@ -62,7 +62,7 @@ def test_other_columns_stay() -> None:
 
 def test_what_is_no_image_is_an_error() -> None:
     made = TorchVisionPreprocessor(["image"], transform=lambda image: "text")
-    with pytest.raises(ValueError, match="returns a tensor or an ndarray, not str: 'text'"):
+    with pytest.raises(ValueError, match="must return a tensor or an ndarray, got str: 'text'"):
         made.transform(images((1, 1))).materialize()
 
 

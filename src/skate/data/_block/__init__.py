@@ -1,8 +1,8 @@
-"""What a block is, a `pyarrow.Table`, and every way into it and out of it."""
+"""Blocks, which are `pyarrow.Table` objects, and conversions to and from them."""
 
 from __future__ import annotations
 
-# Importing these registers the extension types, so that files and streams that hold them can be read.
+# Importing these registers the extension types, so that files and streams with them can be read.
 from skate.data._block.objects import PythonObjectType
 from skate.data._block.tensors import VariableShapedTensorType
 

@@ -1,4 +1,4 @@
-"""Blocks of any sizes in, blocks of one size out; in order, or through a buffer that shuffles them."""
+"""Regroup blocks of any size into batches of one size, in order or through a shuffle buffer."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import pyarrow as pa
 from skate.data._block import tables
 
 
-def batched(
+def batch_blocks(
     blocks: Iterable[pa.Table], batch_size: int | None, *, drop_last: bool = False
 ) -> Iterator[pa.Table]:
-    """Yield the rows of some blocks, in order, in blocks of `batch_size` rows.
+    """Yield the rows of blocks, in order, in batches of `batch_size` rows.
 
-    A batch that lies within one block is a slice of it; one that spans several refers to slices of them.
+    A batch within one block is a slice of it; a batch across several blocks refers to slices of them.
 
     Args:
         blocks: The blocks.
-        batch_size: How many rows a batch has; None yields the blocks as they are, but for empty ones.
-        drop_last: Leave out the last batch if it has fewer rows.
+        batch_size: Rows per batch; None yields the blocks unchanged, except for empty ones.
+        drop_last: Drop the last batch if it has fewer rows.
 
     Raises:
         ValueError: `batch_size` is less than 1.
     """
     _check_size("batch_size", batch_size)
-    return _batched(blocks, batch_size, drop_last)
+    return _batch_blocks(blocks, batch_size, drop_last)
 
 
-def _batched(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool) -> Iterator[pa.Table]:
+def _batch_blocks(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool) -> Iterator[pa.Table]:
     if batch_size is None:
         yield from (block for block in blocks if block.num_rows)
         return
@@ -48,7 +48,7 @@ def _batched(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool
             waiting.clear()
             waiting_rows = 0
         if block.num_rows - start >= batch_size:
-            # Finding a row in a table of many chunks takes a look at each: better once than for every batch.
+            # Slicing a table of many chunks visits each chunk: combine them once instead of for every batch.
             block = tables.combine(block)
         while block.num_rows - start >= batch_size:
             yield tables.slice_rows(block, start, start + batch_size)
@@ -60,7 +60,7 @@ def _batched(blocks: Iterable[pa.Table], batch_size: int | None, drop_last: bool
         yield tables.concat(list(waiting))
 
 
-def shuffled_batches(
+def shuffle_batches(
     blocks: Iterable[pa.Table],
     batch_size: int | None,
     buffer_size: int,
@@ -68,31 +68,29 @@ def shuffled_batches(
     seed: int | None = None,
     drop_last: bool = False,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of some blocks in blocks of `batch_size` rows, shuffled within a buffer.
+    """Yield the rows of blocks in batches of `batch_size` rows, shuffled within a buffer.
 
-    Each batch is drawn at random from at least `buffer_size` rows, until the blocks end. The buffer is
-    permuted once each time it has been filled up, and batches are cut from it in turn.
+    Each batch is drawn at random from at least `buffer_size` rows, until the blocks end. The buffer is permuted
+    once each time it is full, and batches are slices of it.
 
     Args:
         blocks: The blocks.
-        batch_size: How many rows a batch has.
-        buffer_size: How many rows there are at least to draw from.
+        batch_size: Rows per batch.
+        buffer_size: Minimum number of rows to draw from.
         seed: The same seed and the same blocks give the same batches.
-        drop_last: Leave out the last batch if it has fewer rows.
+        drop_last: Drop the last batch if it has fewer rows.
 
     Raises:
         ValueError: `batch_size` is None or less than 1, or `buffer_size` is less than 1.
     """
     if batch_size is None:
-        raise ValueError(
-            "a local shuffle needs a batch_size, but it is None: give the number of rows in a batch"
-        )
+        raise ValueError("a local shuffle needs a batch_size, got None: pass the number of rows per batch")
     _check_size("batch_size", batch_size)
     _check_size("local_shuffle_buffer_size", buffer_size)
-    return _shuffled_batches(blocks, batch_size, max(buffer_size, batch_size), seed, drop_last)
+    return _shuffle_batches(blocks, batch_size, max(buffer_size, batch_size), seed, drop_last)
 
 
-def _shuffled_batches(
+def _shuffle_batches(
     blocks: Iterable[pa.Table], batch_size: int, buffer_size: int, seed: int | None, drop_last: bool
 ) -> Iterator[pa.Table]:
     random = np.random.default_rng(seed)
@@ -104,10 +102,10 @@ def _shuffled_batches(
             continue
         incoming.append(block)
         incoming_rows += block.num_rows
-        # Filled to twice what has to stay: a permutation then pays for `buffer_size` rows that leave.
+        # The buffer holds up to twice its minimum, so that one permutation serves `buffer_size` rows.
         if buffer.num_rows + incoming_rows < 2 * buffer_size:
             continue
-        buffer = _permuted([buffer, *incoming], random)
+        buffer = _permute([buffer, *incoming], random)
         incoming, incoming_rows = [], 0
         start = 0
         while buffer.num_rows - start >= buffer_size + batch_size:
@@ -115,18 +113,18 @@ def _shuffled_batches(
             start += batch_size
         buffer = tables.slice_rows(buffer, start, buffer.num_rows)
     if incoming:
-        buffer = _permuted([buffer, *incoming], random)
+        buffer = _permute([buffer, *incoming], random)
     for start in range(0, buffer.num_rows, batch_size):
         batch = tables.slice_rows(buffer, start, start + batch_size)
         if batch.num_rows == batch_size or not drop_last:
             yield batch
 
 
-def _permuted(parts: list[pa.Table], random: np.random.Generator) -> pa.Table:
+def _permute(parts: list[pa.Table], random: np.random.Generator) -> pa.Table:
     whole = tables.concat(parts)
     return tables.combine(tables.take(whole, random.permutation(whole.num_rows)))
 
 
 def _check_size(name: str, size: int | None) -> None:
     if size is not None and size < 1:
-        raise ValueError(f"{name} has to be at least 1, but is {size!r}")
+        raise ValueError(f"{name} must be at least 1, got {size!r}")

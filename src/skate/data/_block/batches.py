@@ -1,4 +1,4 @@
-"""Batches, in the format a program asks for, into blocks and out of them."""
+"""Conversions between batches, in the format that a program requests, and blocks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from skate.data._block.kinds import without_views
 
 _ALLOWED = "a dict of columns ({'x': array}), a pandas or Polars DataFrame, or a pyarrow Table"
 
-#: What `batch_format=` may be.
+#: Values of `batch_format=`.
 BATCH_FORMATS = ("default", "numpy", "pandas", "pyarrow", "polars", None)
 
 
 def to_block(batch: Any) -> pa.Table:
-    """Return a batch as a block, without copying what Arrow can use as it is.
+    """Return a batch as a block, without a copy where Arrow can use the memory.
 
     Args:
-        batch: A dict with a list or an array for each column, a DataFrame of pandas or Polars, or a Table or
-            RecordBatch of pyarrow.
+        batch: A dict with a list or an array per column, a pandas or Polars DataFrame, or a pyarrow Table or
+            RecordBatch.
 
     Raises:
-        BatchTypeError: It is none of these, or a column is no sequence.
-        ColumnLengthsError: Its columns differ in length.
-        DuplicateColumnsError: Two of its columns have one name.
-        MixedTypesError: The values of a column share no type.
+        BatchTypeError: The batch has another type, or a column is not a sequence.
+        ColumnLengthsError: The columns differ in length.
+        DuplicateColumnsError: Two columns have the same name.
+        MixedTypesError: The values of a column have no common type.
 
     Example:
         >>> to_block({"id": np.arange(2), "point": np.zeros((2, 3))}).schema.names
@@ -79,11 +79,11 @@ def to_batch(block: pa.Table, batch_format: str | None, *, writable: bool = Fals
     Args:
         block: The block.
         batch_format: `"numpy"` or `"default"`: a dict of ndarrays. `"pandas"` and `"polars"`: a DataFrame.
-            `"pyarrow"`: the block itself. None: a DataFrame of pandas if the block was made of one, else itself.
-        writable: Copy arrays of a NumPy batch that are views of the block, so that a program may change them.
+            `"pyarrow"`: the block itself. None: a pandas DataFrame if the block was made from one, else the block.
+        writable: Copy arrays of a NumPy batch that are views of the block, so that a program may modify them.
 
     Raises:
-        ValueError: There is no such format.
+        ValueError: The format is unknown.
 
     Example:
         >>> to_batch(pa.table({"id": [1, None]}), "numpy")
@@ -91,13 +91,13 @@ def to_batch(block: pa.Table, batch_format: str | None, *, writable: bool = Fals
     """
     if batch_format in {"numpy", "default"}:
         return to_numpy(block, writable=writable)
-    if batch_format == "pyarrow" or (batch_format is None and not frames.made_of_pandas(block)):
+    if batch_format == "pyarrow" or (batch_format is None and not frames.is_made_from_pandas(block)):
         return block
     if batch_format in {"pandas", None}:
         return frames.to_pandas(block)
     if batch_format == "polars":
         return frames.to_polars(block)
-    raise ValueError(f"batch_format is {batch_format!r}, but has to be one of {BATCH_FORMATS}")
+    raise ValueError(f"batch_format is {batch_format!r}, but must be one of {BATCH_FORMATS}")
 
 
 def to_numpy(block: pa.Table, *, writable: bool = False) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,4 +1,4 @@
-"""A column in another type: what Arrow casts, and what it does not."""
+"""Cast columns to another type, including casts that Arrow does not support."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skate.data._block.tensors import VariableShapedTensorType
 
 
 def cast(column: pa.ChunkedArray, type_: pa.DataType, name: str) -> pa.ChunkedArray:
-    """Return a column in another type, or as it is if it has that type.
+    """Cast a column; return it unchanged if it already has the type.
 
     Raises:
         ColumnCastError: A value does not fit.
@@ -53,7 +53,7 @@ def _to_variable_shape(chunk: pa.Array, type_: VariableShapedTensorType) -> pa.A
     if chunk.type.permutation is not None:
         listed = [None if tensor is None else np.asarray(tensor) for tensor in tensors.to_ndarray(chunk)]
         return _to_variable_shape(tensors.variable_shaped(listed), type_)
-    # The elements lie one behind the other already: only bounds and shapes are new.
+    # The elements are already contiguous: only offsets and shapes are new.
     shape = list(chunk.type.shape)
     size = chunk.storage.type.list_size
     length = len(chunk)
@@ -68,7 +68,7 @@ def _to_variable_shape(chunk: pa.Array, type_: VariableShapedTensorType) -> pa.A
 
 
 def _cast_struct(chunk: pa.Array, type_: pa.DataType) -> pa.Array:
-    # Arrow's own cast wants the same fields in the same order, and knows nothing of our types.
+    # Arrow's cast needs the same fields in the same order, and does not support Skate's extension types.
     children = []
     for field in type_:
         index = chunk.type.get_field_index(field.name)

@@ -1,4 +1,4 @@
-"""One column on its way into a block: lists, arrays and tensors become Arrow arrays."""
+"""Convert the values of a column (lists, arrays, tensors) to Arrow arrays."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ import pyarrow.compute as pc
 from skate.data._block import objects, tensors
 from skate.data._block.errors import BatchTypeError, MixedTypesError
 
-_ALLOWED = "an ndarray, a list or another sequence with one value for each row"
+_ALLOWED = "an ndarray, a list or another sequence with one value per row"
 
-# What pyarrow raises for values that share no type, that no type holds, or that are too large for one.
+# pyarrow raises these for values that have no common type, no type at all, or that are too large.
 CONVERSION_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 
 
 def to_column(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
-    """Return the values of a column as an Arrow array.
+    """Convert the values of a column to an Arrow array.
 
     Args:
-        values: A list, a tuple, an ndarray, a tensor, a Series, or an Arrow array. What has more than one
-            dimension becomes a column of tensors.
-        name: The column's name, for errors.
+        values: A list, a tuple, an ndarray, a tensor, a Series, or an Arrow array. Values with more than one
+            dimension become a column of tensors.
+        name: Name of the column, for errors.
 
     Raises:
-        BatchTypeError: It is none of these.
-        MixedTypesError: It holds values, strings and numbers for example, that share no type.
+        BatchTypeError: The values have another type.
+        MixedTypesError: The values, for example strings and numbers, have no common type.
     """
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
@@ -45,7 +45,7 @@ def to_column(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
         return _from_ndarray(as_ndarray(values), name)
     if type(values).__module__.startswith("pandas."):
         return from_pandas(values, name)
-    if hasattr(values, "__arrow_c_stream__"):  # a Series of Polars
+    if hasattr(values, "__arrow_c_stream__"):  # a Polars Series
         return pa.chunked_array(values)
     if isinstance(values, str | bytes | bytearray | Mapping) or not hasattr(values, "__len__"):
         raise BatchTypeError(f"column {name!r} of a batch", type(values).__qualname__, _ALLOWED)
@@ -59,37 +59,37 @@ def to_column(values: Any, name: str) -> pa.Array | pa.ChunkedArray:
 
 
 def from_pandas(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
-    """Return a Series, an Index or an array of pandas as an Arrow array; NaN, NaT and NA become null."""
+    """Convert a pandas Series, Index or array to an Arrow array; NaN, NaT and NA become null."""
     if series.dtype != np.dtype(object):
         return pa.array(series, from_pandas=True)
     if isinstance(next(iter(series), None), str | bytes):
         try:
             return pa.array(series, from_pandas=True)
         except CONVERSION_ERRORS:
-            pass  # not text alone: what it is, and which rows are to blame, is found out below
+            pass  # not only text: the code below finds the type, and the rows that do not fit
     missing: list[bool] = sys.modules["pandas"].isna(series).tolist()
     items = [None if gone else item for item, gone in zip(series, missing, strict=True)]
     return from_values(items, name)
 
 
 def is_tensor_like(value: Any) -> bool:
-    """Tell whether a value is a tensor of torch or TensorFlow; neither is imported for that."""
+    """Return whether a value is a torch or TensorFlow tensor, without importing either."""
     module = type(value).__module__
     return module.startswith(("torch", "tensorflow", "jax")) and hasattr(value, "__array__")
 
 
 def as_ndarray(value: Any) -> npt.NDArray[Any]:
-    """Return an ndarray or a tensor as an ndarray, wherever it lives."""
+    """Convert an ndarray or a tensor on any device to an ndarray."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
-        if str(value.dtype) == "torch.bfloat16":  # NumPy has no such type; float32 holds all its values
+        if str(value.dtype) == "torch.bfloat16":  # NumPy has no such type; float32 represents all its values
             value = value.float()
         return value.numpy()  # type: ignore[no-any-return]  # torch is not imported here
     return np.asarray(value)
 
 
 def from_values(values: Sequence[Any], name: str) -> pa.Array:
-    """Return a list of Python values as an Arrow array; None becomes null."""
+    """Convert Python values to an Arrow array; None becomes null."""
     first = next((value for value in values if value is not None), None)
     if isinstance(first, np.ndarray) or is_tensor_like(first):
         return _from_tensors(values, name)
@@ -116,7 +116,7 @@ def _from_ndarray(array: npt.NDArray[Any], name: str) -> pa.Array:
 
 def _from_masked(array: np.ma.MaskedArray[Any, Any], name: str) -> pa.Array:
     if array.ndim > 1:
-        return from_values(array.tolist(), name)  # lists, since a tensor has no place for what is missing
+        return from_values(array.tolist(), name)  # lists, because a tensor cannot hold missing elements
     column = _from_ndarray(array.data, name)
     return pc.if_else(pa.array(np.ma.getmaskarray(array)), pa.scalar(None, column.type), column)
 
@@ -130,15 +130,15 @@ def _from_tensors(values: Sequence[Any], name: str) -> pa.Array:
         kinds = {dtype.kind for dtype in {array.dtype for array in arrays if array is not None}}
         if "O" in kinds:
             return _from_object_ndarrays(values, name)
-        if not (kinds & {"U", "S"} and len(kinds) > 1):  # NumPy would make text of the numbers
+        if not (kinds & {"U", "S"} and len(kinds) > 1):  # NumPy would convert the numbers to text
             return tensors.from_ndarrays(arrays)
     except (*CONVERSION_ERRORS, ValueError, TypeError):
-        pass  # a ragged list among the arrays, or elements that share no type: there is one answer to all
+        pass  # a ragged list among the arrays, or elements without a common type: handled alike below
     return _without_common_type(values, name)
 
 
 def _from_object_ndarrays(values: Sequence[Any], name: str) -> pa.Array:
-    # An array of objects is how NumPy spells a list: strings of a row, or lists of differing lengths.
+    # An array of objects is NumPy's form of a list: strings of a row, or lists of different lengths.
     lists = [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
     try:
         return pa.array(lists)
@@ -161,7 +161,7 @@ def _from_datetimes(values: Sequence[Any], name: str) -> pa.Array:
 
 
 def _coarsest_timestamps(column: pa.Array) -> pa.Array:
-    """Return timestamps in the coarsest unit that keeps them all, as Ray does."""
+    """Return timestamps in the coarsest unit that represents all of them, as Ray does."""
     for unit in ("s", "ms", "us"):
         if unit == column.type.unit:
             break
@@ -169,21 +169,21 @@ def _coarsest_timestamps(column: pa.Array) -> pa.Array:
         try:
             return column.cast(coarse)
         except pa.ArrowInvalid:
-            continue  # one of them is finer than that
+            continue  # a value needs a finer unit
     return column
 
 
 def _without_common_type(values: Sequence[Any], name: str) -> pa.Array:
-    """Return a column for which Arrow found no type: large integers, or Python objects.
+    """Convert values for which Arrow found no type: large integers, or Python objects.
 
     Raises:
-        MixedTypesError: Each value has a type in Arrow, but they have none in common.
+        MixedTypesError: Each value has an Arrow type, but they have none in common.
     """
     first_rows: dict[str, tuple[int, Any]] = {}
     has_objects = False
     for row, value in enumerate(values):
         if value is not None:
-            kind = _kind(value)
+            kind = _kind_of(value)
             has_objects = has_objects or kind == "object"
             first_rows.setdefault(kind, (row, value))
     kinds = set(first_rows)
@@ -192,7 +192,7 @@ def _without_common_type(values: Sequence[Any], name: str) -> pa.Array:
     if has_objects or len(kinds) == 1 or kinds == {"int", "float"}:
         return objects.from_objects(values)
     raise MixedTypesError(
-        name, {type(value).__name__: (row, _short(value)) for row, value in first_rows.values()}
+        name, {type(value).__name__: (row, _shorten(value)) for row, value in first_rows.values()}
     )
 
 
@@ -200,10 +200,10 @@ def _from_large_integers(values: Sequence[Any]) -> pa.Array:
     try:
         return pa.array(values, pa.uint64())
     except CONVERSION_ERRORS:
-        return objects.from_objects(values)  # no integer of Arrow is that long
+        return objects.from_objects(values)  # too large for any Arrow integer
 
 
-# In this order: a bool is an int, a datetime is a date, and each is told from the other.
+# The order matters: a bool is an int, and a datetime is a date.
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     ((bool, np.bool_), "bool"),
     ((int, np.integer), "int"),
@@ -220,13 +220,13 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def _kind(value: Any) -> str:
+def _kind_of(value: Any) -> str:
     for types, kind in _KINDS:
         if isinstance(value, types):
             return kind
     return "int" if isinstance(value, numbers.Integral) else "object"
 
 
-def _short(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

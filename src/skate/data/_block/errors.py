@@ -1,4 +1,4 @@
-"""What can be wrong with a batch, a row or a block that a program hands over."""
+"""Errors in batches, rows and blocks that a program passes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 
 
 class BatchTypeError(TypeError, ValueError):
-    """Report a batch, or a column of one, of a type that no block can be made of.
+    """Report a batch, or a column of a batch, of a type that cannot be converted to a block.
 
-    It is a `ValueError` too, because that is what Ray raises here.
+    It is also a `ValueError`, because that is what Ray raises.
 
     Args:
-        what: What was looked at: `a batch`, `a row`, `column 'x'`.
-        got: The type that was found.
-        allowed: The types that are allowed, as a phrase.
+        what: The object: `a batch`, `a row`, `column 'x'`.
+        got: Its type.
+        allowed: The allowed types, as a phrase.
     """
 
     def __init__(self, what: str, got: str, allowed: str) -> None:
@@ -23,14 +23,14 @@ class BatchTypeError(TypeError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        return f"{self.what} is of type {self.got}, but has to be {self.allowed}"
+        return f"{self.what} is of type {self.got}, but must be {self.allowed}"
 
 
 class ColumnLengthsError(ValueError):
-    """Report columns of one batch that differ in length.
+    """Report columns of one batch with different lengths.
 
     Args:
-        lengths: The number of values in each column, by name.
+        lengths: The length of each column, by name.
     """
 
     def __init__(self, lengths: Mapping[str, int]) -> None:
@@ -40,13 +40,13 @@ class ColumnLengthsError(ValueError):
     def __str__(self) -> str:
         listed = ", ".join(f"{name!r}: {length}" for name, length in self.lengths.items())
         return (
-            f"the columns of a batch have to be of one length, but have {{{listed}}}; "
-            f"return one value for each row in every column"
+            f"the columns of a batch must have the same length, got {{{listed}}};  "
+            f"return one value per row in every column"
         )
 
 
 class DuplicateColumnsError(ValueError):
-    """Report a batch in which two columns have one name.
+    """Report a batch in which several columns have the same name.
 
     Args:
         names: The names that occur more than once.
@@ -57,15 +57,15 @@ class DuplicateColumnsError(ValueError):
         super().__init__(self.names)
 
     def __str__(self) -> str:
-        return f"the columns of a batch need names of their own, but these occur more than once: {self.names}"
+        return f"the columns of a batch must have unique names, but these occur more than once: {self.names}"
 
 
 class MixedTypesError(TypeError, ValueError):
-    """Report a column whose values are of types that share no Arrow type.
+    """Report a column whose values have no common Arrow type.
 
     Args:
-        column: Its name.
-        first_rows: For each kind of value, the first row that has it and that value's `repr`.
+        column: Name of the column.
+        first_rows: For each kind of value, its first row and the `repr` of the value there.
     """
 
     def __init__(self, column: str, first_rows: Mapping[str, tuple[int, str]]) -> None:
@@ -81,11 +81,11 @@ class MixedTypesError(TypeError, ValueError):
 
 
 class SchemaConflictError(TypeError, ValueError):
-    """Report a column that has types in different blocks which share no common type.
+    """Report a column whose types in different blocks have no common type.
 
     Args:
-        column: Its name; a path with dots inside a struct, with `[]` inside a list.
-        types: The types that were found, as text.
+        column: Name of the column; a dotted path inside a struct, with `[]` inside a list.
+        types: The types, as text.
     """
 
     def __init__(self, column: str, types: Iterable[str]) -> None:
@@ -101,13 +101,13 @@ class SchemaConflictError(TypeError, ValueError):
 
 
 class ColumnCastError(ValueError):
-    """Report a column with a value that does not fit the type the dataset has for it.
+    """Report a column with a value that does not fit the column's type in the dataset.
 
     Args:
-        column: Its name.
-        from_type: The type it has in this block, as text.
-        to_type: The type of the dataset's schema, as text.
-        reason: What Arrow said.
+        column: Name of the column.
+        from_type: The type in this block, as text.
+        to_type: The type in the schema of the dataset, as text.
+        reason: The error message of Arrow.
     """
 
     def __init__(self, column: str, from_type: str, to_type: str, reason: str) -> None:
@@ -118,4 +118,4 @@ class ColumnCastError(ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"column {self.column!r} cannot be turned from {self.from_type} into {self.to_type}: {self.reason}"
+        return f"column {self.column!r} cannot be cast from {self.from_type} to {self.to_type}: {self.reason}"

@@ -1,4 +1,4 @@
-"""DataFrames of pandas and Polars into blocks and out of them; neither library is imported before it is used."""
+"""Conversions between blocks and pandas or Polars DataFrames; both libraries are imported on first use."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ from skate.data._block.kinds import is_extension
 
 
 def is_pandas(batch: object) -> bool:
-    """Tell whether something is a DataFrame of pandas."""
+    """Return whether an object is a pandas DataFrame."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(batch, pandas.DataFrame)
 
 
 def is_polars(batch: object) -> bool:
-    """Tell whether something is a DataFrame of Polars."""
+    """Return whether an object is a Polars DataFrame."""
     polars = sys.modules.get("polars")
     return polars is not None and isinstance(batch, polars.DataFrame)
 
 
-# In the metadata of a block's schema: what a program that asks for no format in particular gets.
-_MADE_OF_PANDAS = {b"skate.made_of": b"pandas"}
+# Schema metadata that marks blocks made from pandas, for programs that request no batch format.
+_MADE_FROM_PANDAS = {b"skate.made_of": b"pandas"}
 
 
-def made_of_pandas(block: pa.Table) -> bool:
-    """Tell whether a block was made of a DataFrame of pandas."""
-    return dict(block.schema.metadata or {}).items() >= _MADE_OF_PANDAS.items()
+def is_made_from_pandas(block: pa.Table) -> bool:
+    """Return whether a block was made from a pandas DataFrame."""
+    return dict(block.schema.metadata or {}).items() >= _MADE_FROM_PANDAS.items()
 
 
 def without_mark(block: pa.Table) -> pa.Table:
-    """Return a block as it goes to others, to whom it does not matter what it was made of."""
-    if not made_of_pandas(block):
+    """Return a block without the mark, for consumers that ignore its origin."""
+    if not is_made_from_pandas(block):
         return block
-    kept = {key: value for key, value in block.schema.metadata.items() if key not in _MADE_OF_PANDAS}
+    kept = {key: value for key, value in block.schema.metadata.items() if key not in _MADE_FROM_PANDAS}
     return block.replace_schema_metadata(kept or None)
 
 
 def from_pandas(frame: Any) -> pa.Table:
-    """Return a DataFrame as a block; its index is left out, NaN and NA become null.
+    """Convert a DataFrame to a block; the index is dropped, NaN and NA become null.
 
-    A column of ndarrays becomes one of tensors.
+    A column of ndarrays becomes a column of tensors.
     """
     names = [str(name) for name in frame.columns]
     arrays = [columns.from_pandas(frame.iloc[:, i], name) for i, name in enumerate(names)]
     if not arrays:
         return tables.empty_rows(len(frame))
-    return pa.Table.from_arrays(arrays, names=names, metadata=_MADE_OF_PANDAS)
+    return pa.Table.from_arrays(arrays, names=names, metadata=_MADE_FROM_PANDAS)
 
 
 def to_pandas(block: pa.Table, *, arrow_types: bool = False) -> Any:
-    """Return a block as a DataFrame of pandas; tensors become a column of ndarrays.
+    """Convert a block to a pandas DataFrame; tensors become a column of ndarrays.
 
     Args:
         block: The block.
-        arrow_types: Give columns the types of Arrow, unless the block was made of a DataFrame.
+        arrow_types: Use Arrow-backed dtypes, unless the block was made from a DataFrame.
     """
     pandas = _optional.load("pandas", 'batch_format="pandas"')
     extensions = {i for i, field in enumerate(block.schema) if is_extension(field.type)}
     plain = [i for i in range(block.num_columns) if i not in extensions]
-    mapper = _arrow_dtype if arrow_types and not made_of_pandas(block) else None
+    mapper = _arrow_dtype if arrow_types and not is_made_from_pandas(block) else None
     frame: Any = block.select(plain).to_pandas(ignore_metadata=True, types_mapper=mapper)
     for i in sorted(extensions):
         items = tensors.object_array(values.to_list(block.column(i)))
@@ -72,25 +72,25 @@ def to_pandas(block: pa.Table, *, arrow_types: bool = False) -> Any:
 
 
 def _arrow_dtype(type_: pa.DataType) -> Any:
-    """Return the type of pandas that is Arrow's; None for what pandas handles better by itself."""
+    """Return the Arrow-backed pandas dtype; None for types that pandas handles better natively."""
     if pa.types.is_null(type_) or pa.types.is_dictionary(type_):
         return None
     return sys.modules["pandas"].ArrowDtype(type_)
 
 
 def from_polars(frame: Any) -> pa.Table:
-    """Return a DataFrame of Polars as a block; an array column becomes one of tensors."""
+    """Convert a Polars DataFrame to a block; an array column becomes a column of tensors."""
     polars = sys.modules["polars"]
     arrays = []
     for series in frame.get_columns():
         if series.dtype == polars.Object:
             arrays.append(columns.from_values(series.to_list(), series.name))
         else:
-            arrays.append(_tensors_of_fixed_lists(series.to_arrow()))
+            arrays.append(_fixed_lists_to_tensors(series.to_arrow()))
     return pa.Table.from_arrays(arrays, names=frame.columns)
 
 
-def _tensors_of_fixed_lists(array: pa.Array) -> pa.Array:
+def _fixed_lists_to_tensors(array: pa.Array) -> pa.Array:
     shape: list[int] = []
     flat = array
     while pa.types.is_fixed_size_list(flat.type) and flat.null_count == 0:
@@ -103,7 +103,7 @@ def _tensors_of_fixed_lists(array: pa.Array) -> pa.Array:
 
 
 def to_polars(block: pa.Table) -> Any:
-    """Return a block as a DataFrame of Polars, without a copy where its layout allows."""
+    """Convert a block to a Polars DataFrame, without a copy where the layout allows."""
     polars = _optional.load("polars", 'batch_format="polars"')
     plain = [field.name for field in block.schema if not is_extension(field.type)]
     frame = polars.from_arrow(block.select(plain))

@@ -1,8 +1,8 @@
-"""Columns of Python objects that Arrow has no type for: pickled, value by value.
+"""Columns of Python objects without an Arrow type, pickled one by one.
 
-Reading a value unpickles it, which can run code. The type is therefore not registered with pyarrow: no file, stream or
-other library can give a column this type by naming it. A column has it because this program made it, or because a
-process of the same session sent the block in a pickle. `skate.data._io.trust` decides about columns of files.
+Reading a value unpickles it, which can run code. The type is therefore not registered with pyarrow: no file, stream
+or other library can give a column this type by its name. A column has it because this program created it, or because
+a process of the same session sent the block in a pickle. `skate.data._io.pickled_columns` handles columns of files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from skate.data._block.tensors import object_array
 
-# Values that hold no others, which `pickle` writes ten times as fast as cloudpickle.
+# Types without nested values, which `pickle` writes ten times as fast as cloudpickle.
 _PLAIN = frozenset({bool, int, float, complex, str, bytes})
 
 
@@ -33,26 +33,26 @@ class PythonObjectArray(pa.ExtensionArray):  # type: ignore[misc]  # pyarrow has
     """A column of Python objects."""
 
     def to_objects(self) -> list[Any]:
-        """Return the objects, with None for what is missing."""
+        """Return the objects, with None for nulls."""
         loads = pickle.loads
         return [None if data is None else loads(data) for data in self.storage.to_pylist()]
 
     def to_pylist(self, **kwargs: Any) -> list[Any]:
-        """Return the objects, with None for what is missing."""
+        """Return the objects, with None for nulls."""
         return self.to_objects()
 
     def to_numpy(self, zero_copy_only: bool = False, **kwargs: Any) -> npt.NDArray[Any]:
-        """Return the objects as an ndarray of objects."""
+        """Return the objects as an ndarray of dtype object."""
         return object_array(self.to_objects())
 
     @classmethod
     def from_objects(cls, objects: Iterable[Any]) -> PythonObjectArray:
-        """Return a column of these objects; None becomes null."""
+        """Create a column of objects; None becomes null."""
         column: PythonObjectArray = from_objects(objects)
         return column
 
 
-#: Names that files give to columns of pickled objects: Skate's own, and Ray's.
+#: Names of pickled columns in files: Skate's own, and Ray's.
 EXTENSION_NAME = "skate.python_object"
 EXTENSION_NAMES = frozenset({EXTENSION_NAME, "ray.data.arrow_pickled_object"})
 
@@ -60,7 +60,7 @@ EXTENSION_NAMES = frozenset({EXTENSION_NAME, "ray.data.arrow_pickled_object"})
 class PythonObjectType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no type information
     """The Arrow type of a column of pickled Python objects.
 
-    pyarrow does not know it by name: `pyarrow.parquet.read_table` returns such a column of a file as bytes.
+    The type is not registered: `pyarrow.parquet.read_table` returns such a column of a file as bytes.
 
     Example:
         >>> PythonObjectType()
@@ -97,14 +97,14 @@ class PythonObjectType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has n
 
 
 def from_objects(objects: Iterable[Any]) -> Any:
-    """Return a column of Python objects; None becomes null."""
-    pickled = [None if value is None else _pickled(value) for value in objects]
+    """Create a column of Python objects; None becomes null."""
+    pickled = [None if value is None else _pickle(value) for value in objects]
     return pa.ExtensionArray.from_storage(PythonObjectType(), pa.array(pickled, pa.large_binary()))
 
 
-def _pickled(value: Any) -> bytes:
+def _pickle(value: Any) -> bytes:
     if type(value) in _PLAIN:
         return pickle.dumps(value, protocol=5)
-    # It may be, or hold, an instance of a class in the user's `__main__`, which only cloudpickle takes along.
+    # An instance of a class in the user's `__main__`, at any depth, needs cloudpickle.
     data: bytes = cloudpickle.dumps(value, protocol=5)
     return data

@@ -1,4 +1,4 @@
-"""One schema for a dataset, whatever its blocks look like."""
+"""Unify the schemas of blocks into one for the dataset."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from skate.data._block.types import common_fields
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names that occur more than once.
+    """Raise an error for names that occur more than once.
 
     Raises:
-        DuplicateColumnsError: There are some; names them.
+        DuplicateColumnsError: Names occur more than once; the message lists them.
     """
     if len(set(names)) < len(names):
         raise DuplicateColumnsError(name for name, count in Counter(names).items() if count > 1)
 
 
 def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """Return the schema that holds the rows of all these.
+    """Return the schema that represents the rows of all given schemas.
 
-    A column that only some of them have is nullable in the result; null gives way to any type; integers,
-    floats, decimals, strings and times become the wider one; structs and lists are unified inside; tensors of
-    differing shapes become tensors of any shape. Columns come in the order in which they are first seen.
+    A column that only some schemas have is nullable in the result; null is compatible with any type; integers,
+    floats, decimals, strings and times are widened; structs and lists are unified recursively; tensors of different
+    shapes become variable-shaped tensors. Columns are in the order of their first occurrence.
 
     Raises:
-        SchemaConflictError: A column's types have none in common; names the column and both.
+        SchemaConflictError: The types of a column have no common type; the message names the column and the types.
 
     Example:
         >>> unify([pa.schema({"x": pa.null()}), pa.schema({"x": pa.int32(), "y": pa.string()})])
@@ -38,7 +38,7 @@ def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
         y: string
     """
     distinct: list[pa.Schema] = []
-    for schema in schemas:  # a dataset has thousands of blocks, and seldom more than a few schemas
+    for schema in schemas:  # thousands of blocks usually share a few schemas
         if not any(schema is known or schema.equals(known) for known in distinct):
             distinct.append(schema)
     if not distinct:
@@ -49,12 +49,12 @@ def unify(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def conform(block: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a block with exactly this schema; columns that fit already are not copied.
+    """Convert a block to exactly this schema; columns that already match are not copied.
 
-    A column that the block lacks becomes null.
+    Columns that the block lacks become null.
 
     Raises:
-        ValueError: The block has a column that the schema lacks, or two of one name.
+        ValueError: The block has a column that the schema lacks, or two columns of the same name.
         ColumnCastError: A value does not fit its column's type.
 
     Example:

@@ -1,4 +1,4 @@
-"""Blocks as a whole: their size, their parts, and several as one."""
+"""Operations on whole blocks: size, slices, concatenation and copies."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from skate.data._block.kinds import is_text
 # Offsets of strings and lists have 32 bits.
 _LARGEST_OFFSET = 2**31 - 1
 
-# A slice that refers to this little more than it shows is not worth a copy.
+# A slice that holds on to this little extra memory is not worth a copy.
 _SLACK = 1.1
 _SLACK_BYTES = 64
 
-# Chunks smaller than this cost more in every later step than one copy of them.
+# Smaller chunks cost more in every later step than one copy.
 _SMALL_CHUNK = 256 * 1024
 
 
 def nbytes(block: pa.Table) -> int:
-    """Return the size of what a block shows: for a slice, that of its rows alone."""
+    """Return the size of the visible data of a block; for a slice, only its rows count."""
     return int(block.nbytes)
 
 
 def concat(blocks: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of several blocks as one, with a schema that holds them all; nothing is copied.
+    """Concatenate blocks with a unified schema, without a copy.
 
-    Blocks without a row and without a column are left out.
+    Blocks with neither rows nor columns are skipped.
 
     Raises:
-        SchemaConflictError: A column's types in two blocks have none in common.
+        SchemaConflictError: The types of a column in two blocks have no common type.
     """
     if len(blocks) == 1:
         return blocks[0]
@@ -46,52 +46,52 @@ def concat(blocks: Sequence[pa.Table]) -> pa.Table:
     if not schema.names:
         return empty_rows(sum(block.num_rows for block in filled))
     parts = [schemas.conform(block, schema) for block in filled]
-    # An empty part adds a chunk, which every later step would have to look at.
+    # An empty part would add a chunk that every later step visits.
     return pa.concat_tables([part for part in parts if part.num_rows] or parts[:1])
 
 
 def empty_rows(count: int) -> pa.Table:
-    """Return a block of rows without a column; a table made of no columns has no rows."""
+    """Return a block of rows without columns; a table created from no columns has no rows."""
     return pa.table({"_": pa.nulls(count)}).select([])
 
 
 def slice_rows(block: pa.Table, start: int, stop: int) -> pa.Table:
-    """Return the rows from `start` up to `stop` or the end, without a copy."""
+    """Return the rows from `start` to `stop`, exclusive, or to the end, without a copy."""
     length = max(0, min(stop, block.num_rows) - start)
-    # Of a table without columns, pyarrow cuts as many rows as it is asked for.
+    # For a table without columns, pyarrow does not limit the slice to the number of rows.
     return block.slice(start, length) if block.num_columns else empty_rows(length)
 
 
 def take(block: pa.Table, indices: Any) -> pa.Table:
-    """Return the rows at these positions, in their order.
+    """Return the rows at the given positions, in their order.
 
     Args:
         block: The block.
-        indices: Their positions: an ndarray, a list or an Arrow array of integers.
+        indices: The positions: an ndarray, a list or an Arrow array of integers.
     """
     if not isinstance(indices, pa.Array | pa.ChunkedArray):
         indices = pa.array(np.asarray(indices, dtype=np.int64))
     if block.num_columns == 0:
         return empty_rows(len(indices))
-    widened = wide(block, indices)
+    widened = widen_offsets(block, indices)
     taken = widened.take(indices)
-    return taken if widened is block else _narrowed(taken, block.schema)
+    return taken if widened is block else _narrow_offsets(taken, block.schema)
 
 
-def wide(block: pa.Table, indices: Any = None) -> pa.Table:
-    """Return a block whose text and lists have offsets of 64 bits where 32 could overflow.
+def widen_offsets(block: pa.Table, indices: Any = None) -> pa.Table:
+    """Return a block whose text and lists have 64-bit offsets where 32 bits could overflow.
 
-    Arrow joins the chunks of a column before it takes rows from it or sorts it, which fails where they hold
-    more than 2 GiB together; the same rows taken again and again may come to as much.
+    Arrow combines the chunks of a column before it takes or sorts rows, which fails if they hold more than 2 GiB
+    together; rows that are taken repeatedly may add up to as much.
 
     Args:
         block: The block.
-        indices: The rows that are going to be taken; if not given, each of them once.
+        indices: The rows that will be taken; by default each row once.
     """
     changed = False
     columns, fields = [], []
     for field, column in zip(block.schema, block.columns, strict=True):
-        type_ = _with_wide_offsets(field.type)
+        type_ = _wide_type(field.type)
         if type_ != field.type and _may_overflow(column, indices):
             field, column, changed = field.with_type(type_), column.cast(type_), True
         columns.append(column)
@@ -109,12 +109,12 @@ def _may_overflow(column: pa.ChunkedArray, indices: Any) -> bool:
         return False
     if not is_text(column.type):
         return True
-    # Near the limit it is worth to know exactly: rows differ in length.
+    # Near the limit, compute the exact size, because rows differ in length.
     return bool(pc.sum(pc.binary_length(column).take(indices)).as_py() > _LARGEST_OFFSET)
 
 
-def _narrowed(block: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a block in a schema with narrow offsets, but for columns that need wide ones still."""
+def _narrow_offsets(block: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a block in a schema with narrow offsets, except for columns that still need wide ones."""
     for index, field in enumerate(schema):
         column = block.column(index)
         if column.type != field.type and column.nbytes <= _LARGEST_OFFSET:
@@ -122,20 +122,20 @@ def _narrowed(block: pa.Table, schema: pa.Schema) -> pa.Table:
     return block
 
 
-def _with_wide_offsets(type_: pa.DataType) -> pa.DataType:
+def _wide_type(type_: pa.DataType) -> pa.DataType:
     if is_.is_string(type_):
         return pa.large_string()
     if is_.is_binary(type_):
         return pa.large_binary()
     if is_.is_list(type_):
-        return pa.large_list(_with_wide_offsets(type_.value_type))
+        return pa.large_list(_wide_type(type_.value_type))
     return type_
 
 
 def combine(block: pa.Table) -> pa.Table:
-    """Return a block with one chunk in each column, copying only columns that have more.
+    """Return a block with one chunk per column; only columns with several chunks are copied.
 
-    A column of strings that would not fit into one chunk keeps several.
+    A column of strings that does not fit into one chunk keeps several.
     """
     if all(column.num_chunks <= 1 for column in block.columns):
         return block
@@ -143,11 +143,10 @@ def combine(block: pa.Table) -> pa.Table:
 
 
 def compact(block: pa.Table) -> pa.Table:
-    """Return a block that refers to no more memory than its rows need.
+    """Return a block that holds on to no more memory than its rows need.
 
-    A slice refers to all the memory of the block it was cut from: storing it or sending it would take all of
-    that along. Columns that show nearly all they refer to are left as they are, but for those in many small
-    chunks, which become one.
+    A slice refers to the whole memory of its parent block, which storing or sending it would include. Columns
+    that use nearly all the memory they refer to are kept unchanged, except that many small chunks are combined.
     """
     columns = block.columns
     compacted = [_compact_column(column) for column in columns]
@@ -156,8 +155,8 @@ def compact(block: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(compacted, schema=block.schema)
 
 
-def copied(block: pa.Table) -> pa.Table:
-    """Return a block in memory of its own, with one chunk in each column that fits into one."""
+def deep_copy(block: pa.Table) -> pa.Table:
+    """Return a deep copy of a block, with one chunk per column where the column fits into one."""
     arrays = [
         pa.chunked_array([pa.concat_arrays([chunk]) for chunk in column.chunks], column.type)
         for column in combine(block).columns
@@ -180,4 +179,4 @@ def _compact_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _compact_chunk(chunk: pa.Array) -> pa.Array:
     if chunk.get_total_buffer_size() <= chunk.nbytes * _SLACK + _SLACK_BYTES:
         return chunk
-    return pa.concat_arrays([chunk])  # copies only what the slice shows, at every level of nesting
+    return pa.concat_arrays([chunk])  # copies only the visible part of the slice, at every level of nesting

@@ -1,4 +1,4 @@
-"""Columns of tensors: all of one shape, as Arrow's own type, or each of its own, as ours."""
+"""Columns of tensors: of one shape as Arrow's own type, or of different shapes as an extension type of Skate."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-# Arrow knows four units of time; NumPy's coarser ones fit into seconds, its finer ones lose nothing that
-# a clock can measure.
+# Arrow has four units of time; NumPy's coarser units fit into seconds, its finer ones lose only precision beyond
+# nanoseconds.
 _UNITS = {"Y": "s", "M": "s", "W": "s", "D": "s", "h": "s", "m": "s", "ps": "ns", "fs": "ns", "as": "ns"}
 
 
 class VariableShapedTensorScalar(pa.ExtensionScalar):  # type: ignore[misc]  # pyarrow has no type information
-    """One tensor in a column whose tensors differ in shape."""
+    """One tensor in a column of tensors of different shapes."""
 
     def as_py(self, **kwargs: Any) -> npt.NDArray[Any] | None:
         """Return the tensor as an ndarray."""
@@ -27,16 +27,16 @@ class VariableShapedTensorScalar(pa.ExtensionScalar):  # type: ignore[misc]  # p
 
 
 class VariableShapedTensorArray(pa.ExtensionArray):  # type: ignore[misc]  # pyarrow has no type information
-    """A column whose tensors differ in shape."""
+    """A column of tensors of different shapes."""
 
     def to_ndarrays(self) -> list[npt.NDArray[Any] | None]:
-        """Return the tensors as views of the column's memory where its layout allows, None for null."""
+        """Return the tensors, as views where the layout allows, with None for null."""
         if len(self) == 0:
             return []
         data = self.storage.field("data")
         bounds = data.offsets.to_numpy()
         first = int(bounds[0])
-        # A slice of a column refers to all its elements: only those between its bounds are looked at.
+        # A slice refers to all elements of its parent: use only those within its bounds.
         flat = values_to_numpy(data.values.slice(first, int(bounds[-1]) - first))
         starts = (bounds - first).tolist()
         shapes = self.storage.field("shape").to_pylist()
@@ -48,7 +48,7 @@ class VariableShapedTensorArray(pa.ExtensionArray):  # type: ignore[misc]  # pya
         ]
 
     def to_pylist(self, **kwargs: Any) -> list[npt.NDArray[Any] | None]:
-        """Return the tensors as ndarrays, None for null."""
+        """Return the tensors as ndarrays, with None for null."""
         return self.to_ndarrays()
 
     def to_numpy(self, zero_copy_only: bool = False, **kwargs: Any) -> npt.NDArray[Any]:
@@ -57,10 +57,10 @@ class VariableShapedTensorArray(pa.ExtensionArray):  # type: ignore[misc]  # pya
 
     @classmethod
     def from_numpy(cls, arrays: Sequence[npt.NDArray[Any]]) -> VariableShapedTensorArray:
-        """Return a column of tensors of any shapes.
+        """Create a column of tensors of any shapes.
 
         Raises:
-            ValueError: There is none, or Arrow has no type for their elements.
+            ValueError: The sequence is empty, or the elements have no Arrow type.
         """
         if not isinstance(arrays, Sequence | np.ndarray) or len(arrays) == 0:
             raise ValueError(f"from_numpy takes a sequence of at least one ndarray, got {arrays!r}")
@@ -69,11 +69,11 @@ class VariableShapedTensorArray(pa.ExtensionArray):  # type: ignore[misc]  # pya
 
 
 class VariableShapedTensorType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no type information
-    """The Arrow type of a column whose tensors differ in shape.
+    """The Arrow type of a column of tensors of different shapes.
 
     Args:
         value_type: The Arrow type of an element.
-        ndim: The number of dimensions; None if that differs, too.
+        ndim: Number of dimensions; None if it differs between tensors.
 
     Example:
         >>> VariableShapedTensorType(pa.float32(), 2).shape
@@ -82,7 +82,7 @@ class VariableShapedTensorType(pa.ExtensionType):  # type: ignore[misc]  # pyarr
 
     def __init__(self, value_type: pa.DataType, ndim: int | None) -> None:
         self._ndim = ndim
-        # Offsets of 64 bits, since images reach 2 GiB in a block that is not even large.
+        # 64-bit offsets, because images reach 2 GiB even in blocks of moderate size.
         storage = pa.struct([("data", pa.large_list(value_type)), ("shape", pa.list_(pa.int64()))])
         super().__init__(storage, "skate.variable_shaped_tensor")
 
@@ -93,12 +93,12 @@ class VariableShapedTensorType(pa.ExtensionType):  # type: ignore[misc]  # pyarr
 
     @property
     def ndim(self) -> int | None:
-        """The number of dimensions; None if it differs from tensor to tensor."""
+        """The number of dimensions; None if it differs between tensors."""
         return self._ndim
 
     @property
     def shape(self) -> tuple[None, ...] | None:
-        """A tuple with None for each dimension; None if their number differs."""
+        """A tuple of None for each dimension; None if the number of dimensions differs."""
         return None if self._ndim is None else (None,) * self._ndim
 
     def __arrow_ext_serialize__(self) -> bytes:
@@ -108,21 +108,21 @@ class VariableShapedTensorType(pa.ExtensionType):  # type: ignore[misc]  # pyarr
     def __arrow_ext_deserialize__(
         cls, storage_type: pa.DataType, serialized: bytes
     ) -> VariableShapedTensorType:
-        # The bytes come from files: a type whose storage is not the one that is read would crash the process.
+        # The bytes come from files: a type that does not match the storage would crash the process.
         if not pa.types.is_struct(storage_type) or {field.name for field in storage_type} != {
             "data",
             "shape",
         }:
-            raise ValueError(f"a column of tensors has data and shapes, not {storage_type}")
+            raise ValueError(f"the storage of a tensor column has data and shapes, not {storage_type}")
         elements = storage_type.field("data").type
         ndim = json.loads(serialized)["ndim"]
         if not pa.types.is_large_list(elements) or not (ndim is None or type(ndim) is int):
             raise ValueError(
-                f"a column of tensors has lists of elements and a rank, not {elements} and {ndim!r}"
+                f"the storage of a tensor column has lists of elements and a rank, not {elements} and {ndim!r}"
             )
         made = cls(elements.value_type, ndim)
         if made.storage_type != storage_type:
-            raise ValueError(f"a column of tensors is stored as {made.storage_type}, not as {storage_type}")
+            raise ValueError(f"the storage of a tensor column is {made.storage_type}, not as {storage_type}")
         return made
 
     def __arrow_ext_class__(self) -> type:
@@ -148,15 +148,15 @@ pa.register_extension_type(VariableShapedTensorType(pa.float64(), None))
 
 
 def is_tensor(type_: pa.DataType) -> bool:
-    """Tell whether a column of this type holds tensors."""
+    """Return whether a column of this type holds tensors."""
     return isinstance(type_, pa.FixedShapeTensorType | VariableShapedTensorType)
 
 
 def flat_values(array: npt.NDArray[Any]) -> pa.Array:
-    """Return the elements of an ndarray in C order as an Arrow array, without a copy where that is possible.
+    """Return the elements of an ndarray in C order as an Arrow array, without a copy where possible.
 
     Raises:
-        pyarrow.ArrowException: Arrow has no type for the elements: complex numbers, records, objects.
+        pyarrow.ArrowException: The elements have no Arrow type: complex numbers, records, objects.
     """
     dtype = array.dtype
     if dtype.kind in "mM":
@@ -171,36 +171,36 @@ def flat_values(array: npt.NDArray[Any]) -> pa.Array:
 
 
 def values_to_numpy(values: pa.Array) -> npt.NDArray[Any]:
-    """Return elements as a one-dimensional ndarray, as a view of their memory where the layout allows."""
+    """Return elements as a one-dimensional ndarray, as a view where the layout allows."""
     array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
     if is_text and values.null_count == 0:
-        return array.astype(np.str_)  # the dtype that an array of strings came in with
+        return array.astype(np.str_)  # the dtype of the original array of strings
     return array
 
 
 def fixed_shape_column(values: pa.Array, shape: Sequence[int], length: int) -> pa.Array:
-    """Return a column of tensors of one shape over their elements, without a copy."""
+    """Create a column of tensors of one shape from their elements, without a copy."""
     size = int(np.prod(shape, dtype=np.int64))
-    # `from_arrays` cannot tell how many empty lists there are in an empty array.
+    # `from_arrays` cannot infer the number of empty lists from an empty array.
     lists = pa.Array.from_buffers(pa.list_(values.type, size), length, [None], children=[values])
     return pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(values.type, list(shape)), lists)
 
 
 def from_ndarray(array: npt.NDArray[Any]) -> pa.Array:
-    """Return a column of tensors, one for each item along the first axis.
+    """Create a column of tensors, one per item along the first axis.
 
     Raises:
-        pyarrow.ArrowException: Arrow has no type for the elements.
+        pyarrow.ArrowException: The elements have no Arrow type.
     """
     return fixed_shape_column(flat_values(array), array.shape[1:], len(array))
 
 
 def from_ndarrays(arrays: Sequence[npt.NDArray[Any] | None]) -> pa.Array:
-    """Return a column of tensors; None becomes null, and shapes may differ.
+    """Create a column of tensors; None becomes null, and shapes may differ.
 
     Raises:
-        pyarrow.ArrowException: Arrow has no type for the elements.
+        pyarrow.ArrowException: The elements have no Arrow type.
     """
     present = [array for array in arrays if array is not None]
     has_nulls = len(present) < len(arrays)
@@ -208,14 +208,14 @@ def from_ndarrays(arrays: Sequence[npt.NDArray[Any] | None]) -> pa.Array:
     if shapes == {()}:  # scalars, each in an array
         column = flat_values(np.array(present))
     elif len(shapes) == 1 and present[0].size:
-        column = from_ndarray(_stacked(present))
-    else:  # tensors without elements too: Parquet cannot read lists of size 0
+        column = from_ndarray(_stack(present))
+    else:  # also tensors without elements: Parquet cannot read lists of size 0
         return variable_shaped(arrays)
     return _with_nulls(arrays, column) if has_nulls else column
 
 
-def _stacked(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    # `np.stack` spends more on each array than on its elements.
+def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    # `np.stack` has a high overhead per array.
     return np.concatenate(arrays).reshape(len(arrays), *arrays[0].shape)
 
 
@@ -225,7 +225,7 @@ def _with_nulls(arrays: Sequence[npt.NDArray[Any] | None], present: pa.Array) ->
 
 
 def variable_shaped(arrays: Sequence[npt.NDArray[Any] | None]) -> Any:
-    """Return a column of tensors of any shape, at least one of which is not None."""
+    """Create a column of tensors of any shapes, at least one of which is not None."""
     present = [array for array in arrays if array is not None]
     ndims = {array.ndim for array in present}
     dtype = np.result_type(*{array.dtype for array in present})
@@ -241,10 +241,10 @@ def variable_shaped(arrays: Sequence[npt.NDArray[Any] | None]) -> Any:
 
 
 def to_ndarray(column: pa.Array) -> npt.NDArray[Any]:
-    """Return a column of tensors as one ndarray.
+    """Convert a column of tensors to one ndarray.
 
-    Tensors of one shape become one ndarray with an axis more, a view of the column's memory where the layout
-    allows; those that differ, or of which some are missing, an ndarray of objects.
+    Tensors of one shape become one ndarray with an additional axis, as a view where the layout allows; tensors of
+    different shapes, or with nulls, become an ndarray of objects.
     """
     if isinstance(column.type, VariableShapedTensorType):
         return object_array(column.to_ndarrays())
@@ -259,7 +259,7 @@ def _fixed_shape_to_ndarray(column: pa.Array) -> npt.NDArray[Any]:
     type_ = column.type
     storage, permutation = column.storage, type_.permutation
     size = storage.type.list_size
-    # The same as `storage.flatten()` where there are no nulls, but at a third of its price for a small batch.
+    # Equals `storage.flatten()` where there are no nulls, at a third of its cost for a small batch.
     flat = values_to_numpy(storage.values.slice(storage.offset * size, len(storage) * size))
     tensors = flat.reshape([len(column), *type_.shape])
     if permutation is None:
@@ -268,6 +268,6 @@ def _fixed_shape_to_ndarray(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Return a one-dimensional ndarray of objects, whatever they are."""
-    # `np.array` would look into them: arrays of equal length would be spread out.
+    """Return a one-dimensional ndarray of dtype object."""
+    # `np.array` would nest into sequences of equal length.
     return np.fromiter(values, dtype=object, count=len(values))

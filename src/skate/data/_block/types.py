@@ -1,4 +1,4 @@
-"""The one type that holds the values of two."""
+"""The common type of two Arrow types."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from skate.data._block.objects import PythonObjectType
 from skate.data._block.tensors import VariableShapedTensorType, is_tensor
 
 _UNITS = ("s", "ms", "us", "ns")  # from coarse to fine
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # decimal digits of the largest integer of so many bits
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}  # decimal digits of the largest integer of this many bits
 
 
 def common_type(left: pa.DataType, right: pa.DataType, column: str) -> pa.DataType:
-    """Return the type that holds the values of both.
+    """Return the type that represents the values of both.
 
     Args:
-        left: A column's type in one block.
-        right: Its type in another.
-        column: Its name, for the error.
+        left: Type of a column in one block.
+        right: Its type in another block.
+        column: Name of the column, for the error.
 
     Raises:
-        SchemaConflictError: There is none: strings and numbers, say.
+        SchemaConflictError: No such type exists, for example for strings and numbers.
     """
     if left == right or is_.is_null(right):
         return left
@@ -78,7 +78,7 @@ def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
             return pa.float64()
         return _common_decimal(left, right)
     if is_.is_integer(left) and is_.is_integer(right) and {left, right} & {pa.uint64()}:
-        # No integer holds both; this one at least fails on values out of its range, a float rounds them.
+        # No integer type represents both; int64 at least rejects values out of range, whereas a float rounds them.
         return pa.uint64() if is_.is_unsigned_integer(left) == is_.is_unsigned_integer(right) else pa.int64()
     return pa.from_numpy_dtype(np.promote_types(left.to_pandas_dtype(), right.to_pandas_dtype()))
 
@@ -100,7 +100,7 @@ def _common_text(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     is_large = any(is_.is_large_string(type_) or is_.is_large_binary(type_) for type_ in (left, right))
     if is_string(left) and is_string(right):
         return pa.large_string() if is_large else pa.string()
-    # Arrow makes bytes of a list with strings and bytes, too.
+    # Like Arrow, which converts a list of strings and bytes to bytes.
     return pa.large_binary() if is_large else pa.binary()
 
 
@@ -114,7 +114,7 @@ def _common_time(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         return pa.duration(_finer(left.unit, right.unit))
     if is_.is_timestamp(left) and is_.is_timestamp(right):
         if (left.tz is None) != (right.tz is None):
-            return None  # which moment a time without a zone is, nobody can know
+            return None  # a time without a zone is ambiguous
         return pa.timestamp(_finer(left.unit, right.unit), tz=left.tz if left.tz == right.tz else "UTC")
     dates_and_timestamps = [type_ for type_ in (left, right) if is_.is_date(type_) or is_.is_timestamp(type_)]
     if len(dates_and_timestamps) == 2:
@@ -148,11 +148,11 @@ def _common_nested(left: pa.DataType, right: pa.DataType, column: str) -> pa.Dat
 
 
 def common_fields(groups: list[list[pa.Field]], path: str = "") -> list[pa.Field]:
-    """Return one field for each name, in the order in which they first come, of the type that holds all.
+    """Return one field per name, in the order of first occurrence, with a type that represents all.
 
     Args:
         groups: The fields of each schema, or of each struct.
-        path: What to put before a name in an error.
+        path: Prefix of names in an error.
     """
     fields: dict[str, pa.Field] = {}
     for group in groups:

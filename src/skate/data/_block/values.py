@@ -1,4 +1,4 @@
-"""One column on its way out of a block: as an ndarray, or as a list of Python values."""
+"""Convert the columns of a block to ndarrays or to lists of Python values."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from skate.data._block import tensors
 from skate.data._block.kinds import is_extension, is_list, is_text
 from skate.data._block.objects import PythonObjectType
 
-# Beyond this many fields a dict costs more than the loop that makes it.
+# With more fields, a dict literal is slower than a loop.
 _WIDEST_LITERAL = 64
 
-_DATETIMES = ("s", "ms", "us")  # NumPy turns these into datetimes; of nanoseconds it makes integers
+_DATETIMES = ("s", "ms", "us")  # NumPy converts these to datetimes, but nanoseconds to integers
 
 
 def to_ndarray(column: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Return a column as an ndarray, as a view of its memory where there is one chunk and its layout allows.
+    """Convert a column to an ndarray, as a view if it has one chunk and the layout allows.
 
-    Integers with nulls become floats with NaN, tensors of one shape become one array with an axis more, and
-    what NumPy has no type for (strings, lists, structs, objects) becomes an array of objects.
+    Integers with nulls become floats with NaN, tensors of one shape become one array with an additional axis, and
+    types unknown to NumPy (strings, lists, structs, objects) become an array of objects.
     """
     if _holds_structs(column.type):
-        return tensors.object_array(_nested(to_list(column)))
+        return tensors.object_array(_nested_to_ndarrays(to_list(column)))
     if pa.types.is_dictionary(column.type):
-        # pyarrow would put the dictionary's last value where one is missing.
+        # pyarrow would replace a null with the last value of the dictionary.
         column = column.cast(column.type.value_type)
     if not is_extension(column.type):
         return column.to_numpy()  # type: ignore[no-any-return]  # pyarrow has no type information
@@ -38,16 +38,18 @@ def to_ndarray(column: pa.ChunkedArray) -> npt.NDArray[Any]:
         return _extension_to_ndarray(column.chunk(0))
     if column.num_chunks == 0:
         return _extension_to_ndarray(pa.array([], column.type))
-    return _joined([_extension_to_ndarray(chunk) for chunk in column.chunks])
+    return _concat([_extension_to_ndarray(chunk) for chunk in column.chunks])
 
 
 def _holds_structs(type_: pa.DataType) -> bool:
     return bool(pa.types.is_struct(type_) or (is_list(type_) and _holds_structs(type_.value_type)))
 
 
-def _nested(items: list[Any]) -> list[Any]:
-    """Return lists of structs as arrays; pyarrow would make floats of integers in a struct with a null."""
-    return [tensors.object_array(_nested(item)) if isinstance(item, list) else item for item in items]
+def _nested_to_ndarrays(items: list[Any]) -> list[Any]:
+    """Convert lists of structs to arrays; pyarrow would convert integers in a struct with a null to floats."""
+    return [
+        tensors.object_array(_nested_to_ndarrays(item)) if isinstance(item, list) else item for item in items
+    ]
 
 
 def _extension_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
@@ -58,17 +60,17 @@ def _extension_to_ndarray(chunk: pa.Array) -> npt.NDArray[Any]:
     return tensors.object_array(chunk.to_pylist())
 
 
-def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _concat(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     if any(part.dtype.kind == "O" for part in parts):
-        # Where some tensors are missing there is one axis, where none is there are more.
+        # Parts with nulls have one axis, parts without have more.
         return tensors.object_array([value for part in parts for value in part])
     return np.concatenate(parts)
 
 
 def to_list(column: pa.ChunkedArray | pa.Array) -> list[Any]:
-    """Return a column as Python values, tensors as ndarrays.
+    """Convert a column to Python values, tensors to ndarrays.
 
-    The same values as those of `to_pylist`, several times faster for numbers, text, and lists of them.
+    The values equal those of `to_pylist`; numbers, text, and lists of them are several times faster.
     """
     if isinstance(column, pa.ChunkedArray):
         if column.num_chunks == 1:
@@ -87,15 +89,15 @@ def _chunk_to_list(chunk: pa.Array) -> list[Any]:
         return _lists(chunk)
     if pa.types.is_struct(type_):
         return _structs(chunk)
-    if is_text(type_) or (chunk.null_count == 0 and _is_numpys(type_)):
+    if is_text(type_) or (chunk.null_count == 0 and _is_native_to_numpy(type_)):
         return chunk.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    if _is_numpys(type_):
+    if _is_native_to_numpy(type_):
         return _numbers_with_nulls(chunk)
     return chunk.to_pylist()  # type: ignore[no-any-return]  # pyarrow has no type information
 
 
-def _is_numpys(type_: pa.DataType) -> bool:
-    """Tell whether NumPy has the same type, and the same Python type for its values."""
+def _is_native_to_numpy(type_: pa.DataType) -> bool:
+    """Return whether NumPy has the same type, and converts its values to the same Python type."""
     if pa.types.is_timestamp(type_):
         return bool(type_.unit in _DATETIMES and type_.tz is None)
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_))
@@ -117,7 +119,7 @@ def _lists(chunk: pa.Array) -> list[Any]:
     items = to_list(chunk.values.slice(first, int(bounds[-1]) - first))
     starts = (bounds - first).tolist()
     lists: list[Any] = [items[start:stop] for start, stop in pairwise(starts)]
-    return _nulls_put_in(lists, chunk)
+    return _insert_nulls(lists, chunk)
 
 
 def _structs(chunk: pa.Array) -> list[Any]:
@@ -125,10 +127,10 @@ def _structs(chunk: pa.Array) -> list[Any]:
     if not names or len(set(names)) < len(names):
         return chunk.to_pylist()  # type: ignore[no-any-return]  # pyarrow says what is wrong with two of one name
     fields = [to_list(chunk.field(index)) for index in range(len(names))]
-    return _nulls_put_in(to_dicts(names, fields), chunk)
+    return _insert_nulls(to_dicts(names, fields), chunk)
 
 
-def _nulls_put_in(values: list[Any], chunk: pa.Array) -> list[Any]:
+def _insert_nulls(values: list[Any], chunk: pa.Array) -> list[Any]:
     if chunk.null_count:
         for index in np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False)).tolist():
             values[index] = None
@@ -144,9 +146,9 @@ def to_dicts(names: list[str], columns: list[list[Any]]) -> list[Any]:
 
 @lru_cache(maxsize=_WIDEST_LITERAL)
 def _dict_maker(width: int) -> Callable[[list[str], list[list[Any]]], list[Any]]:
-    """Return a function that makes dicts of columns with a display, several times as fast as `dict(zip())`.
+    """Return a function that builds dicts with a dict display, several times as fast as `dict(zip())`.
 
-    `{n0: v0, n1: v1}` is one instruction of the interpreter, but its width has to stand in the source.
+    `{n0: v0, n1: v1}` is one bytecode instruction, but its width must be fixed in the source.
     """
     names = ", ".join(f"n{i}" for i in range(width))
     row = ", ".join(f"v{i}" for i in range(width))

@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from skate.air import _filesystems as filesystems
-from skate.data._io import durability, retrying
+from skate.data._io import retrying, streams
 from skate.data.checkpoint.checkpoint_writer import PENDING_CHECKPOINT_SUFFIX
 from skate.data.checkpoint.interfaces import CheckpointConfig, InvalidCheckpointingConfig
 
@@ -79,7 +79,7 @@ class IdFolder:
         def write() -> None:
             with self._filesystem.open_output_stream(path):
                 pass
-            durability.flush(self._filesystem, path)
+            streams.fsync(self._filesystem, path)
 
         retrying.call(write, f"writing {path}")
         self._empty()

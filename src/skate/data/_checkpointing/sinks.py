@@ -16,7 +16,7 @@ from skate.data._checkpointing import ids
 from skate.data.checkpoint.checkpoint_writer import BatchBasedCheckpointWriter
 from skate.data.checkpoint.interfaces import CheckpointConfig, InvalidCheckpointingOperators
 from skate.data.datasource.datasink import Datasink, TaskContext
-from skate.data.datasource.file_datasink import WaitingFile, _FileDatasink
+from skate.data.datasource.file_datasink import StagedFile, _FileDatasink
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Written:
 
     returned: Any
     ids: str | None = None
-    files: tuple[WaitingFile, ...] = ()
+    files: tuple[StagedFile, ...] = ()
 
 
 class RecordingSink(Datasink[Written]):
@@ -73,12 +73,12 @@ class RecordingFileSink(RecordingSink):
     Args:
         sink: What writes the files.
         config: Where the ids go.
-        waiting_room: The folder in which files wait.
+        staging_folder: The folder in which files wait.
     """
 
-    def __init__(self, sink: _FileDatasink, config: CheckpointConfig, waiting_room: str) -> None:
+    def __init__(self, sink: _FileDatasink, config: CheckpointConfig, staging_folder: str) -> None:
         super().__init__(sink, config)
-        self._waiting_room = waiting_room
+        self._staging_folder = staging_folder
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> Written:
         """Write one part."""
@@ -89,14 +89,14 @@ class RecordingFileSink(RecordingSink):
         name = f"{ctx.part}_{uuid.uuid4().hex[:8]}"
         self._writer().write_pending_checkpoint(found, name)
         sink = copy.copy(self._sink)  # several threads may write at a time
-        sink.keep_in(posixpath.join(self._waiting_room, name))
+        sink.stage_in(posixpath.join(self._staging_folder, name))
         returned = sink.write(iter(blocks), replace(ctx, part=name))
         if not isinstance(returned, list) or not all(isinstance(path, str) for path in returned):
             raise InvalidCheckpointingOperators(
                 f"{type(self._sink).__name__}.write returned a {type(returned).__name__}: it has to return the list of "
                 f"paths that super().write returns, or nobody knows which files go with which ids"
             )
-        waiting = tuple(path for path in returned if isinstance(path, WaitingFile))
+        waiting = tuple(path for path in returned if isinstance(path, StagedFile))
         return Written([str(path) for path in returned], name, waiting)
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from skate.data._arguments import checked
-from skate.data._catalogs import resolved
+from skate.data._catalogs import resolve_table
 from skate.data._dataset.writing_tables import TableWriteMethods
-from skate.data._io import unknown_options
-from skate.data._write_options import FileOptions, file_arguments, parted, task_arguments
+from skate.data._io import validation
+from skate.data._write_options import FileOptions, file_arguments, split_options, task_arguments
 from skate.data.datasource import FilenameProvider, SaveMode
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class FileWriteMethods(TableWriteMethods):
         from skate.data._io.parquet_sink import ParquetDatasink
 
         if catalog is not None:
-            found = resolved(catalog, path, "parquet", "write")
+            found = resolve_table(catalog, path, "parquet", "write")
             path, filesystem = found.path, filesystem or found.filesystem
         files: FileOptions = {
             "filesystem": filesystem,
@@ -81,7 +81,7 @@ class FileWriteMethods(TableWriteMethods):
             "num_rows_per_file": num_rows_per_file,
             "mode": mode,
         }
-        unknown_options.refuse_misspelt(
+        validation.check_spelling(
             arrow_parquet_args, (*files, "max_rows_per_file", "partition_cols"), "this writer"
         )
         sink = ParquetDatasink(
@@ -112,7 +112,7 @@ class FileWriteMethods(TableWriteMethods):
         """
         from skate.data._io.csv import CSVDatasink
 
-        given, own = parted(options)
+        given, own = split_options(options)
         files = file_arguments(given)
         sink = CSVDatasink(path, arrow_csv_args_fn=arrow_csv_args_fn, arrow_csv_args=own, **files)
         self.write_datasink(sink, **task_arguments(given))
@@ -134,7 +134,7 @@ class FileWriteMethods(TableWriteMethods):
         """
         from skate.data._io.json import JSONDatasink
 
-        given, own = parted(options)
+        given, own = split_options(options)
         files = file_arguments(given)
         sink = JSONDatasink(path, pandas_json_args_fn=pandas_json_args_fn, pandas_json_args=own, **files)
         self.write_datasink(sink, **task_arguments(given))
@@ -156,7 +156,7 @@ class FileWriteMethods(TableWriteMethods):
         """
         from skate.data._io.orc import ORCDatasink
 
-        given, own = parted(options)
+        given, own = split_options(options)
         files = file_arguments(given)
         sink = ORCDatasink(path, arrow_orc_args_fn=arrow_orc_args_fn, arrow_orc_args=own, **files)
         self.write_datasink(sink, **task_arguments(given))
@@ -193,7 +193,7 @@ class FileWriteMethods(TableWriteMethods):
             file_format: What kind of files: "png", "jpeg", …
             **options: Those of `FileOptions`, as in `write_parquet`.
         """
-        from skate.data._io.images import ImageDatasink
+        from skate.data._io.media import ImageDatasink
 
         sink = ImageDatasink(path, column, file_format=file_format, **file_arguments(options))
         self.write_datasink(sink, **task_arguments(options))

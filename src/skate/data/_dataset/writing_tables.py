@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from skate.data._arguments import NON_NEGATIVE, check_protocol, checked
-from skate.data._catalogs import in_iceberg, resolved
+from skate.data._catalogs import resolve_iceberg_table, resolve_table
 from skate.data._compute import compute_of
 from skate.data._dataset.base import PlanHolder
 from skate.data._exec.writing import result_of
@@ -161,7 +161,7 @@ class TableWriteMethods(PlanHolder):
         from skate.data._io.delta import DeltaDatasink
 
         if catalog is not None:
-            found = resolved(catalog, path, "delta", "write")
+            found = resolve_table(catalog, path, "delta", "write")
             given = {key: value for key, value in options.items() if value is not None}
             path, options = found.path, {"filesystem": found.filesystem, **given}
             options["storage_options"] = {**(found.storage_options or {}), **given.get("storage_options", {})}
@@ -203,7 +203,9 @@ class TableWriteMethods(PlanHolder):
         from skate.data._io.iceberg_sink import IcebergDatasink
 
         if catalog is not None:
-            table_identifier, catalog_kwargs = in_iceberg(catalog, table_identifier, catalog_kwargs, "write")
+            table_identifier, catalog_kwargs = resolve_iceberg_table(
+                catalog, table_identifier, catalog_kwargs, "write"
+            )
         sink = IcebergDatasink(
             table_identifier,
             catalog_kwargs,
@@ -285,9 +287,9 @@ class TableWriteMethods(PlanHolder):
             concurrency: How many tasks at a time.
             resume: A database cannot: a `ResumeError`.
         """
-        from skate.data._io.snowflake import connection_factory
+        from skate.data._io.sql import snowflake_connection_factory
 
-        connect = connection_factory(connection_parameters, "write_snowflake")
+        connect = snowflake_connection_factory(connection_parameters, "write_snowflake")
         values = ", ".join(["%s"] * len(self.columns() or ()))  # type: ignore[attr-defined]
         statement = f"INSERT INTO {table} VALUES ({values})"
         self.write_sql(statement, connect, ray_remote_args, concurrency, resume)

@@ -71,7 +71,7 @@ class EachRow:
                 some: list[Any] = rows.to_row_list(tables.slice_rows(block, start, start + ROWS_AT_ONCE))
                 for number, (kind, function, is_async, failures) in enumerate(calls):
                     if number and calls[number - 1][0] != "Filter":
-                        some = rows.as_in_a_block(some)  # results must not depend on the fusion of steps
+                        some = rows.normalize(some)  # results must not depend on the fusion of steps
                     some, failed = _call_each(kind, function, some, is_async, failures)
                     if failed is not None:
                         yield failed
@@ -158,7 +158,7 @@ class EachBatch:
                 else:
                     yield block
 
-        cut = batcher.batched(without_failed_rows(), self.size)
+        cut = batcher.batch_blocks(without_failed_rows(), self.size)
         if self.udf.is_async:
             made = run_async(lambda block: function(self._to_batch(block)), cut, self.at_once)
             for _, result in made:
@@ -185,9 +185,9 @@ class EachBatch:
                 if each is _END:
                     return
                 # A generator may reuse its arrays for the next batch.
-                yield tables.copied(batches.to_block(each))
+                yield tables.deep_copy(batches.to_block(each))
         elif self.udf.is_class:
-            yield tables.copied(batches.to_block(made))  # an object may reuse its arrays too
+            yield tables.deep_copy(batches.to_block(made))  # an object may reuse its arrays too
         else:
             yield batches.to_block(made)
 

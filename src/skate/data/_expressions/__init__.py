@@ -1,1 +1,1 @@
-"""Column expressions: trees of nodes, and what can be done with a tree."""
+"""Column expressions: trees of nodes, and the operations on them."""

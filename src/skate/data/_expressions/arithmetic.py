@@ -1,7 +1,7 @@
-"""What the operators compute, on Arrow arrays and scalars.
+"""Implementation of the operators on Arrow arrays and scalars.
 
-Most are functions of `pyarrow.compute`, and mean what these mean. The exceptions are text, which `+` joins, and `//`
-and `%`, which round as Python's do.
+Most operators are functions of `pyarrow.compute`. The exceptions are `+`, which also concatenates text, and `//`
+and `%`, which round as in Python.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ FUNCTIONS: dict[Operation, Callable[..., Any]] = {
 
 
 def is_text(column_type: pa.DataType) -> bool:
-    """Tell whether values of this type are text, dictionary-encoded or not."""
+    """Return whether values of this type are text, dictionary-encoded or not."""
     column_type = value_type(column_type)
     return bool(pa.types.is_string(column_type) or pa.types.is_large_string(column_type))
 
 
 def value_type(column_type: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a column: what a dictionary holds, what a view shows, or the type itself."""
+    """Return the type of the values of a column, without dictionary encoding or views."""
     if pa.types.is_dictionary(column_type):
         column_type = column_type.value_type
     return _VIEWS.get(column_type, column_type)
 
 
-# Few functions of Arrow take views; a view may show more than 2 GiB.
+# Few Arrow functions support views; a view may exceed 2 GiB.
 _VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def is_view(column_type: pa.DataType) -> bool:
-    """Tell whether a column of this type shows values that stand elsewhere."""
+    """Return whether the type is a view."""
     return column_type in _VIEWS
 
 
-def decoded(value: Any) -> Any:
-    """Return an array without dictionary encoding, which few functions of Arrow take."""
+def decode_dictionary(value: Any) -> Any:
+    """Return an array without dictionary encoding, which few Arrow functions support."""
     plain = value_type(value.type)
     return value if plain == value.type else value.cast(plain)
 
@@ -67,16 +67,16 @@ def decoded(value: Any) -> Any:
 def apply_binary(op: Operation, left: Any, right: Any) -> Any:
     """Combine two arrays or scalars by an operator other than IN and NOT_IN."""
     if op in (Operation.FLOORDIV, Operation.MOD):
-        return _rounded_division(op, left, right)
+        return _divide_rounded(op, left, right)
     if op is Operation.ADD and (common := joint_type(left.type, right.type)) is not None:
-        return joined(left.cast(common), right.cast(common), common)
+        return concat_text(left.cast(common), right.cast(common), common)
     return FUNCTIONS[op](left, right)
 
 
 def joint_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the type of text that `+` joins values of these types to; None if it does not join them.
+    """Return the type of text that `+` concatenates these types to; None if it does not apply.
 
-    It joins text and text, and text and a column of nothing but nulls.
+    It applies to text and text, and to text and a column of nulls.
     """
     kinds = {value_type(left), value_type(right)} - {pa.null()}
     if not kinds or not all(map(is_text, kinds)):
@@ -84,26 +84,24 @@ def joint_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     return pa.large_string() if pa.large_string() in kinds else pa.string()
 
 
-def joined(left: Any, right: Any, common: pa.DataType) -> Any:
-    """Join text and text of one type; also for expressions of pyarrow's."""
+def concat_text(left: Any, right: Any, common: pa.DataType) -> Any:
+    """Concatenate text of one type; also for pyarrow expressions."""
     return pc.binary_join_element_wise(left, right, pa.scalar("", common))
 
 
-def _rounded_division(op: Operation, left: Any, right: Any) -> Any:
-    """Divide as Python does: the quotient rounds down, and the remainder has the divisor's sign."""
-    common = pc.divide(_empty(left), _empty(right)).type  # for types that nothing divides, this raises
+def _divide_rounded(op: Operation, left: Any, right: Any) -> Any:
+    """Divide as Python does: the quotient rounds down, and the remainder has the sign of the divisor."""
+    common = pc.divide(_empty(left), _empty(right)).type  # raises for types that cannot be divided
     if pa.types.is_decimal(common):
         quotient = pc.floor(pc.divide(left, right))
         return quotient if op is Operation.FLOORDIV else pc.subtract(left, pc.multiply(quotient, right))
     if not (pa.types.is_integer(common) or pa.types.is_floating(common)):
-        raise pa.ArrowNotImplementedError("the quotient is no number that could be rounded")
+        raise pa.ArrowNotImplementedError("the quotient is not a number that can be rounded")
     dividend, divisor = _numpy(left.cast(common)), _numpy(right.cast(common))
     nulls = _nulls(left) | _nulls(right)
     if pa.types.is_integer(common) and np.any((divisor == 0) & ~nulls):
         raise pa.ArrowInvalid("divide by zero")
-    with np.errstate(
-        all="ignore"
-    ):  # floats become inf or NaN; the integers left to divide by 0 are under nulls
+    with np.errstate(all="ignore"):  # floats become inf or NaN; the remaining integer zeros are under nulls
         values = (np.floor_divide if op is Operation.FLOORDIV else np.remainder)(dividend, divisor)
     if isinstance(left, pa.Scalar) and isinstance(right, pa.Scalar):
         return pa.scalar(None if nulls else values.item(), common)
@@ -111,19 +109,19 @@ def _rounded_division(op: Operation, left: Any, right: Any) -> Any:
 
 
 def _empty(value: Any) -> pa.Array:
-    """Return an empty array of the type of a value, to ask Arrow what type an operator gives."""
+    """Return an empty array of the type of a value, to determine the result type of an operator."""
     return pa.array([], value_type(value.type))
 
 
 def _nulls(value: Any) -> np.ndarray[Any, Any]:
-    """Return which values are null; one answer for all if none is."""
+    """Return a mask of the nulls; a scalar if there are none."""
     if isinstance(value, pa.Scalar) or value.null_count == 0:
         return np.asarray(isinstance(value, pa.Scalar) and not value.is_valid)
     return _numpy(pc.is_null(value))
 
 
 def _numpy(value: Any) -> np.ndarray[Any, Any]:
-    """Return numbers or truth values as NumPy's, with zeros for nulls."""
+    """Return numbers or booleans as a NumPy array, with zeros for nulls."""
     if isinstance(value, pa.Scalar):
         return np.asarray(value.as_py() if value.is_valid else 0, value.type.to_pandas_dtype())
     if value.null_count:

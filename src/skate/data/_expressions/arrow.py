@@ -1,4 +1,4 @@
-"""Expressions of pyarrow's own, as a node."""
+"""A node for pyarrow expressions."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 @node
 class ArrowExpr(Expr):
-    """Hold a `pyarrow.compute.Expression` that a user gave.
+    """A `pyarrow.compute.Expression` that the user passed.
 
-    What columns it reads cannot be asked of it, so it counts as reading all.
+    pyarrow does not expose the columns that it reads, so it counts as reading all.
     """
 
     expression: pc.Expression
 
     def own_key(self) -> Hashable:
-        """Return how it prints: equal expressions print alike."""
+        """Return its text: equal expressions print alike."""
         return str(self.expression)
 
     def reads_all_columns(self) -> bool:
-        """Tell that it may."""
+        """Return True: its columns are unknown."""
         return True
 
     def on(self, block: pa.Table) -> Any:
         """Evaluate it on a block.
 
         Raises:
-            ExpressionValueError: It reads a column that the block does not have, or cannot be computed.
+            ExpressionValueError: It reads a column that does not exist, or cannot be computed.
         """
-        from pyarrow import acero  # a library of its own, that few programs need
+        from pyarrow import acero  # a separate library that few programs need
 
         source = acero.Declaration("table_source", acero.TableSourceNodeOptions(block))
         options = acero.ProjectNodeOptions([self.expression], ["value"])
@@ -46,7 +46,7 @@ class ArrowExpr(Expr):
             plan = acero.Declaration("project", options, [source])
             return plan.to_table(use_threads=False).column(0)
         except pa.ArrowException as error:
-            problem = str(error).partition("\n")[0]  # the other lines are the schema
+            problem = str(error).partition("\n")[0]  # the other lines show the schema
             raise ExpressionValueError(
                 f"{self.expression}: {problem}; the columns are {', '.join(block.schema.names) or 'none'}"
             ) from error

@@ -1,4 +1,4 @@
-"""Nodes that call a function: the user's, or one of pyarrow's."""
+"""Nodes that call a function of the user or of pyarrow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from skate.data._expressions.expr import UNKNOWN, Expr
-from skate.data._expressions.fingerprints import Same, frozen
+from skate.data._expressions.fingerprints import ByIdentity, freeze
 from skate.data._expressions.nodes import as_expr, node
 from skate.data.datatype import DataType
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CallableClassSpec:
-    """Hold a callable class and what to construct it with, until a worker makes an object of it."""
+    """A callable class and its constructor arguments; workers create the instance."""
 
     cls: type
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def key(self) -> Hashable:
-        """Return what tells it from others."""
-        return (self.cls, frozen(self.args), frozen(dict(self.kwargs)))
+        """Return a key that identifies the class and its arguments."""
+        return (self.cls, freeze(self.args), freeze(dict(self.kwargs)))
 
     def make(self) -> Any:
-        """Construct the object."""
+        """Create the instance."""
         return self.cls(*self.args, **self.kwargs)
 
 
 @node
 class UDFExpr(Expr):
-    """Call a function with whole columns.
+    """Call a function on whole columns.
 
     Args:
-        fn: The function; takes Arrow arrays, and Python values where an argument is a literal.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-        data_type: The type of what it returns.
-        callable_class_spec: The class to call an object of instead, if it is one.
+        fn: The function; it takes Arrow arrays, and Python values for literal arguments.
+        args: Positional arguments.
+        kwargs: Keyword arguments.
+        data_type: Type of the result.
+        callable_class_spec: The class to instantiate and call, if the function is a callable class.
     """
 
     fn: Callable[..., Any]
@@ -51,7 +51,7 @@ class UDFExpr(Expr):
 
     @property
     def label(self) -> str:
-        """What the function is called."""
+        """The name of the function."""
         if self.callable_class_spec is not None:
             return self.callable_class_spec.cls.__name__
         return getattr(self.fn, "__name__", type(self.fn).__name__)
@@ -61,7 +61,7 @@ class UDFExpr(Expr):
         return (*self.args, *self.kwargs.values())
 
     def split(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Sort what stands for the children into positional and keyword arguments."""
+        """Split the values of the children into positional and keyword arguments."""
         positional = len(self.args)
         return list(values[:positional]), dict(zip(self.kwargs, values[positional:], strict=True))
 
@@ -71,24 +71,24 @@ class UDFExpr(Expr):
         return UDFExpr(self.fn, args, kwargs, self.data_type, self.callable_class_spec)
 
     def own_key(self) -> Hashable:
-        """Return the function or class, and which arguments have names."""
-        function = Same(self.fn) if self.callable_class_spec is None else self.callable_class_spec.key()
+        """Return the function or class, and the names of keyword arguments."""
+        function = ByIdentity(self.fn) if self.callable_class_spec is None else self.callable_class_spec.key()
         return (function, len(self.args), tuple(self.kwargs))
 
     def needs_actor(self) -> bool:
-        """Tell whether it or an argument uses a callable class."""
+        """Return whether the call or an argument uses a callable class."""
         return self.callable_class_spec is not None or super().needs_actor()
 
 
 @node
 class PyArrowComputeUDFExpr(UDFExpr):
-    """Call a function of `pyarrow.compute`, which readers can evaluate too.
+    """Call a function of `pyarrow.compute`, which readers can also evaluate.
 
     Args:
         pc_func: The function.
-        pc_positional: What it takes after the arguments that are expressions.
-        pc_kwargs: Its options.
-        method: What the method is called that makes this node, for messages.
+        pc_positional: Further positional arguments.
+        pc_kwargs: Options of the function.
+        method: Name of the method that creates this node, for messages.
     """
 
     pc_func: Callable[..., Any] | None = None
@@ -98,11 +98,11 @@ class PyArrowComputeUDFExpr(UDFExpr):
 
     @property
     def label(self) -> str:
-        """What the method is called."""
+        """The name of the method."""
         return self.method
 
     def apply(self, values: Sequence[Any]) -> Any:
-        """Call the function with arrays or with expressions of pyarrow's."""
+        """Call the function with arrays or with pyarrow expressions."""
         return self.fn(*values, *self.pc_positional, **self.pc_kwargs)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
@@ -121,7 +121,7 @@ class PyArrowComputeUDFExpr(UDFExpr):
 
     def own_key(self) -> Hashable:
         """Return the method and its options."""
-        return (self.method, frozen(self.pc_positional), frozen(dict(self.pc_kwargs)))
+        return (self.method, freeze(self.pc_positional), freeze(dict(self.pc_kwargs)))
 
 
 def compute(
@@ -132,15 +132,15 @@ def compute(
     returns: DataType = UNKNOWN,
     **options: Any,
 ) -> PyArrowComputeUDFExpr:
-    """Make a node that calls a function of `pyarrow.compute`.
+    """Create a node that calls a function of `pyarrow.compute`.
 
     Args:
-        method: What the method is called that makes the node.
+        method: Name of the method that creates the node.
         function: The function.
-        args: What it is applied to: expressions, or values for all rows.
-        positional: What it takes after these.
-        returns: The type of what it returns, where that does not depend on what it takes.
-        options: Its options.
+        args: Operands: expressions, or constants for all rows.
+        positional: Further positional arguments.
+        returns: Type of the result, if it does not depend on the operands.
+        options: Options of the function.
     """
     return PyArrowComputeUDFExpr(
         fn=function,
@@ -155,14 +155,14 @@ def compute(
 
 @node
 class KernelExpr(UDFExpr):
-    """Call a function of Skate's own over Arrow arrays, for what `pyarrow.compute` has no single function for."""
+    """Call a function of Skate on Arrow arrays, for operations without a function in `pyarrow.compute`."""
 
     method: str = ""
     options: tuple[Any, ...] = ()
 
     @property
     def label(self) -> str:
-        """What the method is called."""
+        """The name of the method."""
         return self.method
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
@@ -171,9 +171,9 @@ class KernelExpr(UDFExpr):
 
     def own_key(self) -> Hashable:
         """Return the method and its options."""
-        return (self.method, frozen(self.options))
+        return (self.method, freeze(self.options))
 
 
 def cast(value: Any, target_type: Any, safe: bool) -> Any:
-    """Convert an array, a scalar or an expression of pyarrow's; `pyarrow.compute.cast` takes no expressions."""
+    """Cast an array, a scalar or a pyarrow expression; `pyarrow.compute.cast` does not accept expressions."""
     return value.cast(target_type, safe=safe)

@@ -1,4 +1,4 @@
-"""What an expression may know about where it is evaluated."""
+"""The position of a block in its dataset, and the instances of callable classes, for evaluation."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ if TYPE_CHECKING:
 
 
 class Instances:
-    """Keep the objects made from callable classes: one for each class and its arguments.
+    """Cache the instances of callable classes: one per class and arguments.
 
-    A worker that evaluates an expression on many blocks keeps one of these, so that a class that loads a model
-    loads it once.
+    A worker keeps one cache for all blocks, so that a class that loads a model loads it once.
     """
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the object for this key; make it if there is none yet."""
+        """Return the instance for a key; create it on first use."""
         if key not in self._made:
             self._made[key] = make()
         return self._made[key]
@@ -28,15 +27,15 @@ class Instances:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationContext:
-    """Say where in a dataset the rows of a block stand.
+    """Describe the position of a block in its dataset.
 
     Args:
-        task_index: Which part of the dataset it is; parts are numbered from zero in the order of the dataset.
-        row_offset: How many rows of this part came before the block.
-        execution_index: How many times the dataset has been executed before.
-        seed: What `random()` without a seed and `uuid()` start from, so that a block that is done again gets
-            the same values; drawn from the operating system if not given.
-        instances: The objects made from callable classes so far.
+        task_index: Index of the task, in the order of the dataset.
+        row_offset: Number of rows of the task before the block.
+        execution_index: Number of earlier executions of the dataset.
+        seed: Seed of `random()` without a seed and of `uuid()`, so that a retried block gets the same values; drawn
+            from the operating system by default.
+        instances: The instances of callable classes.
     """
 
     task_index: int = 0

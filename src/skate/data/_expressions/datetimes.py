@@ -1,4 +1,4 @@
-"""Functions of points in time: `col("created").dt`."""
+"""Datetime functions: `col("created").dt`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COUNT = DataType(pa.int64())
 
 @checked_methods("unit")
 class DatetimeNamespace:
-    """The functions of points in time.
+    """Datetime functions.
 
     >>> from skate.data.expressions import col
     >>> col("created").dt.year()
@@ -75,24 +75,22 @@ class DatetimeNamespace:
         return self._part("second", pc.second)
 
     def strftime(self, fmt: str) -> PyArrowComputeUDFExpr:
-        """Write the time in a format, such as `%Y-%m-%d`."""
+        """Format the time, for example with `%Y-%m-%d`."""
         return compute("dt.strftime", pc.strftime, self._expr, returns=DataType(pa.string()), format=fmt)
 
     def ceil(self, unit: TemporalUnit) -> PyArrowComputeUDFExpr:
         """Round up to a whole unit."""
-        return self._rounded("ceil", pc.ceil_temporal, unit)
+        return self._round("ceil", pc.ceil_temporal, unit)
 
     def floor(self, unit: TemporalUnit) -> PyArrowComputeUDFExpr:
         """Round down to a whole unit."""
-        return self._rounded("floor", pc.floor_temporal, unit)
+        return self._round("floor", pc.floor_temporal, unit)
 
     def round(self, unit: TemporalUnit) -> PyArrowComputeUDFExpr:
         """Round to the nearest whole unit; halves up."""
-        return self._rounded("round", pc.round_temporal, unit)
+        return self._round("round", pc.round_temporal, unit)
 
-    def _rounded(
-        self, method: str, function: Callable[..., Any], unit: TemporalUnit
-    ) -> PyArrowComputeUDFExpr:
+    def _round(self, method: str, function: Callable[..., Any], unit: TemporalUnit) -> PyArrowComputeUDFExpr:
         if unit not in get_args(TemporalUnit):
             raise ValueError(
                 f"dt.{method}: unit must be one of {', '.join(get_args(TemporalUnit))}, got {unit!r}"

@@ -1,4 +1,4 @@
-"""What can be wrong with an expression."""
+"""Errors in expressions."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ class ExpressionError(Exception):
     """Report that an expression cannot be built, planned or evaluated."""
 
     def __str__(self) -> str:
-        # KeyError, which one of the classes below is, would print the sentence in quotes.
+        # `KeyError` would quote the message.
         return str(self.args[0]) if self.args else ""
 
 
 class ExpressionTypeError(ExpressionError, TypeError):
-    """Report that an operator or function does not take values of these types."""
+    """Report that an operator or function does not accept values of these types."""
 
 
 class ExpressionValueError(ExpressionError, ValueError):
-    """Report that a value is one that an operator or function cannot take, such as a zero to divide by."""
+    """Report a value that an operator or function does not accept, such as a divisor of zero."""
 
 
 class ColumnNotFoundError(ExpressionError, KeyError, ValueError):
-    """Report that an expression reads a column that does not exist.
+    """Report a column that does not exist.
 
     Args:
-        message: What happened.
-        column: The column that was asked for.
+        message: The message.
+        column: The name of the column.
     """
 
     def __init__(self, message: str, column: str = "") -> None:
@@ -35,15 +35,15 @@ class ColumnNotFoundError(ExpressionError, KeyError, ValueError):
 
 
 def missing_column(name: str, names: Sequence[str]) -> ColumnNotFoundError:
-    """Return the error for a column that is not among the columns, or that is there more than once."""
+    """Return the error for a column that does not exist, or whose name is ambiguous."""
     among = ", ".join(map(repr, names)) or "none"
     found = "are several columns" if name in names else "is no column"
     return ColumnNotFoundError(f"there {found} {name!r}; the columns are {among}", name)
 
 
 class NotExpressibleError(ExpressionError, TypeError):
-    """Report that `pyarrow.compute.Expression` cannot say what an expression says."""
+    """Report an expression without an equivalent in `pyarrow.compute.Expression`."""
 
 
 class PredicateSyntaxError(ExpressionError, ValueError):
-    """Report that a predicate given as a string cannot be understood."""
+    """Report a predicate string that cannot be parsed."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skate.data._expressions import sources, udfs
-from skate.data._expressions.arithmetic import FUNCTIONS, apply_binary, decoded, is_view
+from skate.data._expressions.arithmetic import FUNCTIONS, apply_binary, decode_dictionary, is_view
 from skate.data._expressions.arrow import ArrowExpr
 from skate.data._expressions.calls import KernelExpr, PyArrowComputeUDFExpr, UDFExpr
 from skate.data._expressions.context import EvaluationContext
@@ -29,14 +29,23 @@ from skate.data._expressions.nodes import (
     StarExpr,
     UnaryExpr,
     UnnestExpr,
-    unaliased,
+    strip_alias,
 )
 from skate.data._expressions.operations import Operation
 from skate.data._expressions.printing import inline
-from skate.data._expressions.projection import expanded
+from skate.data._expressions.projection import expand_star
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
+
+    from skate.data._expressions.expr import Expr
+from typing import TYPE_CHECKING
+
+from skate.data._expressions.errors import ExpressionError
+from skate.data._expressions.udfs import UntypedFunctionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
     from skate.data._expressions.expr import Expr
 
@@ -44,13 +53,13 @@ Value: TypeAlias = "pa.Array | pa.ChunkedArray | pa.Scalar"
 
 
 class Evaluation:
-    """Evaluate expressions on one block, and what they have in common once.
+    """Evaluate expressions on one block; common subexpressions are computed once.
 
     Args:
         block: The block.
-        context: Where its rows stand.
-        types_only: Whether only the types of the results are wanted: the block is empty, and no function of the
-            user's is called.
+        context: Position of the block in its dataset.
+        types_only: Compute only the types of the results: the block is empty, and user-defined functions are not
+            called.
     """
 
     def __init__(
@@ -64,7 +73,7 @@ class Evaluation:
         self._streams = 0
 
     def share(self, exprs: Iterable[Expr]) -> None:
-        """Find what these expressions have in common, to compute it once."""
+        """Count the common subexpressions of these expressions, to compute each once."""
         counts: Counter[Hashable] = Counter()
         for expr in exprs:
             _count(expr, counts)
@@ -73,55 +82,55 @@ class Evaluation:
     def value(self, expr: Expr) -> Value:
         """Return the value of an expression."""
         if not self._shared or (key := expr.fingerprint()) not in self._shared:
-            return _evaluated(expr, self)
+            return _evaluate(expr, self)
         if key not in self._values:
-            self._values[key] = _evaluated(expr, self)
+            self._values[key] = _evaluate(expr, self)
         return self._values[key]
 
     def column(self, expr: Expr) -> Value:
-        """Return the value of an expression as one value for each row."""
+        """Return the value of an expression with one element per row."""
         return broadcast(self.value(expr), self.block.num_rows)
 
     def stream(self) -> int:
-        """Return the number of a stream of random values that no other node of this evaluation draws from."""
+        """Return the number of a random stream that no other node of this evaluation uses."""
         self._streams += 1
         return self._streams
 
 
 def evaluate(expr: Expr, block: pa.Table, context: EvaluationContext | None = None) -> Value:
-    """Return the value of an expression for every row of a block; a scalar stands for the same in each."""
+    """Return the value of an expression for the rows of a block; a scalar applies to all rows."""
     evaluation = Evaluation(block, context)
     evaluation.share([expr])
     return evaluation.value(expr)
 
 
 def project(block: pa.Table, exprs: Sequence[Expr], context: EvaluationContext | None = None) -> pa.Table:
-    """Return a block with a column for each expression.
+    """Return a block with a column per expression.
 
-    `star()` stands for the columns there are, and a renamed column takes the place of its source. Of two columns
-    with one name the later one wins, in the place of the first.
+    `star()` expands to all columns, and a renamed column takes the position of its source. Of two columns with the
+    same name, the later value wins, at the position of the first.
 
     Raises:
-        ExpressionError: One of them cannot be evaluated, or has no name.
+        ExpressionError: An expression cannot be evaluated, or has no name.
     """
     evaluation = Evaluation(block, context)
-    exprs = expanded(exprs, block.schema)
+    exprs = expand_star(exprs, block.schema)
     evaluation.share(expr for expr in exprs if not isinstance(expr, ColumnExpr))
     columns: dict[str, tuple[pa.Field, Value]] = {}
     for expr in exprs:
         for field, value in _fields(expr, evaluation):
             columns[field.name] = (field, value)
     if not columns:
-        return block.select([])  # unlike a table of no columns made anew, this knows its number of rows
+        return block.select([])  # unlike a new table without columns, this keeps the number of rows
     fields, values = zip(*columns.values(), strict=True)
     return pa.table(list(values), schema=pa.schema(fields, metadata=block.schema.metadata))
 
 
 def mask(block: pa.Table, expr: Expr, context: EvaluationContext | None = None) -> Value:
-    """Return for every row of a block whether a predicate holds; null counts as no.
+    """Return which rows of a block match a predicate; null counts as false.
 
     Raises:
-        ExpressionTypeError: The expression does not compute truth values.
+        ExpressionTypeError: The expression is not boolean.
     """
     evaluation = Evaluation(block, context)
     evaluation.share([expr])
@@ -129,14 +138,12 @@ def mask(block: pa.Table, expr: Expr, context: EvaluationContext | None = None) 
     if pa.types.is_null(found.type):
         found = found.cast(pa.bool_())
     if not pa.types.is_boolean(found.type):
-        raise ExpressionTypeError(
-            f"a filter needs true or false for each row, and {inline(expr)} is {found.type}"
-        )
+        raise ExpressionTypeError(f"a filter needs a boolean expression, but {inline(expr)} is {found.type}")
     return pc.fill_null(found, False) if found.null_count else found
 
 
 def broadcast(value: Value, rows: int) -> Value:
-    """Return a value for each row; an array already is one."""
+    """Return a value with one element per row; arrays are returned unchanged."""
     if not isinstance(value, pa.Scalar):
         return value
     if isinstance(value, pa.ExtensionScalar):
@@ -146,31 +153,31 @@ def broadcast(value: Value, rows: int) -> Value:
 
 
 def _count(expr: Expr, counts: Counter[Hashable]) -> None:
-    inner = unaliased(expr)
-    # Columns and literals cost nothing, and what is different each time is not the same.
+    inner = strip_alias(expr)
+    # Columns and literals cost nothing, and nondeterministic nodes must not be shared.
     if inner.children() and inner.is_deterministic():
         key = inner.fingerprint()
         counts[key] += 1
         if counts[key] > 1:
-            return  # what it is made of is computed with it, once
+            return  # its children are computed once together with it
     for child in inner.children():
         _count(child, counts)
 
 
 @singledispatch
-def _evaluated(expr: Expr, evaluation: Evaluation) -> Value:
+def _evaluate(expr: Expr, evaluation: Evaluation) -> Value:
     raise NotImplementedError(f"{type(expr).__name__} cannot be evaluated")
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: ColumnExpr, evaluation: Evaluation) -> Value:
     column = evaluation.block.column(_index(expr, evaluation.block.schema))
     if is_view(column.type):
-        column = decoded(column)
+        column = decode_dictionary(column)
     return column.chunk(0) if column.num_chunks == 1 else column
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: LiteralExpr, evaluation: Evaluation) -> Value:
     value = expr.value
     if isinstance(value, pa.Scalar):
@@ -179,115 +186,114 @@ def _(expr: LiteralExpr, evaluation: Evaluation) -> Value:
         try:
             return pa.scalar(value)
         except (pa.ArrowException, OverflowError):
-            pass  # not a type of Arrow's: the edge that turns users' rows into blocks has one for it
+            pass  # not an Arrow type: the conversion of user rows handles it
     from skate.data._block import rows
 
     return rows.to_block([{"literal": value}]).column(0)[0]
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: AliasExpr, evaluation: Evaluation) -> Value:
     return evaluation.value(expr.expr)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: BinaryExpr, evaluation: Evaluation) -> Value:
     left = evaluation.value(expr.left)
     if expr.op in (Operation.IN, Operation.NOT_IN):
         return _membership(expr, left)
     right = evaluation.value(expr.right)
-    with _Telling(expr, [left, right]):
+    with _ErrorContext(expr, [left, right]):
         return apply_binary(expr.op, left, right)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: UnaryExpr, evaluation: Evaluation) -> Value:
     operand = evaluation.value(expr.operand)
-    with _Telling(expr, [operand]):
+    with _ErrorContext(expr, [operand]):
         return FUNCTIONS[expr.op](operand)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: PyArrowComputeUDFExpr, evaluation: Evaluation) -> Value:
-    values = [decoded(evaluation.value(child)) for child in expr.children()]
-    with _Telling(expr, values):
+    values = [decode_dictionary(evaluation.value(child)) for child in expr.children()]
+    with _ErrorContext(expr, values):
         return expr.apply(values)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: KernelExpr, evaluation: Evaluation) -> Value:
-    values = [decoded(evaluation.column(child)) for child in expr.children()]
-    with _Telling(expr, values):
+    values = [decode_dictionary(evaluation.column(child)) for child in expr.children()]
+    with _ErrorContext(expr, values):
         return expr.fn(*values, *expr.options)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: UDFExpr, evaluation: Evaluation) -> Value:
     if evaluation.types_only:
         return udfs.empty_result(expr)
     arguments = [
         inner.value
-        if isinstance(inner := unaliased(child), LiteralExpr)
+        if isinstance(inner := strip_alias(child), LiteralExpr)
         else _chunked(evaluation.column(child))
         for child in expr.children()
     ]
     return udfs.call(expr, arguments, evaluation.block.num_rows, evaluation.context)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: ArrowExpr, evaluation: Evaluation) -> Value:
     return expr.on(evaluation.block)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: sources.MonotonicallyIncreasingIdExpr, evaluation: Evaluation) -> Value:
     return expr.values(evaluation.block.num_rows, evaluation.context)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: sources.RandomExpr | sources.UUIDExpr, evaluation: Evaluation) -> Value:
     return expr.values(evaluation.block.num_rows, evaluation.context, evaluation.stream())
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: sources.DownloadExpr, evaluation: Evaluation) -> Value:
     if evaluation.types_only:
         return pa.array([], pa.binary())
-    from skate.data._expressions.download import contents
+    from skate.data._expressions.sources import download
 
-    uris = decoded(evaluation.column(expr.source))
-    with _Telling(expr, [uris]):
-        return contents(uris, expr.filesystem)
+    uris = decode_dictionary(evaluation.column(expr.source))
+    with _ErrorContext(expr, [uris]):
+        return download(uris, expr.filesystem)
 
 
-@_evaluated.register
+@_evaluate.register
 def _(expr: StarExpr | UnnestExpr, evaluation: Evaluation) -> Value:
     raise ExpressionTypeError(
-        f"{inline(expr)} stands for many columns: it can be one of the expressions of a projection, not a part of one"
+        f"{inline(expr)} stands for many columns: use it as an expression of a projection, not as a part of one"
     )
 
 
 def _chunked(column: Value) -> pa.ChunkedArray:
-    # Always the same class, and the one whose to_numpy() copies where it has to instead of refusing.
+    # A consistent class, and one whose to_numpy() copies if necessary instead of raising.
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
 def _membership(expr: BinaryExpr, column: Value) -> Value:
-    right = unaliased(expr.right)
+    right = strip_alias(expr.right)
     if not isinstance(right, LiteralExpr) or not isinstance(
         right.value, (list, tuple, set, frozenset, np.ndarray)
     ):
         raise ExpressionTypeError(
-            f"{inline(expr)}: is_in and not_in look values up in a list that is known beforehand; pass a list or"
-            " lit([...])"
+            f"{inline(expr)}: is_in and not_in need a list of constants; pass a list or lit([...])"
         )
-    with _Telling(expr, [column]):
+    with _ErrorContext(expr, [column]):
         found = is_in(column, list(right.value))
         return pc.invert(found) if expr.op is Operation.NOT_IN else found
 
 
 def _fields(expr: Expr, evaluation: Evaluation) -> Iterator[tuple[pa.Field, Value]]:
-    """Yield the columns that one expression of a projection stands for."""
+    """Yield the columns that one expression of a projection expands to."""
     if isinstance(expr, UnnestExpr):
         records = evaluation.column(expr.expr)
         if not pa.types.is_struct(records.type):
@@ -297,9 +303,9 @@ def _fields(expr: Expr, evaluation: Evaluation) -> Iterator[tuple[pa.Field, Valu
         yield from ((field, pc.struct_field(records, index)) for index, field in enumerate(records.type))
         return
     if expr.name is None:
-        raise ExpressionValueError(f"{inline(expr)} has no name: give the column one with .alias('name')")
-    inner = unaliased(expr)
-    if isinstance(inner, ColumnExpr):  # passed on as it is, with its metadata
+        raise ExpressionValueError(f"{inline(expr)} has no name: name the column with .alias('name')")
+    inner = strip_alias(expr)
+    if isinstance(inner, ColumnExpr):  # passed through unchanged, with its metadata
         index = _index(inner, evaluation.block.schema)
         field = evaluation.block.schema.field(index)
         yield field if inner is expr else field.with_name(expr.name), evaluation.block.column(index)
@@ -315,18 +321,18 @@ def _index(expr: ColumnExpr, schema: pa.Schema) -> int:
     return index
 
 
-class _Telling:
-    """Turn an error of Arrow's into one that names the expression and the types of its operands."""
+class _ErrorContext:
+    """Convert an Arrow error to one that names the expression and the types of its operands."""
 
     def __init__(self, expr: Expr, values: list[Any]) -> None:
         self._expr = expr
         self._values = values
 
     def __enter__(self) -> None:
-        """Begin."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        """Raise the error anew, if there is one."""
+        """Raise the converted error, if there is one."""
         if not isinstance(error, pa.ArrowException):
             return
         operands = ", ".join(
@@ -334,9 +340,9 @@ class _Telling:
             for child, value in zip(self._expr.children(), self._values, strict=False)
         )
         if isinstance(error, pa.ArrowNotImplementedError):
-            # Arrow names its function and the types here; the user knows the operator and the columns.
+            # Arrow names its own function and the types; the user knows the operator and the columns.
             raise ExpressionTypeError(
-                f"{inline(self._expr)}: {_function(self._expr)} does not take these types: {operands}. Cast one of"
+                f"{inline(self._expr)}: {_function(self._expr)} does not accept these types: {operands}. Cast one of"
                 " them, as in .cast(DataType.int64())"
             ) from error
         if isinstance(error, pa.ArrowTypeError):
@@ -348,3 +354,14 @@ def _function(expr: Expr) -> str:
     if isinstance(expr, (BinaryExpr, UnaryExpr)):
         return expr.op.symbol
     return expr.label if isinstance(expr, UDFExpr) else inline(expr)
+
+
+def output_type(expr: Expr, schema: pa.Schema) -> pa.DataType | None:
+    """Return the type of the column that an expression computes; None if a column is missing or a type is unknown.
+
+    This runs the same evaluation as for blocks, so the two cannot disagree; user-defined functions are not called.
+    """
+    try:
+        return Evaluation(schema.empty_table(), types_only=True).value(expr).type
+    except (ExpressionError, UntypedFunctionError):
+        return None

@@ -1,7 +1,7 @@
-"""The base of every expression: the operators and methods that build trees, and the questions a planner asks.
+"""The base class of expressions: operators and methods that build trees, and queries for a planner.
 
-What can be done with a tree stands in modules of its own (`evaluate`, `to_pyarrow`, `schemas`, …), which know all the
-kinds of nodes; the methods here lead there. They import when called, since every node derives from this class.
+Operations on trees live in their own modules (`evaluate`, `to_pyarrow`, `printing`, …), which know all kinds of
+nodes. The methods here delegate to them and import them when called, because every node derives from this class.
 """
 
 from __future__ import annotations
@@ -19,22 +19,19 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from skate.data._expressions.arrays import ArrayNamespace
     from skate.data._expressions.calls import PyArrowComputeUDFExpr
     from skate.data._expressions.context import EvaluationContext
     from skate.data._expressions.datetimes import DatetimeNamespace
     from skate.data._expressions.evaluate import Value
-    from skate.data._expressions.lists import ListNamespace
-    from skate.data._expressions.maps import MapNamespace
+    from skate.data._expressions.nested import ArrayNamespace, ListNamespace, MapNamespace, StructNamespace
     from skate.data._expressions.nodes import AliasExpr, BinaryExpr, UnaryExpr
     from skate.data._expressions.strings import StringNamespace
-    from skate.data._expressions.structs import StructNamespace
 
 UNKNOWN = DataType(object)
 
 
 class Expr:
-    """Say how to compute a column from the columns of a dataset.
+    """A recipe that computes a column from the columns of a dataset.
 
     Operators and methods build larger expressions; nothing is computed until a dataset is. A null operand makes the
     result null, except for `&` and `|` where the other operand decides alone, and for `is_null`, `is_not_null`,
@@ -53,27 +50,27 @@ class Expr:
 
     data_type: DataType = UNKNOWN
 
-    # What a node is made of.
+    # Structure.
 
     @property
     def name(self) -> builtins.str | None:
-        """The name of the column it computes; None if it has none."""
+        """The name of the column that it computes; None if it has none."""
         return None
 
     def children(self) -> tuple[Expr, ...]:
-        """Return the expressions it is made of."""
+        """Return the operands."""
         return ()
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        """Return the same node over other children, given in the order of `children()`."""
+        """Return the same node with other children, in the order of `children()`."""
         return self
 
     def own_key(self) -> Hashable:
-        """Return what makes this node differ from others of its class, its children left out."""
-        raise NotImplementedError  # not an abstract base class, which makes every isinstance slow
+        """Return a key that distinguishes this node from others of its class, without its children."""
+        raise NotImplementedError  # an abstract base class would slow down every isinstance check
 
     def walk(self) -> Iterator[Expr]:
-        """Yield it and all it is made of, parents first."""
+        """Yield the node and its descendants, parents first."""
         yield self
         for child in self.children():
             yield from child.walk()
@@ -84,40 +81,40 @@ class Expr:
         if cached is None:
             children = (child.fingerprint() for child in self.children())
             cached = Fingerprint((type(self).__name__, self.own_key(), *children))
-            self.__dict__["_fingerprint"] = cached  # nodes never change
+            self.__dict__["_fingerprint"] = cached  # nodes are immutable
         return cached
 
     def __getstate__(self) -> dict[builtins.str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_fingerprint"}
 
     def structurally_equals(self, other: Any) -> bool:
-        """Tell whether the other is a tree of the same nodes; `==` builds an expression instead."""
+        """Return whether the other tree has the same structure; `==` builds an expression instead."""
         return isinstance(other, Expr) and self.fingerprint() == other.fingerprint()
 
-    # What a planner asks.
+    # Queries of the planner.
 
     def columns(self) -> set[builtins.str]:
-        """Return the names of the columns it reads; `reads_all_columns` tells whether there are more."""
+        """Return the names of the columns that it reads; see also `reads_all_columns`."""
         return set().union(*(child.columns() for child in self.children()))
 
     def reads_all_columns(self) -> bool:
-        """Tell whether it reads every column there is: `star()`, or an expression of pyarrow's own."""
+        """Return whether it reads all columns: `star()`, or a pyarrow expression."""
         return any(child.reads_all_columns() for child in self.children())
 
     def is_deterministic(self) -> bool:
-        """Tell whether evaluating it again on the same rows gives the same values."""
+        """Return whether another evaluation on the same rows gives the same values."""
         return all(child.is_deterministic() for child in self.children())
 
     def is_idempotent(self) -> bool:
-        """Tell the same as `is_deterministic`, under Ray's name."""
+        """Alias of `is_deterministic`, under Ray's name."""
         return self.is_deterministic()
 
     def needs_actor(self) -> bool:
-        """Tell whether it uses a callable class, whose object has to live as long as its worker."""
+        """Return whether it uses a callable class, whose instance must live as long as its worker."""
         return any(child.needs_actor() for child in self.children())
 
     def substitute(self, replacements: Mapping[builtins.str, Expr]) -> Expr:
-        """Return the expression that reads other expressions in place of columns; its name stays.
+        """Return the expression with columns replaced by other expressions; it keeps its name.
 
         >>> from skate.data.expressions import col
         >>> (col("b") > 3).substitute({"b": col("a") + 1})
@@ -127,47 +124,47 @@ class Expr:
             │   └── right: LIT(1)
             └── right: LIT(3)
         """
-        from skate.data._expressions.nodes import substituted
+        from skate.data._expressions.nodes import substitute_columns
 
-        return substituted(self, replacements)
+        return substitute_columns(self, replacements)
 
     def get_type(self, input_schema: pa.Schema) -> pa.DataType | None:
-        """Return the type of the column it computes; None if that cannot be known before it runs."""
-        from skate.data._expressions.schemas import output_type
+        """Return the type of the column that it computes; None if it is unknown before evaluation."""
+        from skate.data._expressions.evaluate import output_type
 
         return output_type(self, input_schema)
 
     def output_type(self, schema: pa.Schema) -> pa.DataType | None:
-        """Return the type of the column it computes; None if that cannot be known before it runs."""
+        """Return the type of the column that it computes; None if it is unknown before evaluation."""
         return self.get_type(schema)
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell whether the column it computes may hold nulls."""
+        """Return whether the column that it computes may hold nulls."""
         return True
 
     def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
-        """Return name, type and nullability of the column it computes; None if one of them is not known."""
+        """Return the field of the column that it computes; None if its name or type is unknown."""
         column_type = self.get_type(input_schema)
         if self.name is None or column_type is None:
             return None
         return pa.field(self.name, column_type, nullable=self.nullable(input_schema))
 
     def to_pyarrow(self, schema: pa.Schema | None = None) -> pc.Expression:
-        """Return it as an expression of pyarrow's, which readers can evaluate while they read.
+        """Convert it to a pyarrow expression, which readers can evaluate while they read.
 
         Args:
-            schema: The columns it will read. With it, operators that mean different things for different types
-                (`+` on text, functions on dictionary-encoded columns) are said for the types at hand.
+            schema: The columns that it will read. Operators that depend on types (`+` on text, functions on
+                dictionary-encoded columns) need it.
 
         Raises:
-            NotExpressibleError: pyarrow cannot say it.
+            NotExpressibleError: pyarrow has no equivalent.
         """
         from skate.data._expressions.to_pyarrow import to_pyarrow
 
         return to_pyarrow(self, schema)
 
     def evaluate(self, block: pa.Table, context: EvaluationContext | None = None) -> Value:
-        """Return its value for every row of a block; a scalar stands for the same value in each."""
+        """Return its value for the rows of a block; a scalar applies to all rows."""
         from skate.data._expressions.evaluate import evaluate
 
         return evaluate(self, block, context)
@@ -184,7 +181,7 @@ class Expr:
         from skate.data._expressions.printing import inline
 
         raise TypeError(
-            f"{inline(self)} has a value for each row, not one that is true or false: combine expressions with"
+            f"{inline(self)} has a value per row and no truth value: combine expressions with"
             " &, | and ~ instead of and, or, not, in and chained comparisons"
         )
 
@@ -293,15 +290,15 @@ class Expr:
     # Predicates and names.
 
     def is_null(self) -> UnaryExpr:
-        """Tell for each row whether the value is null; a NaN is not."""
+        """Test whether the value of each row is null; NaN is not null."""
         return self._unary(Operation.IS_NULL)
 
     def is_not_null(self) -> UnaryExpr:
-        """Tell for each row whether the value is not null."""
+        """Test whether the value of each row is not null."""
         return self._unary(Operation.IS_NOT_NULL)
 
     def is_in(self, values: Iterable[Any] | Expr) -> BinaryExpr:
-        """Tell for each row whether the value is one of these; null is only if None is among them.
+        """Test whether the value of each row is one of these; null matches only if None is one of them.
 
         Args:
             values: The values, or a literal that holds them.
@@ -309,28 +306,28 @@ class Expr:
         return self._membership(Operation.IN, values)
 
     def not_in(self, values: Iterable[Any] | Expr) -> BinaryExpr:
-        """Tell for each row whether the value is none of these; see `is_in`."""
+        """Test whether the value of each row is none of these; see `is_in`."""
         return self._membership(Operation.NOT_IN, values)
 
     def _membership(self, op: Operation, values: Any) -> BinaryExpr:
         iterable = isinstance(values, Expr) or hasattr(values, "__iter__")
         if not iterable or isinstance(values, (str, bytes)):
-            raise TypeError(f"is_in and not_in take a list of values, got {values!r}: write [{values!r}]")
+            raise TypeError(f"is_in and not_in take a list of values, got {values!r}: pass [{values!r}]")
         return self._binary(op, values if isinstance(values, Expr) else _as_list(values))
 
     def alias(self, name: builtins.str) -> AliasExpr:
-        """Give the column it computes a name."""
+        """Name the column that it computes."""
         from skate.data._expressions.nodes import AliasExpr
 
         return AliasExpr(self, name)
 
     def _rename(self, name: builtins.str) -> AliasExpr:
-        """Name a column anew: beside `star()`, the new name takes the place of the old one."""
+        """Rename a column: beside `star()`, the new name replaces the old one."""
         from skate.data._expressions.nodes import AliasExpr
 
         return AliasExpr(self, name, _is_rename=True)
 
-    # Functions of numbers.
+    # Numeric functions.
 
     def _call(
         self, label: builtins.str, function: Callable[..., Any], *args: Any, **options: Any
@@ -340,31 +337,31 @@ class Expr:
         return compute(label, function, self, *args, **options)
 
     def ceil(self) -> PyArrowComputeUDFExpr:
-        """Round up to a whole number."""
+        """Round up to an integer."""
         return self._call("ceil", pc.ceil)
 
     def floor(self) -> PyArrowComputeUDFExpr:
-        """Round down to a whole number."""
+        """Round down to an integer."""
         return self._call("floor", pc.floor)
 
     def round(self, ndigits: int = 0) -> PyArrowComputeUDFExpr:
-        """Round to the nearest number with so many digits after the point; halves to the even one."""
+        """Round to this number of decimal places, half to even."""
         return self._call("round", pc.round, **({"ndigits": ndigits} if ndigits else {}))
 
     def trunc(self) -> PyArrowComputeUDFExpr:
-        """Round towards zero to a whole number."""
+        """Round towards zero to an integer."""
         return self._call("trunc", pc.trunc)
 
     def ln(self) -> PyArrowComputeUDFExpr:
-        """Take the natural logarithm; NaN for a negative number."""
+        """Compute the natural logarithm; NaN for a negative number."""
         return self._call("ln", pc.ln)
 
     def log10(self) -> PyArrowComputeUDFExpr:
-        """Take the logarithm to base 10."""
+        """Compute the logarithm to base 10."""
         return self._call("log10", pc.log10)
 
     def log2(self) -> PyArrowComputeUDFExpr:
-        """Take the logarithm to base 2."""
+        """Compute the logarithm to base 2."""
         return self._call("log2", pc.log2)
 
     def exp(self) -> PyArrowComputeUDFExpr:
@@ -372,31 +369,31 @@ class Expr:
         return self._call("exp", pc.exp)
 
     def sin(self) -> PyArrowComputeUDFExpr:
-        """Take the sine of an angle in radians."""
+        """Compute the sine of an angle in radians."""
         return self._call("sin", pc.sin)
 
     def cos(self) -> PyArrowComputeUDFExpr:
-        """Take the cosine of an angle in radians."""
+        """Compute the cosine of an angle in radians."""
         return self._call("cos", pc.cos)
 
     def tan(self) -> PyArrowComputeUDFExpr:
-        """Take the tangent of an angle in radians."""
+        """Compute the tangent of an angle in radians."""
         return self._call("tan", pc.tan)
 
     def asin(self) -> PyArrowComputeUDFExpr:
-        """Take the arc sine; NaN outside of -1 to 1."""
+        """Compute the arc sine; NaN outside of -1 to 1."""
         return self._call("asin", pc.asin)
 
     def acos(self) -> PyArrowComputeUDFExpr:
-        """Take the arc cosine; NaN outside of -1 to 1."""
+        """Compute the arc cosine; NaN outside of -1 to 1."""
         return self._call("acos", pc.acos)
 
     def atan(self) -> PyArrowComputeUDFExpr:
-        """Take the arc tangent."""
+        """Compute the arc tangent."""
         return self._call("atan", pc.atan)
 
     def negate(self) -> PyArrowComputeUDFExpr:
-        """Change the sign."""
+        """Negate the value."""
         return self._call("negate", pc.negate_checked)
 
     def sign(self) -> PyArrowComputeUDFExpr:
@@ -404,22 +401,22 @@ class Expr:
         return self._call("sign", pc.sign)
 
     def abs(self) -> PyArrowComputeUDFExpr:
-        """Take the absolute value."""
+        """Compute the absolute value."""
         return self._call("abs", pc.abs_checked)
 
     def power(self, exponent: Any) -> PyArrowComputeUDFExpr:
-        """Raise to a power: a number or an expression."""
+        """Raise to a power, which is a number or an expression."""
         return self._call("power", pc.power, exponent)
 
     def cast(self, target_type: DataType | pa.DataType, *, safe: bool = True) -> PyArrowComputeUDFExpr:
-        """Convert to another type.
+        """Cast to another type.
 
         Args:
             target_type: The type, such as `DataType.int64()`.
-            safe: Whether a value that the type cannot hold exactly is an error; otherwise it is cut to fit.
+            safe: Whether a value that the type cannot represent exactly is an error; otherwise it is truncated.
 
         Raises:
-            TypeError: It is not a type, or a Python class, which says too little.
+            TypeError: The target is not a type, or is a Python class, which is ambiguous.
         """
         if not isinstance(target_type, (DataType, pa.DataType)):
             raise TypeError(
@@ -431,46 +428,46 @@ class Expr:
         target = target_type.to_arrow_dtype() if isinstance(target_type, DataType) else target_type
         return self._call("cast", cast, target_type=target, safe=safe)
 
-    # Functions of other kinds of columns.
+    # Functions by type.
 
     @property
     def str(self) -> StringNamespace:
-        """The functions of text."""
+        """Functions of text."""
         from skate.data._expressions.strings import StringNamespace
 
         return StringNamespace(self)
 
     @property
     def list(self) -> ListNamespace:
-        """The functions of lists."""
-        from skate.data._expressions.lists import ListNamespace
+        """Functions of lists."""
+        from skate.data._expressions.nested import ListNamespace
 
         return ListNamespace(self)
 
     @property
     def arr(self) -> ArrayNamespace:
-        """The functions of lists of one length, and of tensors."""
-        from skate.data._expressions.arrays import ArrayNamespace
+        """Functions of fixed-size lists and tensors."""
+        from skate.data._expressions.nested import ArrayNamespace
 
         return ArrayNamespace(self)
 
     @property
     def struct(self) -> StructNamespace:
-        """The functions of records."""
-        from skate.data._expressions.structs import StructNamespace
+        """Functions of structs."""
+        from skate.data._expressions.nested import StructNamespace
 
         return StructNamespace(self)
 
     @property
     def map(self) -> MapNamespace:
-        """The functions of mappings."""
-        from skate.data._expressions.maps import MapNamespace
+        """Functions of maps."""
+        from skate.data._expressions.nested import MapNamespace
 
         return MapNamespace(self)
 
     @property
     def dt(self) -> DatetimeNamespace:
-        """The functions of points in time."""
+        """Functions of datetimes."""
         from skate.data._expressions.datetimes import DatetimeNamespace
 
         return DatetimeNamespace(self)

@@ -1,4 +1,4 @@
-"""Keys that are equal for what is made alike: trees, and the values in them."""
+"""Hashable keys that are equal for trees, and for values in them, of the same structure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Fingerprint(tuple[Any, ...]):
-    """Hold what tells trees of different structure apart, and its hash, which a long list would make slow."""
+    """A key that identifies the structure of a tree, with a cached hash."""
 
     @cached_property
     def _hash(self) -> int:
@@ -23,32 +23,32 @@ class Fingerprint(tuple[Any, ...]):
         return self._hash
 
 
-def frozen(value: Any) -> Hashable:
-    """Return a key for a value in which 1, 1.0 and True differ, and equal lists agree."""
+def freeze(value: Any) -> Hashable:
+    """Return a hashable key for a value; 1, 1.0 and True differ, and equal lists agree."""
     if isinstance(value, (list, tuple, set, frozenset)):
-        parts = map(frozen, value)
+        parts = map(freeze, value)
         return (type(value), frozenset(parts) if isinstance(value, (set, frozenset)) else tuple(parts))
     if isinstance(value, dict):
-        return (dict, tuple((frozen(key), frozen(item)) for key, item in value.items()))
+        return (dict, tuple((freeze(key), freeze(item)) for key, item in value.items()))
     if isinstance(value, np.ndarray) and value.dtype != object:
         return (np.ndarray, value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, float):
-        return (float, value.hex())  # NaN equals itself here, and 0.0 is not -0.0
+        return (float, value.hex())  # NaN equals itself, and 0.0 differs from -0.0
     try:
         hash(value)
     except TypeError:
-        return Same(value)
+        return ByIdentity(value)
     return (type(value), value)
 
 
 @dataclass(frozen=True, eq=False)
-class Same:
-    """Compare a value that has no equality of its own by what object it is."""
+class ByIdentity:
+    """Compare an unhashable value by identity."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
+        return isinstance(other, ByIdentity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)

@@ -1,4 +1,4 @@
-"""`is_in` and `not_in`: whether values are among given ones."""
+"""Implementation of `is_in` and `not_in`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _FAMILIES = (
 
 
 def value_set(values: list[Any], column_type: pa.DataType) -> pa.Array:
-    """Return the values as an array to look up values of a column in.
+    """Return the values as a lookup array for a column.
 
-    Values that the type of the column cannot hold are left out: no value of the column equals them.
+    Values that the type of the column cannot represent are dropped: no value of the column equals them.
 
     Raises:
-        pa.ArrowTypeError: They are of another kind, such as text for a column of numbers.
+        pa.ArrowTypeError: The values are of another kind, such as text for a column of numbers.
     """
     wanted = value_type(column_type)
     found = pa.array(values)
     if found.type == wanted:
         return found
     if not pa.types.is_null(found.type) and not any(is_a(found.type) and is_a(wanted) for is_a in _FAMILIES):
-        raise pa.ArrowTypeError(f"{found.type} is never {wanted}")
+        raise pa.ArrowTypeError(f"{found.type} never equals {wanted}")
     try:
         return found.cast(wanted)
     except pa.ArrowInvalid:
@@ -39,7 +39,7 @@ def value_set(values: list[Any], column_type: pa.DataType) -> pa.Array:
 
 
 def is_in(column: Any, values: list[Any]) -> Any:
-    """Tell for each value of a column whether it is among these; null only if None is."""
+    """Return which values of a column are in a list; null matches only if None is in the list."""
     return pc.is_in(column, value_set=value_set(values, column.type))
 
 

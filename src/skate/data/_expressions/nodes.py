@@ -1,4 +1,4 @@
-"""The plain nodes of a tree: columns, literals, operators, names."""
+"""The basic nodes of a tree: columns, literals, operators, aliases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 import pyarrow as pa
 
 from skate.data._expressions.expr import Expr
-from skate.data._expressions.fingerprints import frozen
+from skate.data._expressions.fingerprints import freeze
 from skate.data._expressions.operations import Operation
 from skate.data.datatype import DataType
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 @dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(field,))
 def node(cls: type[T]) -> type[T]:
-    """Make a class of nodes: a dataclass without equality, since `==` builds an expression."""
+    """Decorate a node class: a dataclass without equality, because `==` builds an expression."""
     return dataclass(frozen=True, eq=False, repr=False)(cls)
 
 
 def as_expr(value: Any) -> Expr:
-    """Return an expression as it is, and anything else as a literal."""
+    """Return an expression unchanged, and any other value as a literal."""
     return value if isinstance(value, Expr) else LiteralExpr(value)
 
 
@@ -37,7 +37,7 @@ class ColumnExpr(Expr):
 
     def __post_init__(self) -> None:
         if not isinstance(self._name, str):
-            raise TypeError(f"col() takes the name of a column as a string, got {self._name!r}")
+            raise TypeError(f"col() takes a column name as a string, got {self._name!r}")
 
     @property
     def name(self) -> str:
@@ -53,12 +53,12 @@ class ColumnExpr(Expr):
         return {self._name}
 
     def get_type(self, input_schema: pa.Schema) -> pa.DataType | None:
-        """Return what the schema says."""
+        """Return the type in the schema."""
         field = self.to_field(input_schema)
         return None if field is None else field.type
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell what the schema says."""
+        """Return the nullability in the schema."""
         index = input_schema.get_field_index(self._name)
         return index < 0 or bool(input_schema.field(index).nullable)
 
@@ -70,28 +70,28 @@ class ColumnExpr(Expr):
 
 @node
 class LiteralExpr(Expr):
-    """Hold one value for all rows."""
+    """A constant for all rows."""
 
     value: Any
     data_type: DataType = field(init=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.value, Expr):
-            raise TypeError("lit() takes a value, got an expression: use the expression as it is")
+            raise TypeError("lit() takes a value, got an expression: use the expression itself")
         object.__setattr__(self, "data_type", DataType.infer_dtype(self.value))
 
     def own_key(self) -> Hashable:
-        """Return the value, told from equal values of other types."""
-        return frozen(self.value)
+        """Return a key of the value that distinguishes equal values of different types."""
+        return freeze(self.value)
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell whether it is None."""
+        """Return whether the value is None."""
         return self.value is None
 
 
 @node
 class BinaryExpr(Expr):
-    """Combine two expressions by an operator."""
+    """Combine two expressions with an operator."""
 
     op: Operation
     left: Expr
@@ -102,7 +102,7 @@ class BinaryExpr(Expr):
         return (self.left, self.right)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        """Return the operator over other operands."""
+        """Return the operator with other operands."""
         return BinaryExpr(self.op, *children)
 
     def own_key(self) -> Hashable:
@@ -110,7 +110,7 @@ class BinaryExpr(Expr):
         return self.op
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell whether one of the operands may hold nulls."""
+        """Return whether an operand may hold nulls."""
         return self.left.nullable(input_schema) or self.right.nullable(input_schema)
 
 
@@ -127,7 +127,7 @@ class UnaryExpr(Expr):
         return (self.operand,)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        """Return the operator over another operand."""
+        """Return the operator with another operand."""
         return UnaryExpr(self.op, *children)
 
     def own_key(self) -> Hashable:
@@ -135,13 +135,13 @@ class UnaryExpr(Expr):
         return self.op
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell whether there may be nulls: the questions about null always have an answer."""
+        """Return whether there may be nulls: null tests never return null."""
         return self.op is Operation.NOT and self.operand.nullable(input_schema)
 
 
 @node
 class AliasExpr(Expr):
-    """Give the column that an expression computes a name."""
+    """Name the column that an expression computes."""
 
     expr: Expr
     _name: str
@@ -159,97 +159,97 @@ class AliasExpr(Expr):
         return self._name
 
     def children(self) -> tuple[Expr, ...]:
-        """Return the expression that is named."""
+        """Return the named expression."""
         return (self.expr,)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        """Return another expression under the same name."""
+        """Return another expression with the same name."""
         (child,) = children
         return AliasExpr(child, self._name, _is_rename=self._is_rename and isinstance(child, ColumnExpr))
 
     def own_key(self) -> Hashable:
-        """Return the name, and whether it takes the place of the column's own."""
+        """Return the name, and whether it replaces the name of a column."""
         return (self._name, self._is_rename)
 
     def alias(self, name: str) -> AliasExpr:
-        """Return the expression under another name."""
+        """Return the expression with another name."""
         return AliasExpr(self.expr, name, _is_rename=self._is_rename)
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell whether the named expression may hold nulls."""
+        """Return whether the named expression may hold nulls."""
         return self.expr.nullable(input_schema)
 
     def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
-        """Return the field of the named expression under the new name."""
+        """Return the field of the named expression with the new name."""
         inner = self.expr.to_field(input_schema)
         return super().to_field(input_schema) if inner is None else inner.with_name(self._name)
 
 
 @node
 class StarExpr(Expr):
-    """Stand for every column of the input, in a projection."""
+    """All columns of the input of a projection."""
 
     def own_key(self) -> Hashable:
-        """Return nothing: all are alike."""
+        """Return a constant: all instances are equal."""
         return None
 
     def reads_all_columns(self) -> bool:
-        """Tell that it does."""
+        """Return True."""
         return True
 
     def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
-        """Return nothing: it stands for many fields."""
+        """Return None: it expands to many fields."""
         return None
 
 
 @node
 class UnnestExpr(Expr):
-    """Stand for one column for each field of a column of records, in a projection."""
+    """One column per field of a column of structs, in a projection."""
 
     expr: Expr
 
     def children(self) -> tuple[Expr, ...]:
-        """Return the expression that computes the records."""
+        """Return the expression that computes the structs."""
         return (self.expr,)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        """Return the fields of other records."""
+        """Return the fields of other structs."""
         return UnnestExpr(*children)
 
     def own_key(self) -> Hashable:
-        """Return nothing: the child tells all."""
+        """Return a constant: the child identifies the node."""
         return None
 
     def alias(self, name: str) -> AliasExpr:
-        """Refuse: there are as many columns as fields, and they are named after the fields."""
+        """Raise an error: the columns are named after the fields."""
         raise TypeError(
-            f"unnest() cannot be aliased as {name!r}: it makes a column for each field, named after it"
+            f"unnest() cannot be aliased as {name!r}: it expands to one column per field, named after the field"
         )
 
     def to_field(self, input_schema: pa.Schema) -> pa.Field | None:
-        """Return nothing: it stands for many fields."""
+        """Return None: it expands to many fields."""
         return None
 
 
-def unaliased(expr: Expr) -> Expr:
-    """Return what an expression computes, without its name."""
+def strip_alias(expr: Expr) -> Expr:
+    """Return an expression without its alias."""
     while isinstance(expr, AliasExpr):
         expr = expr.expr
     return expr
 
 
-def substituted(expr: Expr, replacements: Mapping[str, Expr]) -> Expr:
-    """Return the expression that reads the replacements in place of columns, under the name it had."""
-    replaced = _substituted(expr, replacements)
+def substitute_columns(expr: Expr, replacements: Mapping[str, Expr]) -> Expr:
+    """Replace columns of an expression with other expressions; it keeps its name."""
+    replaced = _substitute(expr, replacements)
     if expr.name is not None and replaced.name != expr.name:
         return replaced.alias(expr.name)
     return replaced
 
 
-def _substituted(expr: Expr, replacements: Mapping[str, Expr]) -> Expr:
+def _substitute(expr: Expr, replacements: Mapping[str, Expr]) -> Expr:
     if isinstance(expr, ColumnExpr):
-        return unaliased(replacements[expr.name]) if expr.name in replacements else expr
+        return strip_alias(replacements[expr.name]) if expr.name in replacements else expr
     before = expr.children()
-    after = [_substituted(child, replacements) for child in before]
-    # A tree that reads none of the columns stays the object it is, with what it has cached.
+    after = [_substitute(child, replacements) for child in before]
+    # A tree without these columns is returned unchanged, which keeps its cached values.
     return expr if all(a is b for a, b in zip(after, before, strict=True)) else expr.with_children(after)

@@ -1,4 +1,4 @@
-"""The operators that expressions are built with."""
+"""The operators of expressions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Operation(StrEnum):
-    """Name an operator of a binary or unary expression."""
+    """An operator of a binary or unary expression."""
 
     ADD = "add"
     SUB = "sub"
@@ -30,7 +30,7 @@ class Operation(StrEnum):
 
     @property
     def symbol(self) -> str:
-        """How it is written between its operands, or as the name of the method that makes it."""
+        """The infix notation, or the name of the method that creates the node."""
         return _SYMBOLS.get(self, self.value)
 
 

@@ -1,4 +1,4 @@
-"""Predicates as users give them: expressions, expressions of pyarrow's, and strings in Python's syntax."""
+"""Parse predicates: expressions, pyarrow expressions, and strings in Python syntax."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ _FUNCTIONS: dict[str, Callable[[Expr], Expr]] = {
 
 
 def as_predicate(value: Any) -> Expr:
-    """Return what a user gave as a predicate as an expression.
+    """Convert a predicate that the user passed to an expression.
 
     Raises:
-        PredicateSyntaxError: It is a string that cannot be understood.
-        TypeError: It is nothing that could be a predicate.
+        PredicateSyntaxError: The string cannot be parsed.
+        TypeError: The value is not a predicate.
     """
     if isinstance(value, Expr):
         return value
@@ -70,13 +70,13 @@ def as_predicate(value: Any) -> Expr:
 
 
 def parse(text: str) -> Expr:
-    """Read a predicate written in Python's syntax, in which names are columns.
+    """Parse a predicate in Python syntax, in which names are columns.
 
-    It may hold literals, arithmetic, comparisons, `and`, `or`, `not`, `in` a list of literals, `is None`, and
+    Supported are literals, arithmetic, comparisons, `and`, `or`, `not`, `in` a list of literals, `is None`, and
     functions such as `is_null(column)`; `a.b` is the column of that name.
 
     Raises:
-        PredicateSyntaxError: It holds anything else.
+        PredicateSyntaxError: The text contains anything else.
 
     >>> parse("id > 3 and name == 'x'")
     AND
@@ -96,13 +96,13 @@ def parse(text: str) -> Expr:
 
 
 class _Reader:
-    """Turn a syntax tree of Python's into an expression."""
+    """Convert a Python syntax tree to an expression."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def read(self, node: ast.expr) -> Expr:
-        """Return the expression for a part of the tree."""
+        """Return the expression for a node of the syntax tree."""
         match node:
             case ast.Constant(value=value):
                 return LiteralExpr(value)
@@ -125,7 +125,8 @@ class _Reader:
                 raise self._error(node, f"the functions are {known}")
             case _:
                 raise self._error(
-                    node, "there can be columns, literals, arithmetic, comparisons, and, or, not, in, is None"
+                    node,
+                    "supported are columns, literals, arithmetic, comparisons, and, or, not, in, is None",
                 )
 
     def _unary(self, op: ast.unaryop, operand: Expr) -> Expr:
@@ -145,13 +146,13 @@ class _Reader:
     def _comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr) -> Expr:
         if isinstance(op, (ast.In, ast.NotIn)):
             if not isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-                raise self._error(right, "in is followed by a list of literals, such as ['a', 'b']")
+                raise self._error(right, "in needs a list of literals, such as ['a', 'b']")
             values = self._literals(right)
             column = self.read(left)
             return column.is_in(values) if isinstance(op, ast.In) else column.not_in(values)
         if isinstance(op, (ast.Is, ast.IsNot)):
             if not (isinstance(right, ast.Constant) and right.value is None):
-                raise self._error(right, "is and is not are followed by None; compare with == and !=")
+                raise self._error(right, "is and is not need None; compare other values with == and !=")
             column = self.read(left)
             return column.is_null() if isinstance(op, ast.Is) else column.is_not_null()
         return _OPERATORS[type(op)](self.read(left), self.read(right))
@@ -160,7 +161,7 @@ class _Reader:
         values = [self.read(element) for element in node.elts]
         for element, value in zip(node.elts, values, strict=True):
             if not isinstance(value, LiteralExpr):
-                raise self._error(element, "a list holds literals only")
+                raise self._error(element, "a list may hold literals only")
         return [value.value for value in values if isinstance(value, LiteralExpr)]
 
     def _name(self, node: ast.expr) -> str:
@@ -170,7 +171,7 @@ class _Reader:
             case ast.Attribute(value=value, attr=attribute):
                 return f"{self._name(value)}.{attribute}"
             case _:
-                raise self._error(node, "only a column has a name with a dot")
+                raise self._error(node, "only the name of a column may contain a dot")
 
     def _error(self, node: ast.expr, hint: str) -> PredicateSyntaxError:
         return PredicateSyntaxError(

@@ -1,4 +1,4 @@
-"""How expressions are printed: as a tree, and on one line."""
+"""Print expressions as a tree or on one line."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from skate.data._expressions.expr import Expr
 
-_LONGEST_LITERAL = 60
+_MAX_LITERAL_LENGTH = 60
 
-# What is called without arguments to make a node.
+# Functions without arguments that create a node.
 _NAMES: dict[type[Expr], str] = {
     sources.MonotonicallyIncreasingIdExpr: "monotonically_increasing_id",
     sources.RandomExpr: "random",
@@ -34,7 +34,7 @@ _NAMES: dict[type[Expr], str] = {
 
 
 def tree(expr: Expr) -> str:
-    """Return a tree, with a line for each node."""
+    """Return the tree, with one line per node."""
     return "\n    ".join(_lines(expr))
 
 
@@ -85,13 +85,13 @@ def _roles(expr: Expr) -> list[str]:
             args = [f"arg[{index}]: " for index in range(len(expr.args))]
             return args + [f"kwarg[{name!r}]: " for name in expr.kwargs]
         case sources.DownloadExpr(_source=None):
-            return []  # the column is in its title
+            return []  # the title names the column
         case _:
             return [""] * len(expr.children())
 
 
 def inline(expr: Expr) -> str:
-    """Return an expression on one line, much as it is written in Python."""
+    """Return the expression on one line, close to its Python syntax."""
     match expr:
         case ColumnExpr():
             return f"col({expr.name!r})"
@@ -127,4 +127,4 @@ def _operand(expr: Expr) -> str:
 
 def _literal(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST_LITERAL else f"{text[: _LONGEST_LITERAL - 1]}…"
+    return text if len(text) <= _MAX_LITERAL_LENGTH else f"{text[: _MAX_LITERAL_LENGTH - 1]}…"

@@ -1,4 +1,4 @@
-"""Lists of expressions, as a projection has them: what `star()` stands for, and what fields come out."""
+"""Lists of expressions in a projection: expansion of `star()` and `unnest()`, and the resulting fields."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def is_rename_expr(expr: Expr) -> bool:
-    """Tell whether an expression names a column anew."""
+    """Return whether an expression renames a column."""
     return isinstance(expr, AliasExpr) and expr._is_rename and isinstance(expr.expr, ColumnExpr)
 
 
-def expanded(exprs: Sequence[Expr], schema: pa.Schema) -> Sequence[Expr]:
-    """Return the expressions with the columns of the schema in place of `star()`.
+def expand_star(exprs: Sequence[Expr], schema: pa.Schema) -> Sequence[Expr]:
+    """Replace `star()` with the columns of the schema.
 
-    A renamed column takes the place of its source; where the schema has no such column, it stays where it is.
+    A renamed column takes the position of its source; if the schema lacks the source, it keeps its own.
     """
     if not any(isinstance(expr, StarExpr) for expr in exprs):
         return exprs
@@ -38,24 +38,24 @@ def expanded(exprs: Sequence[Expr], schema: pa.Schema) -> Sequence[Expr]:
 
 
 def expand_star_exprs(exprs: list[Expr], input_schema: pa.Schema | None) -> list[Expr]:
-    """Return the expressions with the columns of the schema in place of `star()`; the same list if there is none."""
+    """Replace `star()` with the columns of the schema; return the same list if it does not occur."""
     if input_schema is None or not any(isinstance(expr, StarExpr) for expr in exprs):
         return exprs
-    return list(expanded(exprs, input_schema))
+    return list(expand_star(exprs, input_schema))
 
 
 def expand_projection_exprs(exprs: list[Expr], input_schema: pa.Schema | None) -> list[Expr]:
-    """Return the expressions with one for each column in place of `star()` and `unnest()`, where types are known."""
+    """Replace `star()` and `unnest()` with one expression per column, where types are known."""
     if input_schema is None:
         return exprs
     result: list[Expr] = []
-    for expr in expanded(exprs, input_schema):
-        result += _unnested(expr, input_schema) if isinstance(expr, UnnestExpr) else [expr]
+    for expr in expand_star(exprs, input_schema):
+        result += _unnest(expr, input_schema) if isinstance(expr, UnnestExpr) else [expr]
     return result
 
 
 def exprlist_to_fields(exprs: Sequence[Expr], input_schema: pa.Schema) -> list[pa.Field] | None:
-    """Return the fields of the block that a projection makes; None if one of them is not known beforehand."""
+    """Return the fields of the block that a projection produces; None if a field is unknown."""
     fields: dict[str, pa.Field] = {}
     for expr in expand_projection_exprs(list(exprs), input_schema):
         field = expr.to_field(input_schema)
@@ -65,7 +65,7 @@ def exprlist_to_fields(exprs: Sequence[Expr], input_schema: pa.Schema) -> list[p
     return list(fields.values())
 
 
-def _unnested(expr: UnnestExpr, schema: pa.Schema) -> list[Expr]:
+def _unnest(expr: UnnestExpr, schema: pa.Schema) -> list[Expr]:
     record_type = expr.expr.get_type(schema)
     if record_type is None or not pa.types.is_struct(record_type):
         return [expr]

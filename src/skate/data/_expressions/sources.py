@@ -1,4 +1,4 @@
-"""Nodes whose values come from outside the block: numbers of rows, random values, files."""
+"""Nodes whose values do not come from the block: row numbers, random values, downloads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from skate.data._expressions.expr import Expr
-from skate.data._expressions.fingerprints import Same
+from skate.data._expressions.fingerprints import ByIdentity
 from skate.data._expressions.nodes import ColumnExpr, node
 from skate.data.datatype import DataType
 
@@ -18,36 +18,51 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from skate.data._expressions.context import EvaluationContext
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from typing import TYPE_CHECKING
+
+from skate.air import _filesystems as filesystems
+from skate.data._expressions.arithmetic import is_text
+from skate.data._io import retrying
+
+if TYPE_CHECKING:
+    import pyarrow.fs
 
 _ROWS_PER_TASK_BITS = 33
 _INSTANCE_BITS = 64
+_logger = logging.getLogger(__name__)
+# More threads than cores, because they mostly wait for the network or the disk.
+_THREADS = 32
 
 
 def _instance_id() -> int:
-    """Tell nodes apart that look alike, also after they were pickled."""
+    """Return an id that distinguishes otherwise equal nodes, also after pickling."""
     return secrets.randbits(_INSTANCE_BITS)
 
 
 @node
 class MonotonicallyIncreasingIdExpr(Expr):
-    """Number the rows: by the part of the dataset in the upper bits, within it in the lower 33."""
+    """Number the rows: the task index in the upper bits, the position within the task in the lower 33."""
 
     data_type: DataType = field(init=False, default=DataType(pa.int64()))
 
     def own_key(self) -> Hashable:
-        """Return itself: no two are alike."""
-        return Same(self)
+        """Return the instance id: no two nodes are equal."""
+        return ByIdentity(self)
 
     def structurally_equals(self, other: Any) -> bool:
-        """Tell that it is not, even of itself: no result of one can stand for another."""
+        """Return False, even for the node itself: results cannot be shared."""
         return False
 
     def is_deterministic(self) -> bool:
-        """Tell that it is not: its values depend on where the rows stand, not on what they hold."""
+        """Return False: the values depend on the position of the rows."""
         return False
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell that every row has a number."""
+        """Return False."""
         return False
 
     def values(self, rows: int, context: EvaluationContext) -> pa.Array:
@@ -58,11 +73,11 @@ class MonotonicallyIncreasingIdExpr(Expr):
 
 @node
 class RandomExpr(Expr):
-    """Draw a number from 0 up to, and without, 1 for each row.
+    """Draw a number from the interval [0, 1) for each row.
 
     Args:
-        seed: What the numbers start from; without one they are different each time.
-        reseed_after_execution: Whether a seed gives other numbers when the dataset is executed again.
+        seed: Seed of the numbers; without a seed, they differ for every execution.
+        reseed_after_execution: Whether each execution of the dataset gives other numbers for the same seed.
     """
 
     seed: int | None = None
@@ -71,64 +86,64 @@ class RandomExpr(Expr):
     data_type: DataType = field(init=False, default=DataType(pa.float64()))
 
     def own_key(self) -> Hashable:
-        """Return what it was made with."""
+        """Return the arguments."""
         return (self.seed, self.reseed_after_execution)
 
     def is_deterministic(self) -> bool:
-        """Tell that it is not, even with a seed: its values depend on where the rows stand."""
+        """Return False, even with a seed: the values depend on the position of the rows."""
         return False
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell that every row has a number."""
+        """Return False."""
         return False
 
     def values(self, rows: int, context: EvaluationContext, stream: int) -> pa.Array:
-        """Return the numbers of the rows of a block; how a part is cut into blocks does not change them."""
+        """Return the numbers of the rows of a block; they do not depend on how a task splits its rows into blocks."""
         if self.seed is None:
             entropy = _entropy(self._instance_id, context, stream)
         else:
             execution = context.execution_index if self.reseed_after_execution else 0
             entropy = [abs(self.seed), int(self.seed < 0), execution, context.task_index]
         bits = np.random.PCG64(entropy)
-        bits.advance(context.row_offset)  # one step for each number drawn
+        bits.advance(context.row_offset)  # one step per number
         return pa.array(np.random.Generator(bits).random(rows))
 
 
 @node
 class UUIDExpr(Expr):
-    """Make a random UUID (version 4) for each row, as text."""
+    """Generate a random UUID (version 4) for each row, as text."""
 
     _instance_id: int = field(default_factory=_instance_id, kw_only=True)
     data_type: DataType = field(init=False, default=DataType(pa.string()))
 
     def own_key(self) -> Hashable:
-        """Return nothing: all are made alike."""
+        """Return a constant: all instances are equal."""
         return None
 
     def is_deterministic(self) -> bool:
-        """Tell that it is not."""
+        """Return False."""
         return False
 
     def nullable(self, input_schema: pa.Schema) -> bool:
-        """Tell that every row has one."""
+        """Return False."""
         return False
 
     def values(self, rows: int, context: EvaluationContext, stream: int) -> pa.Array:
         """Return the UUIDs of the rows of a block."""
         bits = np.random.PCG64(_entropy(self._instance_id, context, stream))
-        bits.advance(2 * context.row_offset)  # two steps of 64 bits for each
+        bits.advance(2 * context.row_offset)  # two steps of 64 bits per UUID
         raw = bits.random_raw(2 * rows).reshape(rows, 2)
         return _uuid_text(raw.astype(">u8").view(np.uint8).reshape(rows, 16))
 
 
 @node
 class DownloadExpr(Expr):
-    """Read what the URIs in a column name.
+    """Download the content of the URIs in a column.
 
     Args:
-        uri_column_name: The column.
-        filesystem: Where to read from, if the URIs do not say.
-        _source: What computes the URIs; the column, unless a planner has put something in its place.
+        uri_column_name: The column of URIs.
+        filesystem: The filesystem; derived from the URIs by default.
+        _source: Expression for the URIs; the column, unless a planner replaced it.
     """
 
     uri_column_name: str
@@ -142,21 +157,21 @@ class DownloadExpr(Expr):
 
     @property
     def source(self) -> Expr:
-        """What computes the URIs."""
+        """The expression that computes the URIs."""
         return ColumnExpr(self.uri_column_name) if self._source is None else self._source
 
     def children(self) -> tuple[Expr, ...]:
-        """Return what computes the URIs."""
+        """Return the expression that computes the URIs."""
         return (self.source,)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        """Return what other URIs name."""
+        """Return the downloads of other URIs."""
         (source,) = children
         return DownloadExpr(self.uri_column_name, self.filesystem, _source=source)
 
     def own_key(self) -> Hashable:
-        """Return the column and where to read from."""
-        return (self.uri_column_name, Same(self.filesystem))
+        """Return the column and the filesystem."""
+        return (self.uri_column_name, ByIdentity(self.filesystem))
 
 
 def _entropy(instance_id: int, context: EvaluationContext, stream: int) -> list[int]:
@@ -165,7 +180,7 @@ def _entropy(instance_id: int, context: EvaluationContext, stream: int) -> list[
 
 
 def _uuid_text(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
-    """Write 16 random bytes in each row as UUIDs, without an object for each."""
+    """Format 16 random bytes per row as UUIDs, without creating Python objects."""
     octets[:, 6] = octets[:, 6] & 0x0F | 0x40  # version 4
     octets[:, 8] = octets[:, 8] & 0x3F | 0x80  # the variant of RFC 9562
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
@@ -175,3 +190,50 @@ def _uuid_text(octets: np.ndarray[Any, np.dtype[np.uint8]]) -> pa.Array:
     text = np.insert(hexadecimal, [8, 12, 16, 20], ord("-"), axis=1)
     offsets = np.arange(0, text.size + 1, 36, dtype=np.int32)
     return pa.StringArray.from_buffers(len(octets), pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def download(uris: pa.Array | pa.ChunkedArray, filesystem: pyarrow.fs.FileSystem | None) -> Any:
+    """Return the content of each URI; null for a null, and for a URI that cannot be read.
+
+    A broken URI does not fail the others; a warning reports the number of failures and the first one.
+
+    Raises:
+        pa.ArrowTypeError: The URIs are not text.
+        ImportError: A URI scheme needs a package that is not installed.
+    """
+    if pa.types.is_null(uris.type):
+        return pa.nulls(len(uris), pa.binary())
+    if not is_text(uris.type):
+        raise pa.ArrowTypeError("a download needs URIs as text")
+    names = uris.to_pylist()
+    failures: list[tuple[str, Exception]] = []
+    with ThreadPoolExecutor(max_workers=max(1, min(_THREADS, len(names)))) as pool:
+        found: Iterator[bytes | None] = pool.map(_download_one, names, repeat(filesystem), repeat(failures))
+        values = list(found)
+    if failures:
+        uri, error = failures[0]
+        _logger.warning(
+            "%d of %d downloads failed and are null; first failure: %r: %s",
+            len(failures),
+            len(names),
+            uri,
+            error,
+        )
+    return pa.array(values, pa.binary())
+
+
+def _download_one(uri: str | None, filesystem: Any, failures: list[tuple[str, Exception]]) -> bytes | None:
+    if uri is None:
+        return None
+    try:
+        return retrying.call(lambda: _read_uri(uri, filesystem), f"Downloading {uri}")
+    except (OSError, ValueError) as error:
+        failures.append((uri, error))
+        return None
+
+
+def _read_uri(uri: str, filesystem: Any) -> bytes:
+    source, path = filesystems.resolve(uri, filesystem)
+    # No decompression: a download returns the stored bytes.
+    with source.open_input_stream(path, compression=None) as stream:
+        return stream.readall()  # type: ignore[no-any-return]  # pyarrow has no types

@@ -1,4 +1,4 @@
-"""Functions of text: `col("name").str`."""
+"""String functions: `col("name").str`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COUNT = DataType(pa.int32())
 
 @checked_methods("side")
 class StringNamespace:
-    """The functions of text. Further arguments are those of the function of `pyarrow.compute` behind each.
+    """String functions. Further arguments are passed to the underlying function of `pyarrow.compute`.
 
     >>> from skate.data.expressions import col
     >>> col("name").str.upper()
@@ -56,19 +56,19 @@ class StringNamespace:
         return self._call("byte_len", pc.binary_length, _returns=_COUNT)
 
     def upper(self) -> PyArrowComputeUDFExpr:
-        """Write in upper case."""
+        """Convert to upper case."""
         return self._call("upper", pc.utf8_upper)
 
     def lower(self) -> PyArrowComputeUDFExpr:
-        """Write in lower case."""
+        """Convert to lower case."""
         return self._call("lower", pc.utf8_lower)
 
     def capitalize(self) -> PyArrowComputeUDFExpr:
-        """Write the first character in upper case and the others in lower case."""
+        """Capitalize the first character and convert the others to lower case."""
         return self._call("capitalize", pc.utf8_capitalize)
 
     def title(self) -> PyArrowComputeUDFExpr:
-        """Write the first character of each word in upper case."""
+        """Capitalize each word."""
         return self._call("title", pc.utf8_title)
 
     def swapcase(self) -> PyArrowComputeUDFExpr:
@@ -76,163 +76,163 @@ class StringNamespace:
         return self._call("swapcase", pc.utf8_swapcase)
 
     def is_alpha(self) -> PyArrowComputeUDFExpr:
-        """Tell whether there are letters only, and at least one."""
+        """Test whether the text consists of letters, at least one."""
         return self._call("is_alpha", pc.utf8_is_alpha, _returns=_TRUTH)
 
     def is_alnum(self) -> PyArrowComputeUDFExpr:
-        """Tell whether there are letters and digits only, and at least one."""
+        """Test whether the text consists of letters and digits, at least one."""
         return self._call("is_alnum", pc.utf8_is_alnum, _returns=_TRUTH)
 
     def is_digit(self) -> PyArrowComputeUDFExpr:
-        """Tell whether there are digits only, and at least one."""
+        """Test whether the text consists of digits, at least one."""
         return self._call("is_digit", pc.utf8_is_digit, _returns=_TRUTH)
 
     def is_decimal(self) -> PyArrowComputeUDFExpr:
-        """Tell whether there are decimal digits only, and at least one."""
+        """Test whether the text consists of decimal digits, at least one."""
         return self._call("is_decimal", pc.utf8_is_decimal, _returns=_TRUTH)
 
     def is_numeric(self) -> PyArrowComputeUDFExpr:
-        """Tell whether there are numeric characters only, and at least one."""
+        """Test whether the text consists of numeric characters, at least one."""
         return self._call("is_numeric", pc.utf8_is_numeric, _returns=_TRUTH)
 
     def is_space(self) -> PyArrowComputeUDFExpr:
-        """Tell whether there is white space only, and some."""
+        """Test whether the text consists of whitespace, at least one character."""
         return self._call("is_space", pc.utf8_is_space, _returns=_TRUTH)
 
     def is_lower(self) -> PyArrowComputeUDFExpr:
-        """Tell whether all letters are in lower case, and there are some."""
+        """Test whether all letters are in lower case, and there is at least one."""
         return self._call("is_lower", pc.utf8_is_lower, _returns=_TRUTH)
 
     def is_upper(self) -> PyArrowComputeUDFExpr:
-        """Tell whether all letters are in upper case, and there are some."""
+        """Test whether all letters are in upper case, and there is at least one."""
         return self._call("is_upper", pc.utf8_is_upper, _returns=_TRUTH)
 
     def is_title(self) -> PyArrowComputeUDFExpr:
-        """Tell whether each word begins in upper case and goes on in lower case."""
+        """Test whether the text is in title case."""
         return self._call("is_title", pc.utf8_is_title, _returns=_TRUTH)
 
     def is_printable(self) -> PyArrowComputeUDFExpr:
-        """Tell whether all characters can be printed."""
+        """Test whether all characters are printable."""
         return self._call("is_printable", pc.utf8_is_printable, _returns=_TRUTH)
 
     def is_ascii(self) -> PyArrowComputeUDFExpr:
-        """Tell whether all characters are ASCII."""
+        """Test whether all characters are ASCII."""
         return self._call("is_ascii", pc.string_is_ascii, _returns=_TRUTH)
 
     def starts_with(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Tell whether the text starts with another; `ignore_case=True` for any case."""
+        """Test whether the text starts with a string; `ignore_case=True` ignores case."""
         return self._call("starts_with", pc.starts_with, pattern, *args, _returns=_TRUTH, **kwargs)
 
     def ends_with(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Tell whether the text ends with another; `ignore_case=True` for any case."""
+        """Test whether the text ends with a string; `ignore_case=True` ignores case."""
         return self._call("ends_with", pc.ends_with, pattern, *args, _returns=_TRUTH, **kwargs)
 
     def contains(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Tell whether another text is in it; `ignore_case=True` for any case."""
+        """Test whether the text contains a string; `ignore_case=True` ignores case."""
         return self._call("contains", pc.match_substring, pattern, *args, _returns=_TRUTH, **kwargs)
 
     def match(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Tell whether the text is like an SQL pattern, in which `%` is any text and `_` any character."""
+        """Test whether the text matches an SQL LIKE pattern, in which `%` is any text and `_` any character."""
         return self._call("match", pc.match_like, pattern, *args, _returns=_TRUTH, **kwargs)
 
     def match_regex(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Tell whether a regular expression is found in the text."""
+        """Test whether a regular expression matches anywhere in the text."""
         return self._call("match_regex", pc.match_substring_regex, pattern, *args, _returns=_TRUTH, **kwargs)
 
     def find(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Return at which byte another text first is; -1 if it is not there."""
+        """Return the byte offset of the first occurrence of a string; -1 if there is none."""
         return self._call("find", pc.find_substring, pattern, *args, _returns=_COUNT, **kwargs)
 
     def find_regex(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Return at which byte a regular expression first is found; -1 if it is not."""
+        """Return the byte offset of the first match of a regular expression; -1 if there is none."""
         return self._call("find_regex", pc.find_substring_regex, pattern, *args, _returns=_COUNT, **kwargs)
 
     def count(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Count how often another text is in it."""
+        """Count the occurrences of a string."""
         return self._call("count", pc.count_substring, pattern, *args, _returns=_COUNT, **kwargs)
 
     def count_regex(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Count how often a regular expression is found."""
+        """Count the matches of a regular expression."""
         return self._call("count_regex", pc.count_substring_regex, pattern, *args, _returns=_COUNT, **kwargs)
 
     def reverse(self) -> PyArrowComputeUDFExpr:
-        """Write the characters in reverse."""
+        """Reverse the characters."""
         return self._call("reverse", pc.utf8_reverse)
 
     def slice(self, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Take the characters from `start` up to, and without, `stop`, every `step`th one."""
+        """Select the characters from `start` to `stop`, exclusive, with a step of `step`."""
         return self._call("slice", pc.utf8_slice_codeunits, *args, **kwargs)
 
     def replace(self, pattern: str, replacement: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Put one text in place of another; `max_replacements=n` for the first n only."""
+        """Replace a string with another; `max_replacements=n` limits the number of replacements."""
         return self._call("replace", pc.replace_substring, pattern, replacement, *args, **kwargs)
 
     def replace_regex(
         self, pattern: str, replacement: str, *args: Any, **kwargs: Any
     ) -> PyArrowComputeUDFExpr:
-        r"""Put a text in place of what a regular expression finds; `\1` in it is the first group."""
+        r"""Replace the matches of a regular expression; `\1` in the replacement is the first group."""
         return self._call("replace_regex", pc.replace_substring_regex, pattern, replacement, *args, **kwargs)
 
     def replace_slice(
         self, start: int, stop: int, replacement: str, *args: Any, **kwargs: Any
     ) -> PyArrowComputeUDFExpr:
-        """Put a text in place of the characters from `start` up to, and without, `stop`."""
+        """Replace the characters from `start` to `stop`, exclusive."""
         return self._call("replace_slice", pc.utf8_replace_slice, start, stop, replacement, *args, **kwargs)
 
     def split(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Split at another text into a list."""
+        """Split at a separator into a list."""
         return self._call("split", pc.split_pattern, pattern, *args, _returns=UNKNOWN, **kwargs)
 
     def split_regex(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Split at what a regular expression finds into a list."""
+        """Split at the matches of a regular expression into a list."""
         return self._call("split_regex", pc.split_pattern_regex, pattern, *args, _returns=UNKNOWN, **kwargs)
 
     def split_whitespace(self, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Split at white space into a list."""
+        """Split at whitespace into a list."""
         return self._call("split_whitespace", pc.utf8_split_whitespace, *args, _returns=UNKNOWN, **kwargs)
 
     def extract(self, pattern: str, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Take the named groups of a regular expression as the fields of a record; null if it is not found."""
+        """Return the named groups of a regular expression as the fields of a struct; null if there is no match."""
         return self._call("extract", pc.extract_regex, pattern, *args, _returns=UNKNOWN, **kwargs)
 
     def repeat(self, n: int, *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Write the text n times."""
+        """Repeat the text n times."""
         return self._call("repeat", pc.binary_repeat, n, *args, **kwargs)
 
     def center(self, width: int, padding: str = " ", *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Pad on both sides up to a width."""
+        """Pad on both sides to a width."""
         return self._call("center", pc.utf8_center, width, padding, *args, **kwargs)
 
     def lpad(self, width: int, padding: str = " ", *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Pad on the left up to a width."""
+        """Pad on the left to a width."""
         return self._call("lpad", pc.utf8_lpad, width, padding, *args, **kwargs)
 
     def rpad(self, width: int, padding: str = " ", *args: Any, **kwargs: Any) -> PyArrowComputeUDFExpr:
-        """Pad on the right up to a width."""
+        """Pad on the right to a width."""
         return self._call("rpad", pc.utf8_rpad, width, padding, *args, **kwargs)
 
     def pad(
         self, width: int, fillchar: str = " ", side: Literal["left", "right", "both"] = "right"
     ) -> PyArrowComputeUDFExpr:
-        """Pad up to a width, on the side named."""
+        """Pad to a width, on the given side."""
         functions = {"left": pc.utf8_lpad, "right": pc.utf8_rpad, "both": pc.utf8_center}
         if side not in functions:
             raise ValueError(f"str.pad: side must be 'left', 'right' or 'both', got {side!r}")
         return self._call(f"pad_{side}", functions[side], width, fillchar)
 
     def strip(self, characters: str | None = None) -> PyArrowComputeUDFExpr:
-        """Remove white space, or the characters given, from both ends."""
-        return self._stripped("strip", pc.utf8_trim_whitespace, pc.utf8_trim, characters)
+        """Remove whitespace, or the given characters, from both ends."""
+        return self._strip("strip", pc.utf8_trim_whitespace, pc.utf8_trim, characters)
 
     def lstrip(self, characters: str | None = None) -> PyArrowComputeUDFExpr:
-        """Remove white space, or the characters given, from the start."""
-        return self._stripped("lstrip", pc.utf8_ltrim_whitespace, pc.utf8_ltrim, characters)
+        """Remove whitespace, or the given characters, from the start."""
+        return self._strip("lstrip", pc.utf8_ltrim_whitespace, pc.utf8_ltrim, characters)
 
     def rstrip(self, characters: str | None = None) -> PyArrowComputeUDFExpr:
-        """Remove white space, or the characters given, from the end."""
-        return self._stripped("rstrip", pc.utf8_rtrim_whitespace, pc.utf8_rtrim, characters)
+        """Remove whitespace, or the given characters, from the end."""
+        return self._strip("rstrip", pc.utf8_rtrim_whitespace, pc.utf8_rtrim, characters)
 
-    def _stripped(
+    def _strip(
         self,
         method: str,
         of_whitespace: Callable[..., Any],

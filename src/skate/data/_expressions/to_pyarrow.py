@@ -1,4 +1,4 @@
-"""Expressions as pyarrow's own, which readers evaluate while they read."""
+"""Convert expressions to those of pyarrow, which readers evaluate while they read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skate.data._expressions.arithmetic import FUNCTIONS, is_view, joined, joint_type, value_type
+from skate.data._expressions.arithmetic import FUNCTIONS, concat_text, is_view, joint_type, value_type
 from skate.data._expressions.arrow import ArrowExpr
 from skate.data._expressions.calls import PyArrowComputeUDFExpr, UDFExpr
 from skate.data._expressions.errors import NotExpressibleError
@@ -20,7 +20,7 @@ from skate.data._expressions.nodes import (
     LiteralExpr,
     StarExpr,
     UnaryExpr,
-    unaliased,
+    strip_alias,
 )
 from skate.data._expressions.operations import Operation
 from skate.data._expressions.printing import inline
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 def to_pyarrow(expr: Expr, schema: pa.Schema | None = None) -> pc.Expression:
-    """Return an expression as one of pyarrow's that means the same.
+    """Return the equivalent pyarrow expression.
 
     Args:
         expr: The expression.
-        schema: The columns it will read, for operators that mean different things for different types.
+        schema: The columns that it will read, for operators that depend on types.
 
     Raises:
-        NotExpressibleError: pyarrow cannot say it.
+        NotExpressibleError: pyarrow has no equivalent.
     """
     try:
-        return _converted(expr, schema)
+        return _convert(expr, schema)
     except pa.ArrowException as error:
         raise NotExpressibleError(
             f"{inline(expr)} cannot be converted to a PyArrow expression: {error}"
@@ -49,34 +49,34 @@ def to_pyarrow(expr: Expr, schema: pa.Schema | None = None) -> pc.Expression:
 
 
 @singledispatch
-def _converted(expr: Expr, schema: pa.Schema | None) -> pc.Expression:
+def _convert(expr: Expr, schema: pa.Schema | None) -> pc.Expression:
     raise NotExpressibleError(
-        f"{inline(expr)} cannot be converted to a PyArrow expression: it is more than its columns"
+        f"{inline(expr)} cannot be converted to a PyArrow expression: it depends on more than columns"
     )
 
 
-@_converted.register
+@_convert.register
 def _(expr: UDFExpr, schema: pa.Schema | None) -> pc.Expression:
     raise NotExpressibleError(
         f"UDF expressions cannot be converted to PyArrow expressions, and {inline(expr)} is one"
     )
 
 
-@_converted.register
+@_convert.register
 def _(expr: DownloadExpr, schema: pa.Schema | None) -> pc.Expression:
     raise NotExpressibleError(
         f"Download expressions cannot be converted to PyArrow expressions: {inline(expr)}"
     )
 
 
-@_converted.register
+@_convert.register
 def _(expr: StarExpr, schema: pa.Schema | None) -> pc.Expression:
     raise NotExpressibleError(
-        "Star expressions cannot be converted to PyArrow expressions: one stands for many"
+        "Star expressions cannot be converted to PyArrow expressions: they expand to several columns"
     )
 
 
-@_converted.register
+@_convert.register
 def _(expr: ColumnExpr, schema: pa.Schema | None) -> pc.Expression:
     column_type = None if schema is None else expr.get_type(schema)
     if column_type is not None and is_view(column_type):
@@ -84,32 +84,32 @@ def _(expr: ColumnExpr, schema: pa.Schema | None) -> pc.Expression:
     return pc.field(expr.name)
 
 
-@_converted.register
+@_convert.register
 def _(expr: LiteralExpr, schema: pa.Schema | None) -> pc.Expression:
     return pc.scalar(expr.value)
 
 
-@_converted.register
+@_convert.register
 def _(expr: ArrowExpr, schema: pa.Schema | None) -> pc.Expression:
     return expr.expression
 
 
-@_converted.register
+@_convert.register
 def _(expr: AliasExpr, schema: pa.Schema | None) -> pc.Expression:
-    return _converted(expr.expr, schema)
+    return _convert(expr.expr, schema)
 
 
-@_converted.register
+@_convert.register
 def _(expr: UnaryExpr, schema: pa.Schema | None) -> pc.Expression:
-    return FUNCTIONS[expr.op](_converted(expr.operand, schema))
+    return FUNCTIONS[expr.op](_convert(expr.operand, schema))
 
 
-@_converted.register
+@_convert.register
 def _(expr: PyArrowComputeUDFExpr, schema: pa.Schema | None) -> pc.Expression:
-    return expr.apply([_decoded(child, schema) for child in expr.children()])
+    return expr.apply([_decode_dictionary(child, schema) for child in expr.children()])
 
 
-@_converted.register
+@_convert.register
 def _(expr: BinaryExpr, schema: pa.Schema | None) -> pc.Expression:
     if expr.op in (Operation.IN, Operation.NOT_IN):
         found = _membership(expr, schema)
@@ -120,20 +120,20 @@ def _(expr: BinaryExpr, schema: pa.Schema | None) -> pc.Expression:
         )
     if expr.op is Operation.ADD and (common := _joint_type(expr, schema)) is not None:
         left, right = (_as_type(side, common, schema) for side in expr.children())
-        return joined(left, right, common)
-    return FUNCTIONS[expr.op](_converted(expr.left, schema), _converted(expr.right, schema))
+        return concat_text(left, right, common)
+    return FUNCTIONS[expr.op](_convert(expr.left, schema), _convert(expr.right, schema))
 
 
 def _membership(expr: BinaryExpr, schema: pa.Schema | None) -> pc.Expression:
-    right = unaliased(expr.right)
+    right = strip_alias(expr.right)
     if not isinstance(right, LiteralExpr):
         raise NotExpressibleError(
-            f"{inline(expr)} cannot be converted to a PyArrow expression: its values are not known"
+            f"{inline(expr)} cannot be converted to a PyArrow expression: its values are not constants"
         )
     values = list(right.value)
     column_type = None if schema is None else expr.left.get_type(schema)
     found = pa.array(values) if column_type is None else value_set(values, column_type)
-    return pc.is_in(_decoded(expr.left, schema), value_set=found)
+    return pc.is_in(_decode_dictionary(expr.left, schema), value_set=found)
 
 
 def _joint_type(expr: BinaryExpr, schema: pa.Schema | None) -> pa.DataType | None:
@@ -144,14 +144,14 @@ def _joint_type(expr: BinaryExpr, schema: pa.Schema | None) -> pa.DataType | Non
     return None if left is None or right is None else joint_type(left, right)
 
 
-def _decoded(expr: Expr, schema: pa.Schema | None) -> pc.Expression:
+def _decode_dictionary(expr: Expr, schema: pa.Schema | None) -> pc.Expression:
     column_type = None if schema is None else expr.get_type(schema)
     return _as_type(expr, None if column_type is None else value_type(column_type), schema)
 
 
 def _as_type(expr: Expr, wanted: pa.DataType | None, schema: pa.Schema | None) -> pc.Expression:
-    """Return an expression cast to a type if it is known to be of another: readers cannot see through a cast."""
-    converted = _converted(expr, schema)
+    """Cast an expression unless its type already matches; readers cannot use predicates on casts."""
+    converted = _convert(expr, schema)
     if schema is None or wanted is None or expr.get_type(schema) == wanted:
         return converted
     return converted.cast(wanted)

@@ -1,4 +1,4 @@
-"""Functions of the user's in expressions: how they are declared, and how they are called."""
+"""User-defined functions in expressions: declaration and calls."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 
 class UntypedFunctionError(Exception):
-    """Say that a type depends on a function that does not declare what it returns."""
+    """Report that a type depends on a function without a declared return type."""
 
 
 def udf(return_dtype: DataType | pa.DataType) -> Callable[[Any], Callable[..., Any]]:
     """Make a function over whole columns usable in expressions.
 
-    The function gets a `pyarrow.ChunkedArray` for each argument that is an expression, and the value itself for each
-    that is not; it returns an Arrow array, a NumPy array or a pandas Series with a value for each row. Of a class, an
-    object is made once for each worker; what the decorated class is called with goes to its constructor.
+    The function receives a `pyarrow.ChunkedArray` for each argument that is an expression, and the value itself for
+    any other; it returns an Arrow array, a NumPy array or a pandas Series with one value per row. A class is
+    instantiated once per worker; calling the decorated class sets the constructor arguments.
 
     Args:
-        return_dtype: The type of what it returns; the result is cast to it.
+        return_dtype: Type of the result, which is cast to it.
 
     >>> import pyarrow.compute as pc
     >>> from skate.data.datatype import DataType
@@ -73,13 +73,13 @@ def udf(return_dtype: DataType | pa.DataType) -> Callable[[Any], Callable[..., A
 
 
 def pyarrow_udf(return_dtype: DataType | pa.DataType) -> Callable[[Any], Callable[..., Any]]:
-    """Make a function over Arrow arrays usable in expressions; the same as `udf`, since columns are Arrow arrays."""
+    """Make a function over Arrow arrays usable in expressions; equals `udf`, because columns are Arrow arrays."""
     return udf(return_dtype)
 
 
 def _declared_class(cls: type, data_type: DataType) -> Callable[..., Any]:
     class Declared:
-        """Hold what the class is constructed with, until a worker does."""
+        """Hold the constructor arguments until a worker creates the instance."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             self._spec = CallableClassSpec(cls, args, kwargs)
@@ -100,21 +100,21 @@ def _declared_class(cls: type, data_type: DataType) -> Callable[..., Any]:
 def call(
     expr: UDFExpr, arguments: Sequence[Any], rows: int, context: EvaluationContext
 ) -> pa.Array | pa.ChunkedArray:
-    """Call the function with its arguments, and return its result as a column of the declared type.
+    """Call the function and return its result as a column of the declared type.
 
     Raises:
-        ExpressionTypeError: It does not return a column, or one of another type.
-        ExpressionValueError: It does not return a value for each row.
+        ExpressionTypeError: The result is not a column, or cannot be cast to the declared type.
+        ExpressionValueError: The result does not have one value per row.
     """
     function, spec = expr.fn, expr.callable_class_spec
     if spec is not None:
         function = context.instances.get(spec.key(), spec.make)
     args, kwargs = expr.split(arguments)
-    result = _settled(function(*args, **kwargs))
+    result = _resolve(function(*args, **kwargs))
     column = _as_column(expr, result)
     if len(column) != rows:
         raise ExpressionValueError(
-            f"UDF {expr.label!r} returned {len(column)} values for {rows} rows: it has to return one for each"
+            f"UDF {expr.label!r} returned {len(column)} values for {rows} rows: it must return one per row"
         )
     declared = _declared_type(expr)
     if declared is None or column.type == declared:
@@ -123,15 +123,15 @@ def call(
         return column.cast(declared)
     except pa.ArrowException as error:
         raise ExpressionTypeError(
-            f"UDF {expr.label!r} declares that it returns {declared}, and returned {column.type}: {error}"
+            f"UDF {expr.label!r} declares the type {declared}, but returned {column.type}: {error}"
         ) from error
 
 
 def empty_result(expr: UDFExpr) -> pa.Array:
-    """Return no values of the type that the function declares.
+    """Return an empty array of the declared type.
 
     Raises:
-        UntypedFunctionError: It declares a Python class, which may be any type of Arrow's.
+        UntypedFunctionError: The function declares a Python class, which is ambiguous.
     """
     declared = _declared_type(expr)
     if declared is None:
@@ -152,28 +152,28 @@ def _as_column(expr: UDFExpr, result: Any) -> pa.Array | pa.ChunkedArray:
         return batches.to_block({"result": result}).column(0)
     raise ExpressionTypeError(
         f"UDF {expr.label!r} returned invalid type {type(result).__name__}. Expected type: pyarrow.Array,"
-        " pyarrow.ChunkedArray, numpy.ndarray or pandas.Series, with a value for each row"
+        " pyarrow.ChunkedArray, numpy.ndarray or pandas.Series, with one value per row"
     )
 
 
 def _is_series(result: Any) -> bool:
-    # Asked by name: whoever returns one has imported pandas or polars, and nobody else pays for it.
+    # Compare names, so that pandas and polars are not imported.
     kind = type(result)
     return kind.__name__ == "Series" and kind.__module__.partition(".")[0] in ("pandas", "polars")
 
 
-def _settled(result: Any) -> Any:
-    """Wait for what an async function returns; of a generator's values, take the last."""
+def _resolve(result: Any) -> Any:
+    """Wait for the result of an async function; return the last value of a generator."""
     if inspect.isasyncgen(result) or inspect.isawaitable(result):
         import asyncio
 
-        return asyncio.run(_awaited(result))
+        return asyncio.run(_await(result))
     if inspect.isgenerator(result):
         return _last(list(result))
     return result
 
 
-async def _awaited(result: Any) -> Any:
+async def _await(result: Any) -> Any:
     if inspect.isasyncgen(result):
         return _last([value async for value in result])
     return await result

@@ -1,4 +1,4 @@
-"""Stands for `ray.data._internal.delegating_block_builder`: makes a block of rows, batches and blocks."""
+"""Stand-in for `ray.data._internal.delegating_block_builder`: builds a block from rows, batches and blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DelegatingBlockBuilder"]
 
 
 class DelegatingBlockBuilder:
-    """Collects rows, batches and blocks, in order, and concatenates them.
+    """Collect rows, batches and blocks in order, and concatenate them.
 
     >>> builder = DelegatingBlockBuilder()
     >>> builder.add({"x": 1})
@@ -44,15 +44,15 @@ class DelegatingBlockBuilder:
             self._rows = []
 
     def build(self, *, additional_blocks: Sequence[Block] = ()) -> Block:
-        """Return one block of everything that was added, and of `additional_blocks` after it."""
+        """Return everything that was added, followed by `additional_blocks`, as one block."""
         self._finish_rows()
         return tables.concat([*self._blocks, *additional_blocks])
 
     def num_rows(self) -> int:
-        """Return the number of rows that were added."""
+        """Return the number of rows added."""
         return len(self._rows) + sum(int(block.num_rows) for block in self._blocks)
 
     def get_estimated_memory_usage(self) -> int:
-        """Return the bytes of everything that was added."""
+        """Return the size of everything added, in bytes."""
         self._finish_rows()
         return sum(map(tables.nbytes, self._blocks))

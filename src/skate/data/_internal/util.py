@@ -1,4 +1,4 @@
-"""Stands for `ray.data._internal.util`: functions that data sources, sinks and aggregations outside of Ray call."""
+"""Stand-in for `ray.data._internal.util`: functions that third-party datasources, datasinks and aggregations call."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Result = TypeVar("Result")
 
 
 def _check_import(obj: object, *, module: str, package: str) -> None:
-    """Raise an ImportError that says what to install, unless a module can be imported.
+    """Raise an ImportError that names the package to install, unless the module can be imported.
 
     Args:
         obj: The object that needs the module.
-        module: The import name.
-        package: The name to install it by.
+        module: Name of the module.
+        package: Name of the package to install.
     """
     load(module, type(obj).__name__, package)
 
@@ -38,15 +38,15 @@ def call_with_retry(
     *args: Parameters.args,
     **kwargs: Parameters.kwargs,
 ) -> Result:
-    """Call a function, and call it again while it fails with an error that matches.
+    """Call a function; retry while it fails with a matching error.
 
     Args:
-        f: The function; it must be harmless to call it twice.
-        description: What the function does, for the log.
+        f: The function, which must be idempotent.
+        description: Description of the operation, for the log.
         match: Substrings or regular expressions, one of which must occur in `ErrorName: message`; None matches
             every error.
-        max_attempts: The number of calls after which the error is raised.
-        max_backoff_s: The longest pause between two calls, in seconds.
+        max_attempts: Number of calls before the error is raised.
+        max_backoff_s: Maximum pause between two calls, in seconds.
         args: Positional arguments of the function.
         kwargs: Keyword arguments of the function.
 
@@ -57,7 +57,7 @@ def call_with_retry(
     'read'
     """
     if max_attempts < 1:
-        raise ValueError(f"`max_attempts` must be at least 1, it is {max_attempts}")
+        raise ValueError(f"`max_attempts` must be at least 1, got {max_attempts}")
 
     def is_transient(error: Exception) -> bool:
         if match is None:
@@ -89,4 +89,4 @@ def _matches(pattern: str, text: str) -> bool:
     try:
         return re.search(pattern, text) is not None
     except re.error:
-        return False  # a plain text with brackets, which does not occur
+        return False  # plain text with brackets that does not occur

@@ -1,1 +1,1 @@
-"""Readers and writers: one module per format, and what they share."""
+"""Readers and writers: one module per format, and the code that they share."""

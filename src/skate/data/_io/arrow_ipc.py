@@ -1,4 +1,4 @@
-"""Arrow files, of the IPC format in both its kinds (Feather is one of them), as a source and as a sink."""
+"""Datasource and datasink for Arrow IPC files, which include Feather files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -18,7 +18,10 @@ _FILE_MAGIC = b"ARROW1"
 
 
 class ArrowDatasource(FileBasedDatasource):
-    """Read Arrow IPC files, Arrow IPC streams and Feather files; takes the arguments of `FileBasedDatasource`."""
+    """Read Arrow IPC files, Arrow IPC streams and Feather files.
+
+    Accepts the arguments of `FileBasedDatasource`.
+    """
 
     _KIND: ClassVar[str] = "Arrow"
     _FILE_EXTENSIONS: ClassVar[list[str] | None] = ["arrow", "arrows", "feather", "ipc"]
@@ -31,16 +34,18 @@ class ArrowDatasource(FileBasedDatasource):
         f.seek(0)
         if start == _FILE_MAGIC:
             with pa.ipc.open_file(f) as reader:
-                yield from self._tables(reader.get_batch(index) for index in range(reader.num_record_batches))
+                yield from self._validated_tables(
+                    reader.get_batch(index) for index in range(reader.num_record_batches)
+                )
                 if not reader.num_record_batches:
                     yield reader.schema.empty_table()
         else:
             with pa.ipc.open_stream(f) as reader:
-                yield from self._tables(reader)
+                yield from self._validated_tables(reader)
 
-    def _tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    def _validated_tables(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         for batch in batches:
-            # Arrow maps what it reads as it is: bounds that lie outside of a buffer would crash the process.
+            # Arrow trusts the offsets in a file: one outside of its buffer would crash the process.
             batch.validate(full=True)
             yield pa.Table.from_batches([batch]).replace_schema_metadata()
 
@@ -49,20 +54,22 @@ def from_stream(data: bytes) -> pa.Table:
     """Return the rows of an IPC stream in memory.
 
     Raises:
-        ValueError: It has a column of pickled objects, which the program does not trust.
+        ValueError: A column holds pickled objects, and unpickling is not allowed.
     """
     with pa.ipc.open_stream(data) as reader:
         table = reader.read_all()
     table.validate(full=True)
-    return trust.admit(table, trust.unpickles(trust.RAY_ALLOW_PICKLED))
+    return pickled_columns.restore_objects(
+        table, pickled_columns.may_unpickle(pickled_columns.RAY_ALLOW_PICKLED)
+    )
 
 
 class ArrowDatasink(BlockBasedFileDatasink):
-    """Write Arrow IPC files, which are Feather files too.
+    """Write Arrow IPC files, which are also Feather files.
 
     Args:
         path: The folder.
-        compression: Of the buffers: `"lz4"`, `"zstd"` or None.
+        compression: Compression of the buffers: `"lz4"`, `"zstd"` or None.
         file_args: As for `BlockBasedFileDatasink`.
     """
 

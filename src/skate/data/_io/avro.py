@@ -1,4 +1,4 @@
-"""Avro files as a source."""
+"""Datasource for Avro files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from skate.air import _optional
-from skate.data._io import loose_rows, paths
+from skate.data._block import rows
+from skate.data._io import paths
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.exceptions import FileReadError
 
@@ -30,7 +31,7 @@ class AvroDatasource(FileBasedDatasource):
         try:
             records = iter(fastavro.reader(f))
             while found := list(itertools.islice(records, _ROWS_AT_A_TIME)):
-                yield loose_rows.to_block(found)
-        # What fastavro runs into when lengths are not what they should be.
+                yield rows.to_block_with_objects(found)
+        # fastavro raises these for records with wrong lengths.
         except (ValueError, LookupError, EOFError, OverflowError, MemoryError, SystemError) as error:
             raise FileReadError("Avro", path, str(error) or type(error).__name__) from error

@@ -1,4 +1,4 @@
-"""Tables and queries of BigQuery, as a source and as a sink."""
+"""Datasource and datasink for BigQuery tables and queries."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PACKAGE = "google-cloud-bigquery"
 
 
 class BigQueryDatasource(Datasource):
-    """Read a table, or the result of a query, through the storage API.
+    """Read a table or the result of a query through the BigQuery Storage API.
 
     Args:
-        project_id: Which project.
-        dataset: `"dataset.table"` to read.
-        query: A query to run, instead.
+        project_id: The Google Cloud project.
+        dataset: The table to read, as `"dataset.table"`.
+        query: The query to run instead.
     """
 
     def __init__(self, project_id: str, dataset: str | None = None, query: str | None = None) -> None:
@@ -37,7 +37,7 @@ class BigQueryDatasource(Datasource):
                 "pass either dataset='dataset.table' or query='SELECT …' to read_bigquery, and not both"
             )
         if dataset is not None:
-            _split(dataset)
+            _split_name(dataset)
         self._project = project_id
         self._dataset = dataset
         self._query = query
@@ -45,10 +45,10 @@ class BigQueryDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Open a session with a stream for each task."""
+        """Open a read session with one stream per task."""
         storage = _optional.load("google.cloud.bigquery_storage", "read_bigquery", f"{_PACKAGE}-storage")
         client = storage.BigQueryReadClient()
-        dataset, table = _split(self._dataset) if self._dataset is not None else self._result()
+        dataset, table = _split_name(self._dataset) if self._dataset is not None else self._run_query()
         session = client.create_read_session(
             parent=f"projects/{self._project}",
             read_session=storage.types.ReadSession(
@@ -63,8 +63,8 @@ class BigQueryDatasource(Datasource):
             for stream in session.streams
         ]
 
-    def _result(self) -> tuple[str, str]:
-        """Run the query, and return dataset and table of its result."""
+    def _run_query(self) -> tuple[str, str]:
+        """Run the query and return the dataset and table that hold its result."""
         bigquery = _optional.load("google.cloud.bigquery", "read_bigquery", _PACKAGE)
         job = bigquery.Client(project=self._project).query(self._query)
         job.result()
@@ -76,10 +76,10 @@ class BigQueryDatasink(Datasink[None]):
     """Load rows into a table.
 
     Args:
-        project_id: Which project.
-        dataset: `"dataset.table"`; both are made if they are not there.
-        max_retry_cnt: How often a load that was refused for its rate is tried again.
-        overwrite_table: Remove the table first.
+        project_id: The Google Cloud project.
+        dataset: The target, as `"dataset.table"`; a missing dataset or table is created.
+        max_retry_cnt: How often to retry a load that the service rejected because of its rate limit.
+        overwrite_table: Delete the table first.
     """
 
     def __init__(
@@ -87,19 +87,19 @@ class BigQueryDatasink(Datasink[None]):
     ) -> None:
         _optional.load("google.cloud.bigquery", "write_bigquery", _PACKAGE)
         self._project = project_id
-        self._dataset, self._table = _split(dataset)
+        self._dataset, self._table = _split_name(dataset)
         self._retries = max_retry_cnt
         self._overwrites = bool(overwrite_table)
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Make the dataset, and remove the table if it is to be replaced."""
+        """Create the dataset, and delete the table if it is to be replaced."""
         client = self._client()
         client.create_dataset(f"{self._project}.{self._dataset}", exists_ok=True)
         if self._overwrites:
             client.delete_table(f"{self._project}.{self._dataset}.{self._table}", not_found_ok=True)
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> None:
-        """Load one part."""
+        """Load the blocks of one task."""
         bigquery = _optional.load("google.cloud.bigquery", "write_bigquery", _PACKAGE)
         block = tables.concat(list(blocks) or [pa.table({})])
         if block.num_rows == 0:
@@ -126,10 +126,10 @@ class BigQueryDatasink(Datasink[None]):
         return bigquery.Client(project=self._project)
 
 
-def _split(dataset: str) -> tuple[str, str]:
+def _split_name(dataset: str) -> tuple[str, str]:
     names = dataset.split(".")
     if len(names) != 2 or not all(names):
-        raise ValueError(f"dataset is {dataset!r}: name the dataset and the table, 'dataset.table'")
+        raise ValueError(f"dataset is {dataset!r}: pass 'dataset.table'")
     return names[0], names[1]
 
 

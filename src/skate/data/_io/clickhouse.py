@@ -1,4 +1,4 @@
-"""Tables of ClickHouse, as a source and as a sink, over its HTTP interface."""
+"""Datasource and datasink for ClickHouse tables, over the HTTP interface."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from skate.data.datasource.datasource import Datasource, ReadTask
 _logger = logging.getLogger(__name__)
 
 _SAMPLED_ROWS = 100
-# A task for fewer rows costs more than it saves.
-_LEAST_ROWS_PER_TASK = 50
+# Below this number of rows, the overhead of a task exceeds its benefit.
+_MIN_ROWS_PER_TASK = 50
 
 
 class SinkMode(IntEnum):
-    """What `Dataset.write_clickhouse` does with a table of the same name.
+    """How `Dataset.write_clickhouse` treats an existing table.
 
     Attributes:
-        CREATE: Make the table; an error if it exists.
-        APPEND: Add rows to the table, which is made if it does not exist.
-        OVERWRITE: Drop the table and make it again.
+        CREATE: Create the table; raise an error if it exists.
+        APPEND: Add rows to the table; create it if it does not exist.
+        OVERWRITE: Drop the table and create it again.
     """
 
     CREATE = 1
@@ -41,11 +41,11 @@ class SinkMode(IntEnum):
 
 @dataclass(frozen=True)
 class ClickHouseTableSettings:
-    """How a table is made.
+    """Options for creating a table.
 
     Attributes:
-        engine: Its engine.
-        order_by: The expression of `ORDER BY`; a column is chosen if not given.
+        engine: The table engine.
+        order_by: The expression of `ORDER BY`; by default, Skate chooses a column.
         partition_by: The expression of `PARTITION BY`.
         primary_key: The expression of `PRIMARY KEY`.
         settings: The text of `SETTINGS`.
@@ -60,13 +60,13 @@ class ClickHouseTableSettings:
 
 @dataclass(frozen=True)
 class Server:
-    """How to connect to a server.
+    """Connection settings of a server.
 
     Attributes:
-        dsn: Its address: `clickhouse+http://user:password@host:8123/database`.
-        settings: Of the session.
-        options: More arguments of `clickhouse_connect.get_client`.
-        caller: The call that needs the server.
+        dsn: Address of the server: `clickhouse+http://user:password@host:8123/database`.
+        settings: Settings of the session.
+        options: Further arguments of `clickhouse_connect.get_client`.
+        caller: The public call that needs the server.
     """
 
     dsn: str
@@ -81,8 +81,8 @@ class Server:
         return _optional.load("clickhouse_connect", self.caller, "clickhouse-connect")
 
     @contextlib.contextmanager
-    def connected(self) -> Iterator[Any]:
-        """Yield a client, and close it afterwards."""
+    def connect(self) -> Iterator[Any]:
+        """Yield a client and close it afterwards."""
         settings = self.settings or {}
         client = self._library().get_client(dsn=self.dsn, settings=settings, **(self.options or {}))
         try:
@@ -94,19 +94,20 @@ class Server:
 class ClickHouseDatasource(Datasource):
     """Read a table or a view.
 
-    Rows have an order only if the query gives them one: without `order_by`, or with a filter, one task reads all.
+    Only a query with `order_by` and without a filter has a stable row order, so that several tasks can read
+    ranges of it; any other query is read by one task.
 
     Args:
-        table: Its name, as `database.table`.
-        dsn: The address of the server.
-        columns: Read only these.
+        table: Name of the table, as `database.table`.
+        dsn: Address of the server.
+        columns: Columns to read; all by default.
         filter: The condition of a `WHERE` clause.
-        order_by: Columns to order by, and whether in descending order.
+        order_by: Columns to order by, and whether the order is descending.
         client_settings: Settings of the session.
-        client_kwargs: More arguments of `clickhouse_connect.get_client`.
+        client_kwargs: Further arguments of `clickhouse_connect.get_client`.
 
     Raises:
-        ValueError: The filter holds more than one statement, or the server does not accept it.
+        ValueError: The filter holds more than one statement, or the server rejects it.
     """
 
     def __init__(
@@ -132,51 +133,53 @@ class ClickHouseDatasource(Datasource):
 
     def _check_filter(self, table: str, filter: str) -> None:
         if _ends_statement(filter):
-            raise ValueError(f"the filter {filter!r} has a semicolon outside of quotes: pass one condition")
-        with self._server.connected() as client:
+            raise ValueError(
+                f"the filter {filter!r} has a semicolon outside of quotes: pass a single condition"
+            )
+        with self._server.connect() as client:
             try:
                 client.command(f"EXPLAIN SELECT 1 FROM {table} WHERE {filter}")
-            except Exception as error:  # the library has several classes of errors for a query
-                raise ValueError(f"the server does not accept the filter {filter!r}: {error}") from error
+            except Exception as error:  # the library raises several unrelated classes for a bad query
+                raise ValueError(f"the server rejects the filter {filter!r}: {error}") from error
 
     @functools.cached_property
     def _sample(self) -> tuple[int, pa.Table]:
-        """The number of rows, and the first of them."""
-        with self._server.connected() as client:
+        """Return the number of rows, and the first of them."""
+        with self._server.connect() as client:
             counted = client.query_arrow(f"SELECT COUNT(*) AS rows FROM ({self._query}) AS found")
             sample = client.query_arrow(f"{self._query} LIMIT {_SAMPLED_ROWS}")
         return int(counted.column(0)[0].as_py()), sample
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of a few rows."""
+        """Return the schema of a sample of rows."""
         return self._sample[1].schema
 
     def num_rows(self) -> int | None:
-        """Return how many rows there are now."""
+        """Return the current number of rows."""
         return self._sample[0]
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return about how many bytes the rows take, by those of a few."""
-        return self._size_of(self._sample[0])
+        """Estimate the size of the rows from a sample, in bytes."""
+        return self._estimate_size(self._sample[0])
 
-    def _size_of(self, count: int) -> int:
+    def _estimate_size(self, count: int) -> int:
         sample = self._sample[1]
         return tables.nbytes(sample) * count // max(1, int(sample.num_rows))
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut an ordered table into runs of rows."""
+        """Split an ordered table into ranges of rows."""
         count, sample = self._sample
-        parts = min(parallelism, -(-count // _LEAST_ROWS_PER_TASK)) if self._divisible else 1
-        if not self._divisible and parallelism > 1 and count > _LEAST_ROWS_PER_TASK:
-            _logger.info("one task reads %s: several need order_by, and no filter", self._query)
+        parts = min(parallelism, -(-count // _MIN_ROWS_PER_TASK)) if self._divisible else 1
+        if not self._divisible and parallelism > 1 and count > _MIN_ROWS_PER_TASK:
+            _logger.info("A single task reads %s: parallel reads need order_by and no filter", self._query)
         step = max(1, -(-count // max(1, parts)))
         tasks = []
         for start in range(0, max(count, 1), step):
             rows = min(step, count - start)
             metadata = BlockMetadata(
-                num_rows=rows, size_bytes=self._size_of(rows), input_files=None, exec_stats=None
+                num_rows=rows, size_bytes=self._estimate_size(rows), input_files=None, exec_stats=None
             )
             query = self._query if parts <= 1 else f"{self._query} LIMIT {rows} OFFSET {start}"
             read = functools.partial(_read, self._server, query)
@@ -185,13 +188,13 @@ class ClickHouseDatasource(Datasource):
 
 
 def _read(server: Server, query: str) -> Iterator[pa.Table]:
-    with server.connected() as client, client.query_arrow_stream(query) as stream:
+    with server.connect() as client, client.query_arrow_stream(query) as stream:
         for batch in stream:
             yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
 
 
 def _ends_statement(text: str) -> bool:
-    r"""Return whether a semicolon stands outside of quotes.
+    r"""Return whether the text contains a semicolon outside of quotes.
 
     >>> _ends_statement("a = 1; DROP TABLE t"), _ends_statement(r"a = 'it\'s; fine'")
     (True, False)
@@ -211,17 +214,17 @@ def _ends_statement(text: str) -> bool:
 class ClickHouseDatasink(Datasink[int]):
     """Insert rows into a table.
 
-    A part that a failed task has inserted in part is inserted again: its rows can be there twice.
+    If a task fails after it inserted rows, its retry inserts them again, so rows may be duplicated.
 
     Args:
-        table: Its name, as `database.table`.
-        dsn: The address of the server.
-        mode: What to do with a table of this name.
-        schema: Of the table, if it is made; what rows hold is cast to it.
+        table: Name of the table, as `database.table`.
+        dsn: Address of the server.
+        mode: How to treat an existing table.
+        schema: Schema of a new table; rows are cast to it.
         client_settings: Settings of the session.
-        client_kwargs: More arguments of `clickhouse_connect.get_client`.
-        table_settings: How the table is made.
-        max_insert_block_rows: Rows to insert at a time; all of a block if not given.
+        client_kwargs: Further arguments of `clickhouse_connect.get_client`.
+        table_settings: Options for creating the table.
+        max_insert_block_rows: Rows per insert; a whole block by default.
     """
 
     def __init__(
@@ -247,32 +250,32 @@ class ClickHouseDatasink(Datasink[int]):
         self._rows_at_a_time = max_insert_block_rows
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Make the table, where the mode says so.
+        """Create or drop the table, as the mode requires.
 
         Raises:
-            ValueError: The table exists and must not, or it has to be made and its schema is unknown.
+            ValueError: The table exists in mode CREATE, or a table must be created and its schema is unknown.
         """
-        with self._server.connected() as client:
+        with self._server.connect() as client:
             exists = bool(int(client.command(f"EXISTS TABLE {self._table}")))
             if exists and self._mode is SinkMode.CREATE:
                 raise ValueError(
-                    f"the table {self._table} exists already: pass mode=SinkMode.APPEND or SinkMode.OVERWRITE"
+                    f"the table {self._table} already exists: pass mode=SinkMode.APPEND or SinkMode.OVERWRITE"
                 )
             if exists and self._mode is SinkMode.APPEND:
                 return
             wanted = self._schema if self._schema is not None else schema
             if wanted is None:
                 raise ValueError(
-                    f"the table {self._table} has to be made: pass schema=, its columns are unknown"
+                    f"the table {self._table} must be created, but its columns are unknown: pass schema="
                 )
             if exists:
                 client.command(f"DROP TABLE {self._table}")
-            client.command(self._definition(wanted))
+            client.command(self._create_statement(wanted))
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> int:
-        """Write one part, and return the number of its rows."""
+        """Insert the blocks of one task and return the number of rows."""
         written = 0
-        with self._server.connected() as client:
+        with self._server.connect() as client:
             for block in blocks:
                 rows = block if self._schema is None else schemas.conform(block, self._schema)
                 step = self._rows_at_a_time or max(1, rows.num_rows)
@@ -281,7 +284,7 @@ class ClickHouseDatasink(Datasink[int]):
                 written += rows.num_rows
         return written
 
-    def _definition(self, schema: pa.Schema) -> str:
+    def _create_statement(self, schema: pa.Schema) -> str:
         settings = self._settings
         columns = ", ".join(f"`{field.name}` {_column_type(field.type)}" for field in schema)
         parts = [f"CREATE TABLE {self._table} ({columns}) ENGINE = {settings.engine}"]
@@ -289,14 +292,14 @@ class ClickHouseDatasink(Datasink[int]):
             parts.append(f"PARTITION BY {settings.partition_by}")
         if settings.primary_key is not None:
             parts.append(f"PRIMARY KEY ({settings.primary_key})")
-        parts.append(f"ORDER BY {settings.order_by or _order_of(schema)}")
+        parts.append(f"ORDER BY {settings.order_by or _choose_order_column(schema)}")
         if settings.settings is not None:
             parts.append(f"SETTINGS {settings.settings}")
         return " ".join(parts)
 
 
-def _order_of(schema: pa.Schema) -> str:
-    """Return the column that orders a new table: a time, or a number, or the first one."""
+def _choose_order_column(schema: pa.Schema) -> str:
+    """Return the column to order a new table by: a time, else a number, else the first column."""
     for suits in (pa.types.is_timestamp, lambda type_: not _is_text(type_), lambda type_: True):
         for field in schema:
             if suits(field.type):
@@ -309,7 +312,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 def _column_type(type_: pa.DataType) -> str:
-    """Return the type of a ClickHouse column for an Arrow type; text for those that have none.
+    """Return the ClickHouse type for an Arrow type; `String` if there is no counterpart.
 
     >>> _column_type(pa.int16()), _column_type(pa.decimal128(10, 2)), _column_type(pa.date32())
     ('Int16', 'Decimal(10, 2)', 'String')

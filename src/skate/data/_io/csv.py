@@ -1,4 +1,4 @@
-"""CSV files, as a source and as a sink."""
+"""Datasource and datasink for CSV files."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from skate.data._arguments import check_type
-from skate.data._io import paths, streams, unknown_options
+from skate.data._io import paths, streams, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
 from skate.data.datasource.partitioning import Partitioning, PartitionStyle
 from skate.data.exceptions import FileReadError
 
-# Types are guessed from the first block: a large one guesses better, and needs fewer tables.
+# pyarrow infers types from the first block: a large block gives better types, and fewer tables.
 _BLOCK_BYTES = 8 << 20
 _CONVERSION = re.compile(r"In CSV column #(\d+): .*?CSV conversion error to ([^:]+):", re.DOTALL)
-# What to try when a value further down does not fit the type that the first block suggested.
-_WIDER = {"null": pa.string(), "int64": pa.float64()}
-# What to do, by what pyarrow says.
+# Wider types to try when a later value does not fit the inferred type.
+_WIDER_TYPES = {"null": pa.string(), "int64": pa.float64()}
+# Remedies, by a fragment of pyarrow's error message.
 _HINTS = {
     "conversion error": "Name the type: convert_options=pyarrow.csv.ConvertOptions(column_types={'column': 'string'})",
     "parse error": "Skip such rows: parse_options=pyarrow.csv.ParseOptions(invalid_row_handler=lambda row: 'skip')",
     "invalid UTF8": "Name the encoding: read_options=pyarrow.csv.ReadOptions(encoding='latin-1')",
 }
-# The options of pyarrow that `read_csv` takes.
+# Options of pyarrow that `read_csv` accepts.
 _OPTIONS = {
     "read_options": pacsv.ReadOptions,
     "parse_options": pacsv.ParseOptions,
@@ -59,11 +59,11 @@ class CSVDatasource(FileBasedDatasource):
         **file_args: Any,
     ) -> None:
         given = dict(arrow_csv_args or {})
-        unknown_options.refuse(given, tuple(_OPTIONS), "read_csv", ("paths",))
+        validation.check_known(given, tuple(_OPTIONS), "read_csv", ("paths",))
         for name, value in given.items():
             if value is not None:
                 check_type(name, value, _OPTIONS[name], f"pyarrow.csv.{_OPTIONS[name].__name__}(…)")
-        # Tasks run side by side already: no threads within one.
+        # Tasks already run in parallel: use no threads within one.
         self._read_options = given.pop("read_options", None) or pacsv.ReadOptions(
             use_threads=False, block_size=_BLOCK_BYTES
         )
@@ -82,7 +82,7 @@ class CSVDatasource(FileBasedDatasource):
                         yielded += block.num_rows
                     return
                 except pa.ArrowInvalid as error:
-                    column = self._to_widen(error, f, path)
+                    column = self._find_wider_type(error, f, path)
                     if column is None or column[0] in widened:
                         raise FileReadError("CSV", path, str(error), _hint(str(error))) from error
                     widened[column[0]] = column[1]
@@ -94,8 +94,10 @@ class CSVDatasource(FileBasedDatasource):
     ) -> Iterator[pa.Table]:
         options = self._convert_options
         if widened:
-            options = _copied(options, {**options.column_types, **widened})
-        with pacsv.open_csv(file, self._read_options, _unpickled(self._parse_options), options) as reader:
+            options = _with_column_types(options, {**options.column_types, **widened})
+        with pacsv.open_csv(
+            file, self._read_options, _make_picklable(self._parse_options), options
+        ) as reader:
             schema = reader.schema
             empty = True
             for batch in reader:
@@ -110,12 +112,12 @@ class CSVDatasource(FileBasedDatasource):
             if empty:
                 yield schema.empty_table()
 
-    def _to_widen(
+    def _find_wider_type(
         self, error: pa.ArrowInvalid, file: pa.NativeFile, path: str
     ) -> tuple[str, pa.DataType] | None:
-        """Return the column that a value did not fit into and the type to try, if the type was only a guess."""
+        """Return the column that a value did not fit and the type to try; None if the user named the type."""
         match = _CONVERSION.search(str(error))
-        wider = _WIDER.get(match.group(2).strip()) if match else None
+        wider = _WIDER_TYPES.get(match.group(2).strip()) if match else None
         if match is None or wider is None:
             return None
         with streams.open_stream(self._filesystem, path, **self._open_args) as again:
@@ -127,7 +129,7 @@ class CSVDatasource(FileBasedDatasource):
                 encoding=self._read_options.encoding,
                 block_size=self._read_options.block_size,
             )
-            with pacsv.open_csv(again, options, _unpickled(self._parse_options)) as reader:
+            with pacsv.open_csv(again, options, _make_picklable(self._parse_options)) as reader:
                 names = reader.schema.names
         name = names[int(match.group(1))]
         return None if name in self._convert_options.column_types else (name, wider)
@@ -138,8 +140,8 @@ class CSVDatasink(BlockBasedFileDatasink):
 
     Args:
         path: The folder.
-        arrow_csv_args_fn: Returns options for `pyarrow.csv.write_csv`, for those that cannot be pickled.
-        arrow_csv_args: The options themselves.
+        arrow_csv_args_fn: Function that returns such options, for those that cannot be pickled.
+        arrow_csv_args: Options for `pyarrow.csv.write_csv`.
         file_args: As for `BlockBasedFileDatasink`.
     """
 
@@ -156,7 +158,7 @@ class CSVDatasink(BlockBasedFileDatasink):
         self._args = dict(arrow_csv_args or {})
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """Write a block with a header."""
+        """Write a block as a file with a header."""
         args = {**self._args, **(self._args_fn() if self._args_fn is not None else {})}
         options = args.pop("write_options", None)
         pacsv.write_csv(block.to_arrow(), file, options, **args)
@@ -167,8 +169,8 @@ def _hint(message: str) -> str:
     return "; ".join([*found, _OTHER_FILES]) if found else _OTHER_FILES.capitalize()
 
 
-def _unpickled(options: pacsv.ParseOptions) -> pacsv.ParseOptions:
-    """Return options that work after a pickle, from which pyarrow's come back with None to call for invalid rows."""
+def _make_picklable(options: pacsv.ParseOptions) -> pacsv.ParseOptions:
+    """Return options that survive pickling; pyarrow's own lose their handler for invalid rows."""
     if options.invalid_row_handler is not None:
         return options
     return pacsv.ParseOptions(
@@ -181,7 +183,9 @@ def _unpickled(options: pacsv.ParseOptions) -> pacsv.ParseOptions:
     )
 
 
-def _copied(options: pacsv.ConvertOptions, column_types: dict[str, pa.DataType]) -> pacsv.ConvertOptions:
+def _with_column_types(
+    options: pacsv.ConvertOptions, column_types: dict[str, pa.DataType]
+) -> pacsv.ConvertOptions:
     return pacsv.ConvertOptions(
         check_utf8=options.check_utf8,
         column_types=column_types,

@@ -1,4 +1,4 @@
-"""Results of queries that a SQL warehouse of Databricks runs, as a source; and credentials for Databricks."""
+"""Datasource for query results of a Databricks SQL warehouse, and credentials for Databricks."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from skate.air import _optional
-from skate.data._io import partitions
+from skate.data._io import balancing
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasource import Datasource, ReadTask
 
 Result = TypeVar("Result")
 
-# Seconds between two questions whether a query is done.
+# Seconds between two polls of a running statement.
 _POLL_INTERVAL = 1.0
 _WAITING = {"PENDING", "RUNNING"}
 
 
 class DatabricksCredentialProvider(abc.ABC):
-    """Derive from this to get tokens in a way of your own; it is pickled, and used in tasks too."""
+    """Base class for custom sources of tokens; providers are pickled and used in tasks."""
 
     @abc.abstractmethod
     def get_token(self) -> str:
-        """Return a token that is valid now."""
+        """Return a currently valid token."""
 
     @abc.abstractmethod
     def get_host(self) -> str:
-        """Return the address of the workspace."""
+        """Return the host of the workspace."""
 
     @abc.abstractmethod
     def invalidate(self) -> None:
-        """Forget the token, which the server has refused."""
+        """Discard a token that the server rejected."""
 
 
 @dataclass
 class StaticCredentialProvider(DatabricksCredentialProvider):
-    """A token that does not change.
+    """Provide a fixed token.
 
     Attributes:
         token: The token.
-        host: The address of the workspace.
+        host: The host of the workspace.
     """
 
     token: str = field(repr=False)
@@ -55,26 +55,26 @@ class StaticCredentialProvider(DatabricksCredentialProvider):
 
     def __post_init__(self) -> None:
         if not self.token or not self.host:
-            raise ValueError("both the token and the host of a Databricks workspace are needed")
+            raise ValueError("a Databricks workspace needs both a token and a host")
 
     def get_token(self) -> str:
         """Return the token."""
         return self.token
 
     def get_host(self) -> str:
-        """Return the address."""
+        """Return the host."""
         return self.host
 
     def invalidate(self) -> None:
-        """Do nothing: there is no other token."""
+        """Do nothing: the token is fixed."""
 
 
 class EnvironmentCredentialProvider(DatabricksCredentialProvider):
-    """A token and a host from environment variables, as the process that makes the provider has them.
+    """Provide a token and a host from environment variables of the process that creates the provider.
 
     Args:
-        token_env_var: The variable of the token.
-        host_env_var: The variable of the host.
+        token_env_var: Name of the variable that holds the token.
+        host_env_var: Name of the variable that holds the host.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class EnvironmentCredentialProvider(DatabricksCredentialProvider):
         return self._token
 
     def get_host(self) -> str:
-        """Return the address."""
+        """Return the host."""
         return self._host
 
     def invalidate(self) -> None:
@@ -102,13 +102,15 @@ class EnvironmentCredentialProvider(DatabricksCredentialProvider):
         self._token = os.environ.get(self._token_env_var) or self._token
 
 
-def ask(credentials: DatabricksCredentialProvider, call: Callable[[Any], Result], caller: str) -> Result:
-    """Return what a call with a client of the workspace returns; a refused token is renewed once.
+def call_workspace(
+    credentials: DatabricksCredentialProvider, call: Callable[[Any], Result], caller: str
+) -> Result:
+    """Call a function with a workspace client; renew a rejected token once.
 
     Args:
-        credentials: Of the workspace.
-        call: Takes a `WorkspaceClient` of `databricks.sdk`.
-        caller: The call of the user, for the error if the package is missing.
+        credentials: Credentials of the workspace.
+        call: Function that takes a `WorkspaceClient` of `databricks.sdk`.
+        caller: The public call, named in the error if the package is missing.
     """
     sdk = _optional.load("databricks.sdk", caller, "databricks-sdk")
 
@@ -125,14 +127,14 @@ def ask(credentials: DatabricksCredentialProvider, call: Callable[[Any], Result]
 
 
 class DatabricksDatasource(Datasource):
-    """Read the result of a query, which runs when the source is made, by its chunks.
+    """Read the result of a query chunk by chunk; the query runs when the datasource is created.
 
     Args:
         warehouse_id: The warehouse that runs the query.
         query: The statement.
-        catalog: The catalog for names that have none.
-        schema: The schema for names that have none.
-        credential_provider: Of the workspace; the environment has them if not given.
+        catalog: Default catalog for unqualified names.
+        schema: Default schema for unqualified names.
+        credential_provider: Credentials of the workspace; read from the environment by default.
 
     Raises:
         RuntimeError: The query failed.
@@ -148,7 +150,7 @@ class DatabricksDatasource(Datasource):
     ) -> None:
         sql = _optional.load("databricks.sdk.service.sql", "read_databricks_tables", "databricks-sdk")
         self._credentials = credential_provider or EnvironmentCredentialProvider()
-        response = self._ask(
+        response = self._call(
             lambda client: client.statement_execution.execute_statement(
                 statement=query,
                 warehouse_id=warehouse_id,
@@ -160,7 +162,7 @@ class DatabricksDatasource(Datasource):
             )
         )
         self._statement = response.statement_id
-        response = self._finished(response)
+        response = self._wait_for_statement(response)
         state = response.status.state.value
         if state != "SUCCEEDED":
             reason = response.status.error
@@ -169,36 +171,38 @@ class DatabricksDatasource(Datasource):
             )
         self._chunks = sorted(response.manifest.chunks or (), key=lambda chunk: chunk.chunk_index)
 
-    def _finished(self, response: Any) -> Any:
-        """Return the response to a statement that runs no more; cancel it if this program is interrupted."""
+    def _wait_for_statement(self, response: Any) -> Any:
+        """Wait for a statement to end and return its response; cancel the statement if the program is interrupted."""
         try:
             while response.status.state.value in _WAITING:
                 time.sleep(_POLL_INTERVAL)
-                response = self._ask(lambda client: client.statement_execution.get_statement(self._statement))
+                response = self._call(
+                    lambda client: client.statement_execution.get_statement(self._statement)
+                )
         except KeyboardInterrupt:
-            self._ask(lambda client: client.statement_execution.cancel_execution(self._statement))
+            self._call(lambda client: client.statement_execution.cancel_execution(self._statement))
             raise
         return response
 
-    def _ask(self, call: Callable[[Any], Result]) -> Result:
-        return ask(self._credentials, call, "read_databricks_tables")
+    def _call(self, call: Callable[[Any], Result]) -> Result:
+        return call_workspace(self._credentials, call, "read_databricks_tables")
 
     def num_rows(self) -> int | None:
         """Return the number of rows of the result."""
         return int(sum(chunk.row_count for chunk in self._chunks))
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return the bytes of the result."""
+        """Return the size of the result, in bytes."""
         return int(sum(chunk.byte_count for chunk in self._chunks))
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the chunks into runs of about the same size."""
+        """Split the chunks into groups of about the same size."""
         tasks = []
         sizes = [chunk.byte_count for chunk in self._chunks]
         reader = self._changed(_chunks=None)
-        for group in partitions.balanced(self._chunks, sizes, parallelism) if self._chunks else ():
+        for group in balancing.balance(self._chunks, sizes, parallelism) if self._chunks else ():
             metadata = BlockMetadata(
                 num_rows=sum(chunk.row_count for chunk in group),
                 size_bytes=sum(chunk.byte_count for chunk in group),
@@ -211,13 +215,13 @@ class DatabricksDatasource(Datasource):
 
     def _read(self, chunks: list[int]) -> Iterator[pa.Table]:
         for index in chunks:
-            found = self._ask(
+            found = self._call(
                 lambda client, index=index: client.statement_execution.get_statement_result_chunk_n(  # type: ignore[misc]
                     self._statement, index
                 )
             )
             for link in found.external_links:
-                # The address is signed: it needs no token, and must not get one.
+                # The URL is presigned: it needs no token, and must not receive one.
                 headers = dict(link.http_headers or {})
                 request = urllib.request.Request(link.external_link, headers=headers)
                 with urllib.request.urlopen(request) as response, pa.ipc.open_stream(response) as stream:

@@ -1,4 +1,4 @@
-"""Delta tables, as a source and as a sink."""
+"""Datasource and datasink for Delta tables."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from skate.air import _optional
 from skate.data._block import schemas, tables
 from skate.data._block.errors import SchemaConflictError
-from skate.data._io import columns as column_choices
+from skate.data._io import validation
 from skate.data._io.memory import EmptyDatasource
 from skate.data._io.parquet import ParquetDatasource
-from skate.data._io.parquet_footers import plain
+from skate.data._io.parquet_footers import strip_metadata
 from skate.data._io.parquet_sink import ParquetDatasink
 from skate.data.block import BlockAccessor
 from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
@@ -27,7 +27,7 @@ from skate.data.datasource.partitioning import NULL_PARTITION, Partitioning, Par
 from skate.data.datasource.savemode import SaveMode
 
 _MODES = (SaveMode.APPEND, SaveMode.OVERWRITE)
-# Tables that need these cannot be read file by file as plain Parquet.
+# Tables with these features cannot be read file by file as plain Parquet.
 _UNREADABLE = {"deletionVectors", "columnMapping"}
 
 
@@ -40,35 +40,35 @@ def delta_source(
     columns: list[str] | None = None,
     **parquet_args: Any,
 ) -> Datasource:
-    """Return a source of the Parquet files that make a version of a Delta table.
+    """Return a datasource for the Parquet files of one version of a Delta table.
 
     Args:
-        path: Where the table is.
-        version: Which version; the newest, as it is now, if not given.
-        storage_options: For the store, as `deltalake` wants them.
-        filesystem: To read the files with; found by the URI if not given.
-        columns: Read only these.
+        path: Location of the table.
+        version: The version to read; by default the latest at the time of the call.
+        storage_options: Storage options of `deltalake`.
+        filesystem: Filesystem to read the files with; derived from the URI by default.
+        columns: Columns to read; all by default.
         parquet_args: As for `ParquetDatasource`.
 
     Raises:
-        ValueError: The table uses a feature that needs more than its files.
+        ValueError: The table uses a feature that plain Parquet files do not represent.
     """
     if not isinstance(path, str):
         raise ValueError(
-            f"read_delta takes the path of one table, not {path!r}: unite datasets to read several"
+            f"read_delta takes the path of one table, not {path!r}: use Dataset.union to read several"
         )
     deltalake = _optional.load("deltalake", "read_delta")
     table = deltalake.DeltaTable(path, version=version, storage_options=storage_options)
     needed = _UNREADABLE & set(table.protocol().reader_features or ())
     if needed:
         raise ValueError(
-            f"the Delta table {path} uses {sorted(needed)}, which its files alone do not show: rewrite it without, or "
-            f"read it with deltalake and from_arrow"
+            f"the Delta table {path} uses {sorted(needed)}, which plain Parquet files do not represent: "
+            f"rewrite it without, or read it with deltalake and from_arrow"
         )
-    schema = plain(pa.schema(table.schema().to_arrow()))
+    schema = strip_metadata(pa.schema(table.schema().to_arrow()))
     files = table.file_uris()
     if not files:
-        return EmptyDatasource(column_choices.chosen(schema, columns), "Parquet")
+        return EmptyDatasource(validation.select_fields(schema, columns), "Parquet")
     return ParquetDatasource(
         files,
         columns=columns,
@@ -82,13 +82,13 @@ def delta_source(
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file that waits for the commit of its table.
+    """A data file that is not yet part of a commit.
 
     Attributes:
-        path: Within the table.
-        size: Bytes.
-        rows: How many.
-        schema: With the partition columns.
+        path: Path relative to the table.
+        size: Size in bytes.
+        rows: Number of rows.
+        schema: Schema of the rows, including the partition columns.
     """
 
     path: str
@@ -98,17 +98,17 @@ class WrittenFile:
 
 
 class DeltaDatasink(Datasink[list[WrittenFile]]):
-    """Write to a Delta table; what is written appears as one version when all parts are written.
+    """Write to a Delta table; one commit makes all files visible once every task has finished.
 
     Args:
-        path: Where the table is; it is made if it is not there.
+        path: Location of the table; created if missing.
         mode: `"append"` or `"overwrite"`.
-        partition_by: Columns to partition a new table by; an existing one keeps its own.
-        storage_options: For the store, as `deltalake` wants them.
-        filesystem: To write the files with; found by the URI if not given.
-        schema_mode: `"merge"` adds new columns to the table, `"error"` refuses them.
-        name: Of a new table.
-        description: Of a new table.
+        partition_by: Partition columns of a new table; an existing table keeps its own.
+        storage_options: Storage options of `deltalake`.
+        filesystem: Filesystem to write the files with; derived from the URI by default.
+        schema_mode: `"merge"` adds new columns to the table, `"error"` raises an error for them.
+        name: Name of a new table.
+        description: Description of a new table.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         self._files = _DeltaFiles(self._path, filesystem=filesystem, partition_cols=self._partition_by)
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Look at the table, before anything is written."""
+        """Check the partitioning of an existing table."""
         self._schema = schema
         table = self._table()
         if table is None:
@@ -150,13 +150,13 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         if self._partition_by and self._partition_by != existing:
             raise ValueError(
                 f"a write can't change an existing table's partition columns: {self._path} has {existing}, but "
-                f"partition_by is {self._partition_by}: leave it out, or write another table"
+                f"partition_by is {self._partition_by}: omit it, or write to another table"
             )
         self._partition_by = existing
         self._files = self._files.partitioned_by(existing)
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> list[WrittenFile]:
-        """Write the files of one part."""
+        """Write the files of one task."""
         block = tables.concat(list(blocks) or [pa.table({})])
         missing = [name for name in self._partition_by if name not in block.column_names]
         if block.num_rows == 0:
@@ -168,14 +168,14 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
         return self._files.write_files(block, ctx)
 
     def on_write_complete(self, write_result: WriteResult[list[WrittenFile]]) -> None:
-        """Commit all parts as one version."""
+        """Commit the files of all tasks as one version."""
         deltalake = _optional.load("deltalake", "write_delta")
         written = [file for files in write_result.write_returns for file in files or ()]
         table = self._table()
         if not written and (table is None or self._mode == SaveMode.APPEND):
             if table is None and self._schema is None:
                 raise ValueError(
-                    f"a Delta table cannot be made without a schema, and there are no rows that have one: {self._path}"
+                    f"cannot create the Delta table {self._path} without a schema, and no rows were written"
                 )
             if table is not None:
                 return
@@ -194,9 +194,9 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
                 storage_options=self._storage_options,
             )
             return
-        existing = plain(pa.schema(table.schema().to_arrow()))
+        existing = strip_metadata(pa.schema(table.schema().to_arrow()))
         if self._mode == SaveMode.APPEND:
-            schema = self._merged(table, existing, schema)
+            schema = self._merge_schema(table, existing, schema)
         table.create_write_transaction(
             actions,
             str(self._mode),
@@ -204,7 +204,7 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
             self._partition_by or None,
         )
 
-    def _merged(self, table: Any, existing: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    def _merge_schema(self, table: Any, existing: pa.Schema, schema: pa.Schema) -> pa.Schema:
         added = [field for field in schema if field.name not in existing.names]
         if added and self._schema_mode == "error":
             raise ValueError(
@@ -246,7 +246,7 @@ class DeltaDatasink(Datasink[list[WrittenFile]]):
 
 
 class _DeltaFiles(ParquetDatasink):
-    """The files of a Delta table, before its log knows them."""
+    """Write the files of a Delta table without adding them to its log."""
 
     def partitioned_by(self, columns: list[str]) -> _DeltaFiles:
         self._partition_columns = columns

@@ -1,4 +1,4 @@
-"""Tables that a Delta Sharing server shares, as a source."""
+"""Datasource for tables of a Delta Sharing server."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 from skate.air import _filesystems as filesystems
 from skate.air import _optional
 from skate.data._block import schemas
-from skate.data._io import partitions, retrying
-from skate.data._io.parquet_footers import plain
+from skate.data._io import balancing, retrying
+from skate.data._io.parquet_footers import strip_metadata
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasource import Datasource, ReadTask
 
-# Of one file: its address, and the values of the table's partition columns in it, as text.
+# One file: its URL, and the partition values of the table in it, as text.
 SharedFile = tuple[str, dict[str, str | None]]
 _PLAIN_TYPES = {
     "string": pa.string(),
@@ -37,16 +37,16 @@ _PLAIN_TYPES = {
 
 
 class DeltaSharingDatasource(Datasource):
-    """Read the Parquet files that a server lists for a table.
+    """Read the Parquet files that the server lists for a table.
 
-    The addresses of the files are valid for a time that the server sets, often an hour: read the dataset within it.
+    The URLs of the files expire after a time that the server sets, often an hour: read the dataset within it.
 
     Args:
         url: The profile file and the table: `<profile>#<share>.<schema>.<table>`.
-        json_predicate_hints: A predicate as JSON, by which the server may leave out files.
-        limit: A hint for the server: it may leave out files once it has this many rows.
-        version: Which version of the table.
-        timestamp: The version at this time.
+        json_predicate_hints: Predicate as JSON; the server may skip files that cannot match it.
+        limit: Hint for the server, which may stop listing files once they hold this many rows.
+        version: Version of the table to read.
+        timestamp: Read the version at this time.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class DeltaSharingDatasource(Datasource):
         protocol = _optional.load("delta_sharing.protocol", "read_delta_sharing_tables", "delta-sharing")
         client = _optional.load("delta_sharing.rest_client", "read_delta_sharing_tables", "delta-sharing")
         if limit is not None and (not isinstance(limit, int) or limit < 0):
-            raise ValueError(f"limit is {limit!r}: pass an int that is not negative, or None")
+            raise ValueError(f"limit is {limit!r}: pass a non-negative int, or None")
         profile, share, schema, table = parse_url(url)
         server = client.DataSharingRestClient(protocol.DeltaSharingProfile.read_from_file(profile))
         try:
@@ -78,7 +78,7 @@ class DeltaSharingDatasource(Datasource):
         self._schema = schema_of(json.loads(listed.metadata.schema_string))
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of the table, with its partition columns."""
+        """Return the schema of the table, including its partition columns."""
         return self._schema
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -88,16 +88,18 @@ class DeltaSharingDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the files into runs of about the same size."""
+        """Split the files into groups of about the same size."""
         if not self._files:
             empty = BlockMetadata(num_rows=0, size_bytes=0, input_files=None, exec_stats=None)
-            return [ReadTask(functools.partial(_nothing, self._schema), empty, self._schema)]
+            return [ReadTask(functools.partial(_empty_block, self._schema), empty, self._schema)]
         tasks = []
-        for group in partitions.balanced(self._files, [file.size or 0 for file in self._files], parallelism):
+        for group in balancing.balance(self._files, [file.size or 0 for file in self._files], parallelism):
             metadata = BlockMetadata(
                 num_rows=None,
                 size_bytes=2 * sum(file.size or 0 for file in group),
-                input_files=[file.url.partition("?")[0] for file in group],  # behind it are signatures
+                input_files=[
+                    file.url.partition("?")[0] for file in group
+                ],  # the query string holds signatures
                 exec_stats=None,
             )
             files = [(file.url, dict(file.partition_values)) for file in group]
@@ -107,7 +109,7 @@ class DeltaSharingDatasource(Datasource):
 
 
 def parse_url(url: str) -> tuple[str, str, str, str]:
-    """Return the profile file, the share, the schema and the table that a URL names.
+    """Split a URL into the profile file, the share, the schema and the table.
 
     >>> parse_url("config.share#north.sales.orders")
     ('config.share', 'north', 'sales', 'orders')
@@ -120,7 +122,7 @@ def parse_url(url: str) -> tuple[str, str, str, str]:
 
 
 def schema_of(described: dict[str, Any]) -> pa.Schema:
-    """Return the Arrow schema of a Delta schema."""
+    """Convert a Delta schema to an Arrow schema."""
     return pa.schema(
         [pa.field(field["name"], _type_of(field["type"]), field["nullable"]) for field in described["fields"]]
     )
@@ -141,7 +143,7 @@ def _type_of(described: Any) -> pa.DataType:
             return pa.struct(list(schema_of(described)))
 
 
-def _nothing(schema: pa.Schema) -> list[pa.Table]:
+def _empty_block(schema: pa.Schema) -> list[pa.Table]:
     return [schema.empty_table()]
 
 
@@ -157,7 +159,7 @@ def _blocks(url: str, values: dict[str, str | None], schema: pa.Schema) -> Itera
     with filesystem.open_input_file(path) as file:
         for batch in pq.ParquetFile(file).iter_batches():
             block = pa.Table.from_batches([batch])
-            block = pa.Table.from_arrays(block.columns, schema=plain(block.schema))
+            block = pa.Table.from_arrays(block.columns, schema=strip_metadata(block.schema))
             for name, value in values.items():
                 type_ = schema.field(name).type
                 given = pa.scalar(value or None, pa.string()).cast(type_)

@@ -1,4 +1,4 @@
-"""What goes wrong with a file, with its name."""
+"""Errors of readers, with the path of the file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from skate.data.exceptions import FileReadError
 
-# What decoders raise for content that is damaged; an error of any other class is the reader's own, and keeps its class.
-_OF_CONTENT = (
+# Decoders raise these for damaged content. An error of any other class is a bug of the reader and keeps its class.
+_CONTENT_ERRORS = (
     *(ValueError, EOFError, NotImplementedError, struct.error, zlib.error, zipfile.BadZipFile),
     *(tokenize.TokenError, pa.ArrowException),
 )
@@ -21,28 +21,28 @@ _DECODERS = frozenset({"PIL", "av", "fastavro", "soundfile"})
 
 
 class UnreadableContentError(FileReadError, OSError):
-    """Report content that Arrow could not make sense of. It is an `OSError` too, because that is what Arrow raises."""
+    """Report content that Arrow cannot decode. It is also an `OSError`, because that is what Arrow raises."""
 
 
-def named(error: Exception, kind: str, path: str) -> Exception:
-    """Return an error that names the file, to be raised from the one that does not.
+def with_path(error: Exception, kind: str, path: str) -> Exception:
+    """Return an error that names the file, to be raised from the original error.
 
-    Errors of the system keep their class, so that a missing file is still a `FileNotFoundError`.
+    Operating system errors keep their class, so that a missing file is still a `FileNotFoundError`.
     """
     if isinstance(error, FileReadError):
         return error
     if isinstance(error, PermissionError):
         return _same_class(
-            error, f"Failed to read {kind} file {path}: {error}. Let the user of this process read it"
+            error, f"Failed to read {kind} file {path}: {error}. Grant the user of this process read access"
         )
     if isinstance(error, OSError):
         if path in str(error):
             return error
         if type(error) is OSError and error.errno is None:
-            # What the system says has a number; this comes from a decoder, or from a store.
+            # Operating system errors have an errno; this one comes from a decoder or an object store.
             return UnreadableContentError(kind, path, str(error))
         return _same_class(error, f"Failed to read {kind} file {path}: {error}")
-    if isinstance(error, _OF_CONTENT) or type(error).__module__.partition(".")[0] in _DECODERS:
+    if isinstance(error, _CONTENT_ERRORS) or type(error).__module__.partition(".")[0] in _DECODERS:
         return FileReadError(kind, path, str(error) or type(error).__name__)
     error.add_note(f"while reading {kind} file {path}")
     return error

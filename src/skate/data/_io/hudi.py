@@ -1,4 +1,4 @@
-"""Hudi tables as a source, cut by their file slices."""
+"""Datasource for Hudi tables, divided by file slices."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 import pyarrow as pa
 
 from skate.air import _optional
-from skate.data._io import partitions
+from skate.data._io import balancing
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasource import Datasource, ReadTask
 
 _QUERY_TYPES = ("snapshot", "incremental")
-# The names that Ray has for the times of an incremental query.
+# Ray's names for the bounds of an incremental query.
 _START = "hoodie.read.file_group.start_timestamp"
 _END = "hoodie.read.file_group.end_timestamp"
-# Of one slice: the path of its base file, and those of the logs to merge into it.
+# One file slice: the path of its base file, and the paths of the logs to merge into it.
 Slice = tuple[str, list[str]]
 
 
 class HudiDatasource(Datasource):
-    """Read a Hudi table as it is, or what has changed between two times.
+    """Read a snapshot of a Hudi table, or the changes between two timestamps.
 
     Args:
-        table_uri: Where the table is.
+        table_uri: Location of the table.
         query_type: `"snapshot"` or `"incremental"`.
-        filters: Conditions on columns: name, operator and value.
-        hudi_options: Settings of Hudi, such as `hoodie.read.file_group.start_timestamp`.
-        storage_options: For the store, as `hudi` wants them.
+        filters: Conditions on columns, as (name, operator, value).
+        hudi_options: Options of Hudi, such as `hoodie.read.file_group.start_timestamp`.
+        storage_options: Storage options of `hudi`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class HudiDatasource(Datasource):
         return made if end is None else made.with_end_timestamp(end)
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of the table, with the columns that Hudi adds."""
+        """Return the schema of the table, including Hudi's meta columns."""
         return self._schema
 
     def estimate_inmemory_data_size(self) -> int | None:
@@ -72,17 +72,17 @@ class HudiDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the slices into runs of about the same size."""
+        """Split the slices into groups of about the same size."""
         if not self._slices:
             return []
         tasks = []
         sizes = [slice_.total_size_bytes() for slice_ in self._slices]
         reader = self._changed(_slices=None)  # the library's objects cannot be pickled
-        for group in partitions.balanced(self._slices, sizes, parallelism):
+        for group in balancing.balance(self._slices, sizes, parallelism):
             files = [(each.base_file_relative_path(), each.log_files_relative_paths()) for each in group]
             root = self._uri.rstrip("/")
             metadata = BlockMetadata(
-                num_rows=None,  # a filter or a log may take rows away
+                num_rows=None,  # filters and logs may remove rows
                 size_bytes=2 * sum(slice_.total_size_bytes() for slice_ in group),
                 input_files=[f"{root}/{path}" for base, logs in files for path in (base, *logs)],
                 exec_stats=None,

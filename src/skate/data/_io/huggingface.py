@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face as a source."""
+"""Datasource for Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._block import tables
-from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+from skate.data._io.balancing import DEFAULT_BLOCK_BYTES
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -21,8 +21,8 @@ _ROWS_AT_A_TIME = 1_000
 class HuggingFaceDatasource(Datasource):
     """Read a `datasets.Dataset` or a `datasets.IterableDataset`.
 
-    A `Dataset` is Arrow already: what is mapped from files is handed out without a copy. An `IterableDataset` is
-    read by a task for each of its shards.
+    A `Dataset` is backed by Arrow, so memory-mapped rows are returned without a copy. An `IterableDataset` is read
+    with one task per shard.
 
     Args:
         dataset: The dataset.
@@ -32,7 +32,7 @@ class HuggingFaceDatasource(Datasource):
         datasets = _optional.load("datasets", "from_huggingface")
         if isinstance(dataset, datasets.DatasetDict | datasets.IterableDatasetDict):
             raise ValueError(
-                f"from_huggingface takes one dataset, not a dict of them: choose a split, "
+                f"from_huggingface takes one dataset, not a dict of them: select a split, "
                 f"from_huggingface(dataset[{next(iter(dataset), 'train')!r}])"
             )
         if not isinstance(dataset, datasets.Dataset | datasets.IterableDataset):
@@ -44,16 +44,16 @@ class HuggingFaceDatasource(Datasource):
         self._target: int | None = DEFAULT_BLOCK_BYTES
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema that the features say; None if they are not known before reading."""
+        """Return the schema of the features; None if it is unknown before reading."""
         features = self._dataset.features
-        return None if features is None or self._iterates else _plain(features.arrow_schema)
+        return None if features is None or self._iterates else _without_schema_metadata(features.arrow_schema)
 
     def num_rows(self) -> int | None:
         """Return the number of rows of a `Dataset`."""
         return None if self._iterates else len(self._dataset)
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return how many bytes the dataset says that it has."""
+        """Return the size that the dataset reports, in bytes."""
         if self._iterates:
             return getattr(self._dataset.info, "dataset_size", None)
         return int(self._dataset.data.nbytes)
@@ -61,7 +61,7 @@ class HuggingFaceDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut a `Dataset` into runs of rows, and an `IterableDataset` into its shards."""
+        """Split a `Dataset` into ranges of rows, and an `IterableDataset` into its shards."""
         target = (data_context or DataContext.get_current()).target_max_block_size or DEFAULT_BLOCK_BYTES
         reader = self._changed(_target=target)
         if self._iterates:
@@ -89,33 +89,33 @@ class HuggingFaceDatasource(Datasource):
             input_files=None,
             exec_stats=None,
         )
-        if self._dataset.cache_files:  # a task takes along where the files are
-            read: Any = functools.partial(_mapped, self._dataset, start, stop, rows)
-        else:  # … or the rows, but only its own
-            table = tables.compact(_plain_table(self._dataset.with_format("arrow")[start:stop]))
-            read = functools.partial(_sliced, table, rows)
+        if self._dataset.cache_files:  # the task carries only the paths of the files
+            read: Any = functools.partial(_read_mapped, self._dataset, start, stop, rows)
+        else:  # the task carries its own rows
+            table = tables.compact(_without_metadata(self._dataset.with_format("arrow")[start:stop]))
+            read = functools.partial(_read_slices, table, rows)
         return ReadTask(read, metadata, self.schema(), limit)
 
     def _read_shard(self, shards: int, index: int) -> Iterator[pa.Table]:
         shard = self._dataset if shards == 1 else self._dataset.shard(num_shards=shards, index=index)
         for table in shard.with_format("arrow").iter(batch_size=_ROWS_AT_A_TIME):
-            yield _plain_table(table)
+            yield _without_metadata(table)
 
 
-def _mapped(dataset: Any, start: int, stop: int, rows: int) -> Iterator[pa.Table]:
+def _read_mapped(dataset: Any, start: int, stop: int, rows: int) -> Iterator[pa.Table]:
     arrow = dataset.with_format("arrow")
     for first in range(start, stop, rows):
-        yield _plain_table(arrow[first : min(first + rows, stop)])
+        yield _without_metadata(arrow[first : min(first + rows, stop)])
 
 
-def _sliced(table: pa.Table, rows: int) -> Iterator[pa.Table]:
+def _read_slices(table: pa.Table, rows: int) -> Iterator[pa.Table]:
     for first in range(0, table.num_rows, rows):
         yield table.slice(first, rows)
 
 
-def _plain_table(table: pa.Table) -> pa.Table:
-    return pa.Table.from_arrays(table.columns, schema=_plain(table.schema))
+def _without_metadata(table: pa.Table) -> pa.Table:
+    return pa.Table.from_arrays(table.columns, schema=_without_schema_metadata(table.schema))
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
+def _without_schema_metadata(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.remove_metadata() for field in schema])

@@ -1,4 +1,4 @@
-"""Iceberg tables as a source: cut by their files, without those that no predicate lets through."""
+"""Datasource for Iceberg tables, divided by files, with files skipped that cannot match the predicate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pyarrow as pa
 from skate.air import _optional
 from skate.data._block import schemas
 from skate.data._expressions.errors import NotExpressibleError
-from skate.data._io import columns as column_choices
-from skate.data._io import partitions
+from skate.data._io import balancing, validation
 from skate.data._io.iceberg_expressions import to_iceberg
-from skate.data._io.parquet_footers import plain
+from skate.data._io.parquet_footers import strip_metadata
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasource import Datasource, ReadTask
 
@@ -24,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class IcebergDatasource(Datasource):
-    """Read an Iceberg table, cut by its files.
+    """Read an Iceberg table, divided by its files.
 
     Args:
-        table_identifier: Its name in the catalog: `"db.table"`.
+        table_identifier: Name of the table in the catalog: `"db.table"`.
         row_filter: An expression of `pyiceberg`, or its text.
-        selected_fields: Which columns.
-        snapshot_id: Which snapshot; the newest, as it is now, if not given.
-        scan_kwargs: More options for `Table.scan`.
-        catalog_kwargs: For `pyiceberg.catalog.load_catalog`; `name` is the catalog's.
+        selected_fields: Columns to read.
+        snapshot_id: Snapshot to read; by default the latest at the time of the call.
+        scan_kwargs: Further options for `Table.scan`.
+        catalog_kwargs: Arguments for `pyiceberg.catalog.load_catalog`; `name` is the name of the catalog.
     """
 
     def __init__(
@@ -63,34 +62,34 @@ class IcebergDatasource(Datasource):
         return self._planned
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of what is read."""
-        schema = plain(self._scan.projection().as_arrow())
-        return column_choices.chosen(schema, self._columns)
+        """Return the schema of the selected columns."""
+        schema = strip_metadata(self._scan.projection().as_arrow())
+        return validation.select_fields(schema, self._columns)
 
     def apply_projection(self, columns: list[str]) -> IcebergDatasource | None:
-        """Return a source that reads only these columns; None for no column at all, whose rows nobody could count."""
+        """Return a datasource that reads only these columns; None for an empty list, which hides the row count."""
         if not columns:
             return None
         scan = self._scan.update(selected_fields=tuple(columns))
         return self._changed(_scan=scan, _columns=list(columns))  # type: ignore[no-any-return]
 
     def apply_predicate(self, predicate: Expr) -> tuple[IcebergDatasource, None] | None:
-        """Return a source that leaves out files and rows; None if Iceberg cannot compute the predicate."""
+        """Return a datasource that skips files and rows; None if Iceberg cannot evaluate the predicate."""
         from pyiceberg.expressions import And
         from pyiceberg.expressions.visitors import bind
 
-        if self._limited:  # the limit counts rows before the filter
+        if self._limited:  # the limit applies to rows before the filter
             return None
         try:
             wanted = to_iceberg(predicate)
             bind(self._scan.projection(), wanted, self._scan.case_sensitive)
-        except (NotExpressibleError, ValueError, TypeError):  # a value of another type, for one
+        except (NotExpressibleError, ValueError, TypeError):  # for example a value of another type
             return None
         scan = self._scan.update(row_filter=And(self._scan.row_filter, wanted))
         return self._changed(_scan=scan, _filtered=True, _planned=None), None
 
     def num_rows(self) -> int | None:
-        """Return the number of rows, if none is filtered out or deleted."""
+        """Return the number of rows, unless rows are filtered or deleted."""
         if self._filtered or any(task.delete_files for task in self._tasks):
             return None
         return int(sum(task.file.record_count for task in self._tasks))
@@ -102,13 +101,13 @@ class IcebergDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the files into runs of about the same size."""
+        """Split the files into groups of about the same size."""
         if not self._tasks:
             return []
         schema = self.schema()
         sizes = [task.file.file_size_in_bytes for task in self._tasks]
         made = []
-        for group in partitions.balanced(self._tasks, sizes, parallelism):
+        for group in balancing.balance(self._tasks, sizes, parallelism):
             exact = not self._filtered and not any(task.delete_files for task in group)
             metadata = BlockMetadata(
                 num_rows=sum(task.file.record_count for task in group) if exact else None,
@@ -126,19 +125,19 @@ class IcebergDatasource(Datasource):
                 per_task_row_limit if exact else scan.limit,
                 schema,
             )
-            # A file of an Iceberg table is never changed: its path says it all.
+            # Files of an Iceberg table are immutable, so the path identifies the content.
             identity = f"{scan.snapshot_id}#" + ",".join(task.file.file_path for task in group)
             made.append(ReadTask(read, metadata, schema, per_task_row_limit, identity=identity))
         return made
 
 
 def load_table(identifier: str, catalog_kwargs: dict[str, Any] | None, for_what: str) -> Any:
-    """Return a table of a catalog, as it is now.
+    """Return the current state of a table in a catalog.
 
     Args:
-        identifier: Its name in the catalog.
-        catalog_kwargs: For `pyiceberg.catalog.load_catalog`.
-        for_what: The call that needs it.
+        identifier: Name of the table in the catalog.
+        catalog_kwargs: Arguments for `pyiceberg.catalog.load_catalog`.
+        for_what: The public call that needs the table.
     """
     catalog = _optional.load("pyiceberg.catalog", for_what, "pyiceberg")
     options = dict(catalog_kwargs or {})
@@ -155,5 +154,5 @@ def _read(
     scan = ArrowScan(metadata, io, projection, row_filter, case_sensitive, limit)
     for batch in scan.to_record_batches(tasks):
         block = pa.Table.from_batches([batch])
-        block = pa.Table.from_arrays(block.columns, schema=plain(block.schema))
+        block = pa.Table.from_arrays(block.columns, schema=strip_metadata(block.schema))
         yield block if schema is None else schemas.conform(block, schema)

@@ -1,4 +1,4 @@
-"""Expressions as pyiceberg's own, by which tables leave out files that cannot match."""
+"""Convert expressions to those of pyiceberg, which tables use to skip files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
 from skate.data._expressions.errors import NotExpressibleError
-from skate.data._expressions.nodes import BinaryExpr, ColumnExpr, LiteralExpr, UnaryExpr, unaliased
+from skate.data._expressions.nodes import BinaryExpr, ColumnExpr, LiteralExpr, UnaryExpr, strip_alias
 from skate.data._expressions.operations import Operation
 from skate.data._expressions.printing import inline
 
@@ -24,13 +24,13 @@ _MIRRORED = {
 
 
 def to_iceberg(expr: Expr) -> Any:
-    """Return a predicate as one of pyiceberg's: comparisons of columns with values, and what joins them.
+    """Convert a predicate of comparisons between columns and values, and their combinations.
 
     Raises:
-        NotExpressibleError: pyiceberg cannot say it, such as a comparison of two columns.
+        NotExpressibleError: pyiceberg has no equivalent, for example for a comparison of two columns.
     """
     expressions = _optional.load("pyiceberg.expressions", "a filter of an Iceberg table", "pyiceberg")
-    expr = unaliased(expr)
+    expr = strip_alias(expr)
     if isinstance(expr, BinaryExpr) and expr.op in (Operation.AND, Operation.OR):
         join = expressions.And if expr.op is Operation.AND else expressions.Or
         return join(to_iceberg(expr.left), to_iceberg(expr.right))
@@ -43,7 +43,7 @@ def to_iceberg(expr: Expr) -> Any:
         among = expressions.In if expr.op is Operation.IN else expressions.NotIn
         values = list(_value(expr.right, expr))
         if any(value is None for value in values):
-            raise _not_expressible(expr, "null equals nothing there: use is_null()")
+            raise _not_expressible(expr, "in Iceberg, null equals nothing: use is_null()")
         return among(_column(expr.left, expr), values)
     if isinstance(expr, BinaryExpr) and expr.op in _MIRRORED:
         compare = {
@@ -55,25 +55,25 @@ def to_iceberg(expr: Expr) -> Any:
             Operation.NE: expressions.NotEqualTo,
         }
         column, value, op = expr.left, expr.right, expr.op
-        if isinstance(unaliased(column), LiteralExpr):
+        if isinstance(strip_alias(column), LiteralExpr):
             column, value, op = expr.right, expr.left, _MIRRORED[op]
         return compare[op](_column(column, expr), _value(value, expr))
-    raise _not_expressible(expr, "it is no comparison of a column with a value")
+    raise _not_expressible(expr, "it is not a comparison of a column with a value")
 
 
 def _column(side: Expr, whole: Expr) -> str:
-    side = unaliased(side)
+    side = strip_alias(side)
     if not isinstance(side, ColumnExpr):
-        raise _not_expressible(whole, f"{inline(side)} is no column")
+        raise _not_expressible(whole, f"{inline(side)} is not a column")
     return side.name
 
 
 def _value(side: Expr, whole: Expr) -> Any:
-    side = unaliased(side)
+    side = strip_alias(side)
     if not isinstance(side, LiteralExpr):
-        raise _not_expressible(whole, f"{inline(side)} is no value")
+        raise _not_expressible(whole, f"{inline(side)} is not a value")
     if side.value is None:
-        raise _not_expressible(whole, "null equals nothing there: use is_null()")
+        raise _not_expressible(whole, "in Iceberg, null equals nothing: use is_null()")
     return side.value
 
 

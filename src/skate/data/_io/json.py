@@ -1,4 +1,4 @@
-"""JSON files, as a source and as a sink: lines of objects, objects one after the other, or arrays of objects."""
+"""Datasource and datasink for JSON files: lines of objects, consecutive objects, or arrays of objects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from skate.air import _optional
-from skate.data._io import json_values, paths, streams, unknown_options
+from skate.data._io import json_values, paths, streams, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -21,13 +21,13 @@ _COMPRESSIONS = ("gz", "br", "zst", "lz4")
 
 
 class JSONDatasource(FileBasedDatasource):
-    """Read JSON files, piece by piece, so that a file may be larger than memory.
+    """Read JSON files in pieces, so that a file may be larger than memory.
 
-    What Arrow cannot read, such as values of mixed types, is read with Python's `json`: slower, and as it stands.
+    Python's `json` reads values that Arrow cannot, such as those of mixed types; this is slower.
 
     Args:
         paths: Files, folders, globs or URIs.
-        lines: Each line is a value: a line that holds a list makes a row with the columns `0`, `1`, …
+        lines: Each line is a value; a line that holds a list becomes a row with the columns `0`, `1`, …
         arrow_json_args: `read_options` and `parse_options` of `pyarrow.json`.
         file_args: As for `FileBasedDatasource`.
     """
@@ -50,7 +50,7 @@ class JSONDatasource(FileBasedDatasource):
         given = dict(arrow_json_args or {})
         read_options = given.pop("read_options", None)
         self._parse_options = given.pop("parse_options", None)
-        unknown_options.refuse(given, ("read_options", "parse_options"), "read_json", ("paths",))
+        validation.check_known(given, ("read_options", "parse_options"), "read_json", ("paths",))
         self._piece_bytes = _PIECE_BYTES if read_options is None else max(read_options.block_size, 1)
         self._lines = lines
         super().__init__(paths, partitioning=partitioning, **file_args)
@@ -58,7 +58,7 @@ class JSONDatasource(FileBasedDatasource):
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         step = self._piece_bytes
         rest = b""
-        texts: set[str] = set()  # columns that are text so far: later dates among them stay text
+        texts: set[str] = set()  # columns that held text so far: later dates in them stay text
         while True:
             data = f.read(step)
             at_end = not data
@@ -76,22 +76,22 @@ class JSONDatasource(FileBasedDatasource):
                     yield block
             if at_end:
                 return
-            # A value longer than the piece: take more at a time until it ends.
+            # A value is longer than the piece: read more until it ends.
             step = self._piece_bytes if piece and not rest.startswith(piece[:64]) else step * 2
 
     def _can_divide(self, file: paths.SourceFile) -> bool:
-        # Other files may be arrays, or objects over several lines.
+        # Other files may hold arrays, or objects that span several lines.
         return "compression" not in self._open_args and (
             file.path.endswith(".jsonl") or (self._lines and streams.compression_of(file.path) is None)
         )
 
     def _parse(self, piece: bytes, texts: set[str], at_end: bool) -> tuple[pa.Table | None, bytes]:
-        """Return the rows of a piece, and what of it is not complete yet."""
+        """Return the rows of a piece, and its incomplete rest."""
         read_options = pajson.ReadOptions(use_threads=False, block_size=len(piece) + 1)
         try:
             block = pajson.read_json(pa.BufferReader(piece), read_options, self._options(texts))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return json_values.decoded(piece, at_end)
+            return json_values.decode(piece, at_end)
         return block, b""
 
     def _options(self, texts: set[str]) -> pajson.ParseOptions | None:
@@ -102,12 +102,12 @@ class JSONDatasource(FileBasedDatasource):
 
 
 class JSONDatasink(BlockBasedFileDatasink):
-    """Write JSON files, one object in a line.
+    """Write JSON files with one object per line.
 
     Args:
         path: The folder.
-        pandas_json_args_fn: Returns options for `pandas.DataFrame.to_json`, for those that cannot be pickled.
-        pandas_json_args: The options themselves.
+        pandas_json_args_fn: Function that returns such options, for those that cannot be pickled.
+        pandas_json_args: Options for `pandas.DataFrame.to_json`.
         file_args: As for `BlockBasedFileDatasink`.
     """
 
@@ -132,6 +132,6 @@ class JSONDatasink(BlockBasedFileDatasink):
         frame = block.to_pandas()
         for field, column in zip(block.to_arrow().schema, block.to_arrow().columns, strict=True):
             if pa.types.is_integer(field.type) and column.null_count:
-                # pandas would make floats of them: 1.0 for 1.
+                # pandas would convert integers to floats: 1.0 for 1.
                 frame[field.name] = column.to_pandas(integer_object_nulls=True)
         frame.to_json(file, orient=orient, lines=lines, **args)

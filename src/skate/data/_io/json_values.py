@@ -1,4 +1,4 @@
-"""JSON read with Python: values one after the other, or the elements of an array, a few at a time."""
+"""Parse JSON with Python: consecutive values, or the elements of an array, a few at a time."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Any
 
 import pyarrow as pa
 
-from skate.data._io import loose_rows
+from skate.data._block import rows
 
 _SPACE = re.compile(r"\s*")
 _SEPARATOR = re.compile(r"[\s,]*")
 _BOM = codecs.BOM_UTF8
-# Rows of one block: what they take as Python objects is a multiple of their text.
+# Limits the rows of one block: as Python objects they take a multiple of their text.
 _TEXT_PER_BLOCK = 8 << 20
 _decode = json.JSONDecoder().raw_decode
 
 
 def starts_array(text: bytes) -> bool:
-    """Whether a document is an array of objects, by its start."""
+    """Return whether a document starts like an array of objects."""
     return text.removeprefix(_BOM).lstrip()[:1] == b"["
 
 
-def decoded(piece: bytes, at_end: bool) -> tuple[pa.Table | None, bytes]:
-    """Return a block of the values in a piece of text, and what of it is no complete value yet.
+def decode(piece: bytes, at_end: bool) -> tuple[pa.Table | None, bytes]:
+    """Parse the values in a piece of text; return them as a block, with the incomplete rest.
 
     Args:
-        piece: Values, with only space between them.
-        at_end: Nothing follows: what is not complete is an error.
+        piece: Values, separated by whitespace only.
+        at_end: Nothing follows, so an incomplete value is an error.
 
     Raises:
-        ValueError: The text is no JSON; says where.
+        ValueError: The text is not valid JSON; the message says where.
     """
     text = piece.removeprefix(_BOM).decode()
     values: list[Any] = []
-    position = _after(_SPACE, text, 0)
+    position = _skip(_SPACE, text, 0)
     while position < len(text):
         try:
             value, end = _decode(text, position)
         except json.JSONDecodeError as error:
-            # An object that starts in the first column of a later line: this one will never be complete.
+            # A later line starts an object in its first column, so this value is broken, not incomplete.
             if at_end or "\n{" in text[position:]:
                 line = text.count("\n", 0, error.pos) + 1
                 raise ValueError(
@@ -50,20 +50,20 @@ def decoded(piece: bytes, at_end: bool) -> tuple[pa.Table | None, bytes]:
                 ) from error
             break
         values.append(value)
-        position = _after(_SPACE, text, end)
+        position = _skip(_SPACE, text, end)
     return to_block(values) if values else None, text[position:].encode()
 
 
 def array_blocks(file: pa.NativeFile, start: bytes, step: int) -> Iterator[pa.Table]:
-    """Yield blocks of the elements of an array of objects, reading on as they are needed.
+    """Yield blocks of the elements of an array of objects; read the file as needed.
 
     Args:
-        file: Where the text goes on.
-        start: What has been read of it.
+        file: The file, positioned after `start`.
+        start: The text read so far.
         step: Bytes to read at a time.
 
     Raises:
-        ValueError: The text is no JSON; says where.
+        ValueError: The text is not valid JSON; the message says where.
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     text = decoder.decode(start.removeprefix(_BOM))
@@ -71,12 +71,12 @@ def array_blocks(file: pa.NativeFile, start: bytes, step: int) -> Iterator[pa.Ta
     values: list[Any] = []
     taken = 0
     while True:
-        position = _after(_SEPARATOR, text, position)
+        position = _skip(_SEPARATOR, text, position)
         if text.startswith("]", position):
             break
         try:
             value, end = _decode(text, position)
-            complete = end < len(text)  # a number at the very end may go on
+            complete = end < len(text)  # a number at the very end may continue
         except json.JSONDecodeError as error:
             complete, reason = False, error
         else:
@@ -89,7 +89,9 @@ def array_blocks(file: pa.NativeFile, start: bytes, step: int) -> Iterator[pa.Ta
                 yield to_block(values)
                 values, taken = [], 0
             continue
-        data = file.read(max(step, len(text) - position))  # doubles what is there: long values stay linear
+        data = file.read(
+            max(step, len(text) - position)
+        )  # doubles the buffer, so that long values take linear time
         if not data:
             raise ValueError(f"{reason.msg} around {_around(text, reason.pos)!r}") from reason
         text, position = text[position:] + decoder.decode(data), 0
@@ -98,7 +100,7 @@ def array_blocks(file: pa.NativeFile, start: bytes, step: int) -> Iterator[pa.Ta
 
 
 def to_block(values: Sequence[Any]) -> pa.Table:
-    """Return rows of JSON values as a block; what fits no Arrow type is kept as Python objects.
+    """Return JSON values as a block; values that fit no Arrow type stay Python objects.
 
     Raises:
         ValueError: A value is neither an object nor a list.
@@ -110,13 +112,13 @@ def to_block(values: Sequence[Any]) -> pa.Table:
         elif isinstance(value, dict):
             found.append(value)
         else:
-            raise ValueError(f"a row has to be an object, but is {value!r}: read it with read_text instead")
-    return loose_rows.to_block(found)
+            raise ValueError(f"a row must be an object, got {value!r}: use read_text instead")
+    return rows.to_block_with_objects(found)
 
 
-def _after(pattern: re.Pattern[str], text: str, position: int) -> int:
+def _skip(pattern: re.Pattern[str], text: str, position: int) -> int:
     match = pattern.match(text, position)
-    assert match is not None  # the pattern matches the empty text
+    assert match is not None  # the pattern matches the empty string
     return match.end()
 
 

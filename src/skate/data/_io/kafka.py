@@ -1,4 +1,4 @@
-"""Topics of Kafka, as a source that ends and as a sink."""
+"""Bounded datasource and datasink for Kafka topics."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from skate.data.datasource.datasource import Datasource, ReadTask
 
 _logger = logging.getLogger(__name__)
 
-# Seconds to wait for an answer about topics and offsets.
-_ANSWER_TIMEOUT = 10
-# Seconds to wait for messages before the deadline is looked at again.
-_CONSUME_TIMEOUT = 10
+# Seconds to wait for a reply about topics and offsets.
+_REPLY_TIMEOUT_S = 10
+# Seconds to wait for messages before the deadline is checked again.
+_CONSUME_TIMEOUT_S = 10
 _MESSAGES_AT_A_TIME = 1_000
-# Seconds to wait for a broker to take messages.
-_DELIVERY_TIMEOUT = 30
+# Seconds to wait until a broker accepts messages.
+_DELIVERY_TIMEOUT_S = 30
 _MESSAGES_BETWEEN_POLLS = 10_000
 
 SCHEMA = pa.schema(
@@ -50,9 +50,9 @@ Offsets = Offset | dict[str, dict[int, int | str]]
 
 @dataclass
 class KafkaAuthConfig:
-    """Credentials under the names of kafka-python.
+    """Credentials under the names that kafka-python uses.
 
-    Those that librdkafka does not have raise a ValueError, which names the setting of `consumer_config` to use.
+    Options without a counterpart in librdkafka raise a ValueError that names the setting of `consumer_config` to use.
     """
 
     security_protocol: str | None = None
@@ -73,7 +73,7 @@ class KafkaAuthConfig:
     ssl_crlfile: str | None = None
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of librdkafka.
+        """Return the equivalent settings of librdkafka.
 
         >>> KafkaAuthConfig(security_protocol="SSL", ssl_cafile="ca.pem").settings()
         {'security.protocol': 'SSL', 'ssl.ca.location': 'ca.pem'}
@@ -85,7 +85,7 @@ class KafkaAuthConfig:
                 continue
             if field.name not in _SETTINGS:
                 raise ValueError(
-                    f"{field.name} has no equal in librdkafka: pass consumer_config={{{_INSTEAD[field.name]!r}: …}}"
+                    f"{field.name} is unknown to librdkafka: pass consumer_config={{{_INSTEAD[field.name]!r}: …}}"
                 )
             found[_SETTINGS[field.name]] = value
         return found
@@ -114,16 +114,16 @@ _INSTEAD = {
 
 
 class KafkaDatasource(Datasource):
-    """Read the messages of topics between two offsets, with a task for each partition.
+    """Read the messages of topics between two offsets, with one task per partition.
 
     Args:
-        topics: One topic, or several.
+        topics: One topic or a list of topics.
         bootstrap_servers: Brokers, as `host:port`.
         start_offset: The first message: an offset, a time, `"earliest"`, or offsets by topic and partition.
-        end_offset: The message to stop before: an offset, a time, `"latest"`, or offsets by topic and partition.
-        kafka_auth_config: Credentials under the names of kafka-python.
+        end_offset: The end, exclusive: an offset, a time, `"latest"`, or offsets by topic and partition.
+        kafka_auth_config: Credentials under the names that kafka-python uses.
         consumer_config: Settings of librdkafka.
-        timeout_ms: How long a task waits for its messages; for all of them if not given.
+        timeout_ms: How long a task waits for its messages; without limit by default.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class KafkaDatasource(Datasource):
     ) -> None:
         _kafka("read_kafka")
         if not topics:
-            raise ValueError("topics is empty: name at least one")
+            raise ValueError("topics is empty: pass at least one topic")
         if timeout_ms is not None and timeout_ms <= 0:
             raise ValueError(f"timeout_ms is {timeout_ms}: pass a positive number, or None")
         if kafka_auth_config is not None and consumer_config is not None:
@@ -146,7 +146,7 @@ class KafkaDatasource(Datasource):
         _check_offsets("start_offset", start_offset, "latest")
         _check_offsets("end_offset", end_offset, "earliest")
         if type(start_offset) is type(end_offset) and isinstance(start_offset, int | datetime):
-            first, last = _comparable(start_offset), _comparable(end_offset)
+            first, last = _sort_key(start_offset), _sort_key(end_offset)
             if first > last:
                 raise ValueError(f"start_offset ({start_offset}) is after end_offset ({end_offset})")
         self._topics = [topics] if isinstance(topics, str) else list(topics)
@@ -154,7 +154,7 @@ class KafkaDatasource(Datasource):
         self._timeout = None if timeout_ms is None else timeout_ms / 1000
         self._config = {
             "enable.auto.commit": False,
-            "group.id": "skate-data",  # librdkafka wants one, although nothing is committed
+            "group.id": "skate-data",  # librdkafka requires one, although nothing is committed
             **(kafka_auth_config.settings() if kafka_auth_config is not None else {}),
             **(consumer_config or {}),
             "bootstrap.servers": _servers(bootstrap_servers),
@@ -167,7 +167,7 @@ class KafkaDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return a task for each partition of the topics."""
+        """Return one task per partition."""
         partitions = self._partitions()
         for name, given in (("start_offset", self._start), ("end_offset", self._end)):
             if isinstance(given, dict):
@@ -199,7 +199,7 @@ class KafkaDatasource(Datasource):
     def _partitions(self) -> list[tuple[str, int]]:
         consumer = _kafka("read_kafka").Consumer(self._config)
         try:
-            known = consumer.list_topics(timeout=_ANSWER_TIMEOUT).topics
+            known = consumer.list_topics(timeout=_REPLY_TIMEOUT_S).topics
         finally:
             consumer.close()
         found = []
@@ -216,16 +216,18 @@ def _read(
     kafka = _kafka("read_kafka")
     consumer = kafka.Consumer(config)
     try:
-        first, stop = _range(kafka, consumer, place, start, end)
+        first, stop = _resolve_range(kafka, consumer, place, start, end)
         consumer.assign([kafka.TopicPartition(*place, first)])
         deadline = None if timeout is None else time.monotonic() + timeout
         while first < stop:
             left = (
-                _CONSUME_TIMEOUT if deadline is None else min(deadline - time.monotonic(), _CONSUME_TIMEOUT)
+                _CONSUME_TIMEOUT_S
+                if deadline is None
+                else min(deadline - time.monotonic(), _CONSUME_TIMEOUT_S)
             )
             if left <= 0:
                 _logger.warning(
-                    "after %s s, messages %d to %d of topic %s, partition %d have not arrived: they are left out",
+                    "after %s s, messages %d to %d of topic %s, partition %d did not arrive and are skipped",
                     timeout,
                     first,
                     stop - 1,
@@ -237,16 +239,18 @@ def _read(
             found = [_row(message) for message in messages if message.offset() < stop]
             if found:
                 yield pa.Table.from_pylist(found, schema=SCHEMA)
-            # Offsets of a compacted or transactional topic have gaps, and the last one may be no message.
+            # Offsets of compacted and transactional topics have gaps, and the last offset may hold no message.
             [position] = consumer.position([kafka.TopicPartition(*place)])
             first = max(first, position.offset, *(message.offset() + 1 for message in messages))
     finally:
         consumer.close()
 
 
-def _range(kafka: Any, consumer: Any, place: tuple[str, int], start: Offset, end: Offset) -> tuple[int, int]:
-    """Return the first offset to read, and the one after the last, of those that the broker has."""
-    low, high = consumer.get_watermark_offsets(kafka.TopicPartition(*place), timeout=_ANSWER_TIMEOUT)
+def _resolve_range(
+    kafka: Any, consumer: Any, place: tuple[str, int], start: Offset, end: Offset
+) -> tuple[int, int]:
+    """Return the first offset to read and the end, exclusive, limited to the offsets that the broker holds."""
+    low, high = consumer.get_watermark_offsets(kafka.TopicPartition(*place), timeout=_REPLY_TIMEOUT_S)
 
     def resolve(offset: Offset) -> int:
         if offset in ("earliest", "latest"):
@@ -254,13 +258,16 @@ def _range(kafka: Any, consumer: Any, place: tuple[str, int], start: Offset, end
         if not isinstance(offset, datetime):
             return int(offset)
         asked = kafka.TopicPartition(*place, _milliseconds(offset))
-        [answer] = consumer.offsets_for_times([asked], timeout=_ANSWER_TIMEOUT)
+        [answer] = consumer.offsets_for_times([asked], timeout=_REPLY_TIMEOUT_S)
         return int(answer.offset) if answer.offset >= 0 else int(high)
 
     first, stop = resolve(start), min(resolve(end), high)
     if first < low:
         _logger.warning(
-            "topic %s, partition %d starts at offset %d: those from %d on have expired", *place, low, first
+            "topic %s, partition %d starts at offset %d: messages from offset %d have expired",
+            *place,
+            low,
+            first,
         )
         first = low
     if first > stop:
@@ -272,7 +279,7 @@ def _range(kafka: Any, consumer: Any, place: tuple[str, int], start: Offset, end
 
 
 def _is_end(kafka: Any, message: Any) -> bool:
-    """Return whether a message only says that a partition has no more; raise what it reports otherwise."""
+    """Return whether a message marks the end of a partition; raise any other error it reports."""
     error = message.error()
     if error is not None and error.code() != kafka.KafkaError._PARTITION_EOF:
         raise kafka.KafkaException(error)
@@ -309,7 +316,7 @@ def _offset_of(given: Offsets, topic: str, partition: int, otherwise: str) -> Of
     return given.get(topic, {}).get(partition, otherwise) if isinstance(given, dict) else given
 
 
-def _comparable(offset: Any) -> int:
+def _sort_key(offset: Any) -> int:
     return _milliseconds(offset) if isinstance(offset, datetime) else int(offset)
 
 
@@ -330,41 +337,43 @@ def _kafka(caller: str) -> Any:
     return _optional.load("confluent_kafka", caller, "confluent-kafka")
 
 
-def _listed(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if hasattr(value, "tolist"):  # an array, or a number of NumPy
         return value.tolist()
-    raise TypeError(f"{value!r} is no value of JSON: convert the column, or pass another value_serializer")
+    raise TypeError(
+        f"{value!r} is not JSON serializable: convert the column, or pass another value_serializer"
+    )
 
 
 class Serializer(StrEnum):
-    """How a row, or its key, becomes bytes."""
+    """Conversions of a row or its key to bytes."""
 
     JSON = "json"
     STRING = "string"
     BYTES = "bytes"
 
     def to_bytes(self, value: Any) -> bytes:
-        """Return the bytes of a value.
+        """Convert a value to bytes.
 
         >>> Serializer.JSON.to_bytes({"a": 1}), Serializer.STRING.to_bytes(1), Serializer.BYTES.to_bytes(b"x")
         (b'{"a": 1}', b'1', b'x')
         """
         if self is Serializer.JSON:
-            return json.dumps(value, default=_listed).encode()
+            return json.dumps(value, default=_to_json).encode()
         return value if isinstance(value, bytes) and self is Serializer.BYTES else str(value).encode()
 
 
 class KafkaDatasink(Datasink[int]):
-    """Send a message for each row.
+    """Send one message per row.
 
-    Messages that a failed task has sent are sent again with its next attempt.
+    If a task fails, its retry sends all messages of the task again.
 
     Args:
-        topic: Where to.
+        topic: The topic.
         bootstrap_servers: Brokers, as `host:port`.
-        key_field: The column that is the key of a message.
-        key_serializer: How the key becomes bytes: "json", "string" or "bytes".
-        value_serializer: How the row becomes bytes.
+        key_field: The column that holds the key of a message.
+        key_serializer: Conversion of the key to bytes: "json", "string" or "bytes".
+        value_serializer: Conversion of the row to bytes.
         producer_config: Settings of librdkafka.
     """
 
@@ -388,10 +397,10 @@ class KafkaDatasink(Datasink[int]):
         self._config = {**(producer_config or {}), "bootstrap.servers": _servers(bootstrap_servers)}
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> int:
-        """Send the messages of one part, and return their number.
+        """Send the messages of one task and return their number.
 
         Raises:
-            RuntimeError: The broker refused messages, or did not take them in time.
+            RuntimeError: The broker rejected messages, or did not accept them in time.
         """
         producer = _kafka("write_kafka").Producer(self._config)
         failures: list[Any] = []
@@ -402,15 +411,15 @@ class KafkaDatasink(Datasink[int]):
                 sent += 1
                 if sent % _MESSAGES_BETWEEN_POLLS == 0:
                     producer.poll(0)
-        waiting = producer.flush(_DELIVERY_TIMEOUT)
+        waiting = producer.flush(_DELIVERY_TIMEOUT_S)
         if failures:
             raise RuntimeError(
-                f"{len(failures)} of {sent} messages were not delivered to the topic {self._topic}: {failures[0]}"
+                f"{len(failures)} of {sent} messages could not be delivered to the topic {self._topic}: {failures[0]}"
             )
         if waiting:
             raise RuntimeError(
-                f"{waiting} of {sent} messages have not reached the topic {self._topic} within {_DELIVERY_TIMEOUT} s: "
-                f"is a broker at {self._config['bootstrap.servers']}?"
+                f"{waiting} of {sent} messages did not reach the topic {self._topic} within {_DELIVERY_TIMEOUT_S} s: "
+                f"check that a broker runs at {self._config['bootstrap.servers']}"
             )
         return sent
 
@@ -423,6 +432,6 @@ class KafkaDatasink(Datasink[int]):
         }
         try:
             producer.produce(self._topic, **message)
-        except BufferError:  # the queue is full: make room, once
-            producer.poll(_DELIVERY_TIMEOUT)
+        except BufferError:  # the queue is full: wait for room once
+            producer.poll(_DELIVERY_TIMEOUT_S)
             producer.produce(self._topic, **message)

@@ -1,4 +1,4 @@
-"""Lance datasets, as a source and as a sink."""
+"""Datasource and datasink for Lance datasets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._block import schemas, tables
-from skate.data._io import partitions, trust
+from skate.data._io import balancing, pickled_columns
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -21,15 +21,15 @@ _MODES = (SaveMode.CREATE, SaveMode.APPEND, SaveMode.OVERWRITE)
 
 
 class LanceDatasource(Datasource):
-    """Read a Lance dataset, cut by its fragments.
+    """Read a Lance dataset, divided by its fragments.
 
     Args:
-        uri: Where it is.
-        version: Which version; the newest, as it is now, if not given.
-        columns: Read only these.
-        filter: A condition in SQL: only rows for which it is true are read.
-        storage_options: For the store.
-        scanner_options: More options for `lance.LanceDataset.scanner`.
+        uri: Location of the dataset.
+        version: The version to read; by default the latest at the time of the call.
+        columns: Columns to read; all by default.
+        filter: Condition in SQL that rows must meet.
+        storage_options: Storage options of `lance`.
+        scanner_options: Further options for `lance.LanceDataset.scanner`.
     """
 
     def __init__(
@@ -49,20 +49,20 @@ class LanceDatasource(Datasource):
         if filter is not None:
             self._scan["filter"] = filter
         dataset = _open(uri, version, storage_options, "read_lance")
-        self._version = dataset.version  # what is written from now on is not read
+        self._version = dataset.version  # later versions are not read
         chosen = self._scan.pop("fragments", None)
         self._fragments: list[tuple[int, int]] = [
             (int(fragment.fragment_id), int(fragment.count_rows()))
             for fragment in (dataset.get_fragments() if chosen is None else chosen)
         ]
-        self._projected = trust.written_schema(dataset.scanner(**self._scan).projected_schema)
+        self._projected = pickled_columns.written_schema(dataset.scanner(**self._scan).projected_schema)
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of what is read."""
+        """Return the schema of the selected columns."""
         return self._projected
 
     def num_rows(self) -> int | None:
-        """Return the number of rows, if none is filtered out."""
+        """Return the number of rows, unless a filter is set."""
         if any(
             option in self._scan for option in ("filter", "limit", "offset", "nearest", "full_text_query")
         ):
@@ -72,12 +72,12 @@ class LanceDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the fragments into runs with about the same number of rows."""
+        """Split the fragments into groups with about the same number of rows."""
         exact = self.num_rows() is not None
         tasks = []
         if not self._fragments:
             return []
-        for group in partitions.balanced(self._fragments, [rows for _, rows in self._fragments], parallelism):
+        for group in balancing.balance(self._fragments, [rows for _, rows in self._fragments], parallelism):
             ids = [number for number, _ in group]
             metadata = BlockMetadata(
                 num_rows=sum(rows for _, rows in group) if exact else None,
@@ -93,7 +93,7 @@ class LanceDatasource(Datasource):
         return tasks
 
     def apply_projection(self, columns: list[str]) -> LanceDatasource | None:
-        """Return a source that reads only these columns."""
+        """Return a datasource that reads only these columns."""
         if not columns or not set(columns) <= set(self._projected.names):
             return None
         schema = pa.schema([self._projected.field(name) for name in columns])
@@ -101,16 +101,16 @@ class LanceDatasource(Datasource):
 
 
 class LanceDatasink(Datasink[list[bytes]]):
-    """Write a Lance dataset; it appears, or changes, when all parts are written.
+    """Write a Lance dataset; one commit makes all files visible once every task has finished.
 
     Args:
-        uri: Where it is.
-        schema: Of the rows; what is written is cast to it.
+        uri: Location of the dataset.
+        schema: Schema of the rows, which are cast to it.
         mode: `"create"`, `"append"` or `"overwrite"`.
-        min_rows_per_file: Put at least so many rows into each file.
-        max_rows_per_file: Put at most so many rows into each file.
-        data_storage_version: Of the file format.
-        storage_options: For the store.
+        min_rows_per_file: Minimum number of rows per file.
+        max_rows_per_file: Maximum number of rows per file.
+        data_storage_version: Version of the file format.
+        storage_options: Storage options of `lance`.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class LanceDatasink(Datasink[list[bytes]]):
         _optional.load("lance", "write_lance", "pylance")
         unknown = sorted(name for name, value in options.items() if value is not None)
         if unknown:
-            raise TypeError(f"write_lance takes no option {unknown} here: write to the uri of the dataset")
+            raise TypeError(f"write_lance does not accept {unknown}: pass the uri of the dataset")
         if SaveMode(mode) not in _MODES:
-            raise ValueError(f"mode is {mode!r}: Lance can be written with {', '.join(map(str, _MODES))}")
+            raise ValueError(f"mode is {mode!r}: use one of {', '.join(map(str, _MODES))}")
         self._uri = uri
         self._schema = schema
         self._mode = SaveMode(mode)
@@ -141,14 +141,14 @@ class LanceDatasink(Datasink[list[bytes]]):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """How many rows each call of `write` should get at least."""
+        """The minimum number of rows per call of `write`."""
         return self._min_rows_per_file
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Look at the target, before anything is written."""
+        """Check that the target exists or not, as the mode requires."""
         try:
             existing = _open(self._uri, None, self._storage_options, "write_lance")
-        except (ValueError, FileNotFoundError):  # Lance says so in both ways
+        except (ValueError, FileNotFoundError):  # Lance raises either
             existing = None
         if existing is not None:
             if self._mode == SaveMode.CREATE:
@@ -157,10 +157,10 @@ class LanceDatasink(Datasink[list[bytes]]):
                 )
             self._read_version = existing.version
             if self._mode == SaveMode.APPEND:
-                self._schema = trust.written_schema(existing.schema)
+                self._schema = pickled_columns.written_schema(existing.schema)
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> list[bytes]:
-        """Write the files of one part, and return what describes them."""
+        """Write the files of one task and return their descriptions."""
         from lance.fragment import write_fragments
 
         block = tables.concat(list(blocks) or [pa.table({})])
@@ -172,7 +172,7 @@ class LanceDatasink(Datasink[list[bytes]]):
             block,
             self._uri,
             schema=block.schema,
-            mode="append" if self._mode == SaveMode.APPEND else "overwrite",  # what is committed counts
+            mode="append" if self._mode == SaveMode.APPEND else "overwrite",  # only the commit takes effect
             max_rows_per_file=self._max_rows_per_file,
             data_storage_version=self._data_storage_version,
             storage_options=self._storage_options,
@@ -180,7 +180,7 @@ class LanceDatasink(Datasink[list[bytes]]):
         return [pickle.dumps((fragment, block.schema)) for fragment in fragments]
 
     def on_write_complete(self, write_result: WriteResult[list[bytes]]) -> None:
-        """Commit all parts as one version."""
+        """Commit the files of all tasks as one version."""
         lance = _optional.load("lance", "write_lance", "pylance")
         found = [pickle.loads(data) for returned in write_result.write_returns for data in returned or ()]
         if not found:

@@ -1,4 +1,4 @@
-"""Ranges of lines: one large file of lines, read by several tasks."""
+"""Byte ranges of large text files, so that several tasks can read one file."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ import pyarrow.fs as pafs
 
 from skate.data._io.paths import SourceFile
 
-# A range is not worth a task below this.
-_LEAST_BYTES = 8 << 20
+# A smaller range is not worth a task.
+_MIN_BYTES = 8 << 20
 _STEP = 1 << 16
 
 
-def divided(
+def split_files(
     files: Sequence[SourceFile],
     parts: int,
     can_divide: Callable[[SourceFile], bool],
     least: int | None = None,
 ) -> list[SourceFile]:
-    """Return files, the large ones as several ranges, so that about so many tasks have something to read.
+    """Return the files, with large ones divided into ranges to occupy about `parts` tasks.
 
     Args:
-        files: What is read.
-        parts: How many tasks are wanted.
-        can_divide: Tells whether a file can be read from any of its lines on.
-        least: Bytes of a range at least.
+        files: The files to read.
+        parts: The desired number of tasks.
+        can_divide: Return whether a file can be read from the start of any line.
+        least: Minimum size of a range, in bytes.
     """
     total = sum(file.size or 0 for file in files)
-    length = max(least or _LEAST_BYTES, -(-total // max(1, parts)))
-    return [part for file in files for part in _divided(file, length, can_divide)]
+    length = max(least or _MIN_BYTES, -(-total // max(1, parts)))
+    return [part for file in files for part in _split(file, length, can_divide)]
 
 
 def open_range(filesystem: pafs.FileSystem, file: SourceFile) -> pa.NativeFile:
@@ -47,7 +47,7 @@ def open_range(filesystem: pafs.FileSystem, file: SourceFile) -> pa.NativeFile:
     return pa.PythonFile(_Range(source, end - begin), mode="r")
 
 
-def _divided(file: SourceFile, length: int, can_divide: Callable[[SourceFile], bool]) -> Iterator[SourceFile]:
+def _split(file: SourceFile, length: int, can_divide: Callable[[SourceFile], bool]) -> Iterator[SourceFile]:
     if file.size is None or file.size < 2 * length or not can_divide(file):
         yield file
         return
@@ -58,7 +58,7 @@ def _divided(file: SourceFile, length: int, can_divide: Callable[[SourceFile], b
 
 
 def _line_start(source: pa.NativeFile, offset: int, size: int) -> int:
-    """Return where the first line starts that does so at an offset or behind it."""
+    """Return the position of the first line that starts at or after an offset."""
     if offset == 0 or offset >= size:
         return min(offset, size)
     position = offset - 1
@@ -72,7 +72,7 @@ def _line_start(source: pa.NativeFile, offset: int, size: int) -> int:
 
 
 class _Range(io.RawIOBase):
-    """The next bytes of a file, as if they were all."""
+    """A raw stream of the next bytes of a file."""
 
     def __init__(self, source: pa.NativeFile, length: int) -> None:
         self._source = source

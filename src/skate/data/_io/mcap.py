@@ -1,4 +1,4 @@
-"""MCAP files, which hold messages of robots with their times, as a source."""
+"""Datasource for MCAP files, which hold timestamped messages of robots."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from skate.air import _optional
-from skate.data._io import loose_rows, paths
+from skate.data._block import rows
+from skate.data._io import paths
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.exceptions import FileReadError
 
@@ -22,11 +23,11 @@ _MESSAGES_AT_A_TIME = 10_000
 
 @dataclass
 class TimeRange:
-    """A range of the times at which messages were logged.
+    """A range of log times.
 
     Attributes:
-        start_time: The first nanosecond in the range.
-        end_time: The first nanosecond after it.
+        start_time: First nanosecond of the range.
+        end_time: End of the range, exclusive.
 
     >>> TimeRange(0, 1_000_000_000)
     TimeRange(start_time=0, end_time=1000000000)
@@ -46,14 +47,14 @@ class TimeRange:
 class MCAPDatasource(FileBasedDatasource):
     """Read the messages of MCAP files, in the order of their log times.
 
-    The bytes of a message stay bytes, in the column `data`; a message whose encoding is JSON is decoded.
+    The payload of a message stays as bytes in the column `data`, except that JSON messages are decoded.
 
     Args:
         paths: Files, folders, globs or URIs.
         topics: Read only messages of these topics.
         time_range: Read only messages that were logged in this range.
         message_types: Read only messages whose schema has one of these names.
-        include_metadata: Add columns that describe the channel and the schema of a message.
+        include_metadata: Add columns that describe the channel and schema of a message.
         file_args: As for `FileBasedDatasource`.
     """
 
@@ -84,8 +85,8 @@ class MCAPDatasource(FileBasedDatasource):
         messages = self._messages(f)
         try:
             while found := list(itertools.islice(messages, _MESSAGES_AT_A_TIME)):
-                yield loose_rows.to_block(found)
-        # What the library runs into when lengths are not what they should be.
+                yield rows.to_block_with_objects(found)
+        # The library raises these for records with wrong lengths.
         except (exceptions.McapError, ValueError, LookupError, OverflowError, MemoryError) as error:
             raise FileReadError("MCAP", path, str(error) or type(error).__name__) from error
 
@@ -101,7 +102,7 @@ class MCAPDatasource(FileBasedDatasource):
             if self._message_types is not None and name not in self._message_types:
                 continue
             row = {
-                "data": _decoded(message.data, channel.message_encoding),
+                "data": _decode(message.data, channel.message_encoding),
                 "topic": channel.topic,
                 "log_time": message.log_time,
                 "publish_time": message.publish_time,
@@ -118,7 +119,7 @@ class MCAPDatasource(FileBasedDatasource):
             yield row
 
 
-def _decoded(data: bytes, encoding: str) -> Any:
+def _decode(data: bytes, encoding: str) -> Any:
     if encoding != "json":
         return data
     try:

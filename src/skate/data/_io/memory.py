@@ -1,4 +1,4 @@
-"""Sources that are made up on the spot: numbers, and what the program holds in memory."""
+"""Datasources that generate numbers, or hold data of the program in memory."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ROWS_AT_ONCE = 1_000_000
 
 
 class RangeDatasource(Datasource):
-    """The numbers from 0 up to `n`, in a column `id`; or tensors of a shape that are filled with them, as `data`.
+    """Generate the numbers from 0 to `n`, exclusive, as column `id`, or tensors filled with them as column `data`.
 
     Args:
-        n: How many rows.
-        shape: The shape of the tensors; None for plain numbers.
+        n: Number of rows.
+        shape: Shape of the tensors; None for plain numbers.
     """
 
     def __init__(self, n: int, shape: tuple[int, ...] | None = None) -> None:
@@ -31,11 +31,11 @@ class RangeDatasource(Datasource):
         self._shape = shape
 
     def get_name(self) -> str:
-        """Return the name that plans and statistics show."""
+        """Return the name for plans and statistics."""
         return "Range"
 
     def estimate_inmemory_data_size(self) -> int:
-        """Return the bytes of all rows."""
+        """Return the size of all rows, in bytes."""
         return 8 * self._n * (math.prod(self._shape) if self._shape else 1)
 
     def num_rows(self) -> int:
@@ -49,7 +49,7 @@ class RangeDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the numbers into parts of equal size."""
+        """Split the numbers into ranges of equal length."""
         parts = max(1, min(parallelism, self._n))
         tasks = []
         for part in range(parts):
@@ -64,11 +64,11 @@ class RangeDatasource(Datasource):
 
 
 class EmptyDatasource(Datasource):
-    """No rows, of columns that are known: a table that nothing was written to yet.
+    """Produce no rows but a schema, as for a table that nothing was written to yet.
 
     Args:
         schema: The columns.
-        name: What plans and statistics call it.
+        name: The name for plans and statistics.
     """
 
     def __init__(self, schema: pa.Schema, name: str) -> None:
@@ -76,30 +76,30 @@ class EmptyDatasource(Datasource):
         self._name = name
 
     def get_name(self) -> str:
-        """Return the name that plans and statistics show."""
+        """Return the name for plans and statistics."""
         return self._name
 
     def estimate_inmemory_data_size(self) -> int:
-        """Return no bytes."""
+        """Return 0."""
         return 0
 
     def num_rows(self) -> int:
-        """Return no rows."""
+        """Return 0."""
         return 0
 
     def schema(self) -> pa.Schema:
-        """Return the columns."""
+        """Return the schema."""
         return self._schema
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return a task that reads a block without rows, so that the columns are there."""
+        """Return a task that yields a block without rows, which carries the schema."""
         metadata = BlockMetadata(num_rows=0, size_bytes=0)
-        return [ReadTask(partial(_nothing, self._schema), metadata, self._schema, identity="nothing")]
+        return [ReadTask(partial(_empty_block, self._schema), metadata, self._schema, identity="nothing")]
 
 
-def _nothing(schema: pa.Schema) -> Iterator[pa.Table]:
+def _empty_block(schema: pa.Schema) -> Iterator[pa.Table]:
     yield schema.empty_table()
 
 
@@ -120,7 +120,7 @@ def _numbers(start: int, stop: int, shape: tuple[int, ...] | None) -> pa.Table:
 
 
 def blocks_of_items(items: Sequence[Any], count: int) -> list[pa.Table]:
-    """Return items as blocks: dicts as rows, anything else in a column `item`."""
+    """Return items as blocks: dicts as rows, other values in a column `item`."""
     given = [item if isinstance(item, dict) else {"item": item} for item in items]
     count = max(1, min(count, len(given)))
     bounds = [len(given) * part // count for part in range(count + 1)]
@@ -128,7 +128,7 @@ def blocks_of_items(items: Sequence[Any], count: int) -> list[pa.Table]:
 
 
 def cut_evenly(blocks: Sequence[pa.Table], count: int | None) -> list[pa.Table]:
-    """Return blocks cut into as many as wanted; None leaves them as they are."""
+    """Return the rows in `count` blocks of equal length; None leaves the blocks unchanged."""
     if count is None:
         return list(blocks)
     whole = tables.concat(list(blocks))

@@ -1,4 +1,4 @@
-"""Collections of MongoDB, as a source and as a sink."""
+"""Datasource and datasink for MongoDB collections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._block import rows, schemas
-from skate.data._io import loose_rows
 from skate.data.block import BlockMetadata
 from skate.data.datasource.datasink import Datasink, TaskContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -21,17 +20,17 @@ _ROWS_AT_A_TIME = 10_000
 
 
 class MongoDatasource(Datasource):
-    """Read the documents of a collection, or what a pipeline makes of them.
+    """Read the documents of a collection, or the result of a pipeline.
 
-    Without a pipeline the collection is cut by `_id`; a pipeline may need all documents, and is run by one task.
+    Without a pipeline, the collection is divided by `_id`; a pipeline may need all documents, so one task runs it.
 
     Args:
-        uri: Of the server.
-        database: Which database.
-        collection: Which collection.
+        uri: URI of the server.
+        database: Name of the database.
+        collection: Name of the collection.
         pipeline: Stages for `aggregate`.
-        schema: Of the rows; what documents hold is cast to it.
-        mongo_args: More options for `aggregate`.
+        schema: Schema of the rows, which are cast to it.
+        mongo_args: Further options for `aggregate`.
     """
 
     def __init__(
@@ -49,17 +48,17 @@ class MongoDatasource(Datasource):
         self._pipeline = pipeline
         self._schema = schema
         self._args = mongo_args
-        with self._connected("read_mongo") as found:
+        with self._open_collection("read_mongo") as found:
             self._count = found.estimated_document_count()
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema, if it was given."""
+        """Return the schema that was passed, if any."""
         return self._schema
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the collection into ranges of `_id` with about the same number of documents."""
+        """Divide the collection into ranges of `_id` with about the same number of documents."""
         pipelines = [self._pipeline] if self._pipeline is not None else self._ranges(parallelism)
         unknown = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [
@@ -70,12 +69,12 @@ class MongoDatasource(Datasource):
     def _ranges(self, parts: int) -> list[list[dict[str, Any]]]:
         if parts <= 1 or self._count < 2:
             return [[]]
-        with self._connected("read_mongo") as found:
+        with self._open_collection("read_mongo") as found:
             stage = {"$bucketAuto": {"groupBy": "$_id", "buckets": parts}}
             starts = [bucket["_id"]["min"] for bucket in found.aggregate([stage], allowDiskUse=True)]
         ranges: list[list[dict[str, Any]]] = []
         for start, stop in zip([None, *starts[1:]], [*starts[1:], None], strict=True):
-            # Open at both ends, so that documents of other types of `_id` and new ones belong somewhere.
+            # Unbounded at both ends, to include new documents and `_id` values of other types.
             conditions = [{"$gte": ["$_id", start]}] * (start is not None) + [{"$lt": ["$_id", stop]}] * (
                 stop is not None
             )
@@ -83,31 +82,31 @@ class MongoDatasource(Datasource):
         return ranges
 
     def _read(self, pipeline: list[dict[str, Any]]) -> Iterator[pa.Table]:
-        with self._connected("read_mongo") as found:
+        with self._open_collection("read_mongo") as found:
             documents = iter(found.aggregate(pipeline, **self._args))
             while part := list(itertools.islice(documents, _ROWS_AT_A_TIME)):
-                block = loose_rows.to_block(part)
+                block = rows.to_block_with_objects(part)
                 if self._schema is not None:
                     chosen = [name for name in block.column_names if name in self._schema.names]
                     block = schemas.conform(block.select(chosen), self._schema)
                 yield block
 
     @contextlib.contextmanager
-    def _connected(self, for_what: str) -> Iterator[Any]:
-        with connected(self._uri, self._database, self._collection, for_what) as found:
+    def _open_collection(self, for_what: str) -> Iterator[Any]:
+        with open_collection(self._uri, self._database, self._collection, for_what) as found:
             yield found
 
 
 class MongoDatasink(Datasink[None]):
     """Insert rows into a collection.
 
-    A row that has an `_id` replaces the document with this `_id`, so that a part that is written again is not there
-    twice; rows without are inserted, and then can be.
+    A row with an `_id` replaces the document with this `_id`, so a retry does not duplicate it; rows without an
+    `_id` are inserted, and a retry may duplicate them.
 
     Args:
-        uri: Of the server.
-        database: Which database; it has to exist.
-        collection: Which collection; it has to exist.
+        uri: URI of the server.
+        database: Name of the database, which must exist.
+        collection: Name of the collection, which must exist.
     """
 
     def __init__(self, uri: str, database: str, collection: str) -> None:
@@ -115,14 +114,14 @@ class MongoDatasink(Datasink[None]):
         self._uri, self._database, self._collection = uri, database, collection
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Look whether database and collection exist, before anything is written."""
-        with connected(self._uri, self._database, self._collection, "write_mongo"):
+        """Check that the database and the collection exist."""
+        with open_collection(self._uri, self._database, self._collection, "write_mongo"):
             pass
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> None:
-        """Write one part."""
+        """Write the blocks of one task."""
         pymongo = _optional.load("pymongo", "write_mongo")
-        with connected(self._uri, self._database, self._collection, "write_mongo") as found:
+        with open_collection(self._uri, self._database, self._collection, "write_mongo") as found:
             for block in blocks:
                 documents = rows.to_rows(block)
                 while part := list(itertools.islice(documents, _ROWS_AT_A_TIME)):
@@ -135,11 +134,11 @@ class MongoDatasink(Datasink[None]):
 
 
 @contextlib.contextmanager
-def connected(uri: str, database: str, collection: str, for_what: str) -> Iterator[Any]:
-    """Yield a collection, and close the connection afterwards.
+def open_collection(uri: str, database: str, collection: str, for_what: str) -> Iterator[Any]:
+    """Yield a collection and close the connection afterwards.
 
     Raises:
-        ValueError: There is no such database or collection.
+        ValueError: The database or the collection does not exist.
     """
     pymongo = _optional.load("pymongo", for_what)
     client = pymongo.MongoClient(uri)

@@ -1,4 +1,4 @@
-"""NumPy files, as a source and as a sink."""
+"""Datasource and datasink for NumPy files."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import numpy as np
 import pyarrow as pa
 
 from skate.data._block import batches
-from skate.data._io import paths, unknown_options
+from skate.data._io import paths, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
 
 _PIECE_BYTES = 16 << 20
-# Of .npy files, and of .npz files, which are archives: full, and empty.
+# Magic bytes of .npy files, and of full and empty .npz archives.
 _MAGIC = (np.lib.format.MAGIC_PREFIX, b"PK\x03\x04", b"PK\x05\x06")
 
 
 class NumpyDatasource(FileBasedDatasource):
-    """Read `.npy` files along their first axis, as the column `data`, a piece at a time.
+    """Read `.npy` files in pieces along their first axis into the column `data`.
 
     Args:
         paths: Files, folders, globs or URIs.
-        numpy_load_args: Options for `numpy.load`. `allow_pickle=True` is needed for arrays of objects, and lets a file
+        numpy_load_args: Options for `numpy.load`. Arrays of objects need `allow_pickle=True`, which allows a file to
             run any code.
         file_args: As for `FileBasedDatasource`.
     """
@@ -41,13 +41,13 @@ class NumpyDatasource(FileBasedDatasource):
     ) -> None:
         self._load_args = {"allow_pickle": False, **(numpy_load_args or {})}
         known = inspect.signature(np.load).parameters
-        unknown_options.refuse(self._load_args, known, "read_numpy", ("paths",))
+        validation.check_known(self._load_args, known, "read_numpy", ("paths",))
         super().__init__(paths, **file_args)
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         start = f.read(6)
         if start != np.lib.format.MAGIC_PREFIX:
-            yield from self._whole(start + f.readall())
+            yield from self._read_whole(start + f.readall())
             return
         major, minor = f.read(2)
         length_bytes = f.read(2 if major == 1 else 4)
@@ -56,7 +56,7 @@ class NumpyDatasource(FileBasedDatasource):
         reader = {1: np.lib.format.read_array_header_1_0}.get(major, np.lib.format.read_array_header_2_0)
         shape, fortran, dtype = reader(header, self._load_args.get("max_header_size", 10000))
         if dtype.hasobject or fortran or not shape:
-            yield from self._whole(start + bytes([major, minor]) + length_bytes + text + f.readall())
+            yield from self._read_whole(start + bytes([major, minor]) + length_bytes + text + f.readall())
             return
         row_bytes = int(np.prod(shape[1:], dtype=np.int64)) * dtype.itemsize
         step = max(1, _PIECE_BYTES // max(1, row_bytes))
@@ -65,22 +65,22 @@ class NumpyDatasource(FileBasedDatasource):
             data = f.read(rows * row_bytes)
             if len(data) < rows * row_bytes:
                 raise ValueError(
-                    f"it is cut off: {shape} of {dtype} misses {rows * row_bytes - len(data)} bytes"
+                    f"the file is truncated: {shape} of {dtype} misses {rows * row_bytes - len(data)} bytes"
                 )
             yield self._block(np.frombuffer(data, dtype).reshape(rows, *shape[1:]))
         if shape[0] == 0:
             yield self._block(np.empty(shape, dtype))
 
-    def _whole(self, data: bytes) -> Iterator[pa.Table]:
+    def _read_whole(self, data: bytes) -> Iterator[pa.Table]:
         if not data.startswith(_MAGIC) and not self._load_args["allow_pickle"]:
-            raise ValueError("it is no NumPy file: .npy and .npz files start otherwise")
+            raise ValueError("it is not a .npy or .npz file")
         loaded = np.load(io.BytesIO(data), **self._load_args)
         if isinstance(loaded, np.ndarray):
             if loaded.ndim == 0:
-                raise ValueError("it holds a single value, and no rows: read it with read_binary_files")
+                raise ValueError("it holds a scalar, not rows: use read_binary_files")
             yield self._block(loaded)
             return
-        with loaded:  # an .npz file: a column for each array
+        with loaded:  # an .npz file: one column per array
             yield batches.to_block({name: loaded[name] for name in loaded.files})
 
     def _block(self, array: np.ndarray[Any, Any]) -> pa.Table:
@@ -92,7 +92,7 @@ class NumpyDatasink(BlockBasedFileDatasink):
 
     Args:
         path: The folder.
-        column: Which column.
+        column: The column to write.
         file_args: As for `BlockBasedFileDatasink`.
     """
 
@@ -104,6 +104,6 @@ class NumpyDatasink(BlockBasedFileDatasink):
         """Write the column of a block."""
         table = block.to_arrow()
         if self.column not in table.column_names:
-            raise ValueError(f"no column {self.column!r} to write: there are {table.column_names}")
+            raise ValueError(f"no column {self.column!r} to write: the columns are {table.column_names}")
         array = batches.to_batch(table.select([self.column]), "numpy")[self.column]
         np.save(file, array)

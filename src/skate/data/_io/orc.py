@@ -1,4 +1,4 @@
-"""ORC files, as a source and as a sink."""
+"""Datasource and datasink for ORC files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.orc as paorc
 
-from skate.data._io import columns, paths
+from skate.data._io import paths, validation
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
@@ -21,7 +21,7 @@ class ORCDatasource(FileBasedDatasource):
 
     Args:
         paths: Files, folders, globs or URIs.
-        columns: Read only these.
+        columns: Columns to read; all by default.
         file_args: As for `FileBasedDatasource`.
     """
 
@@ -37,10 +37,10 @@ class ORCDatasource(FileBasedDatasource):
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         file = paorc.ORCFile(f)
-        columns.chosen(file.schema, self._columns)
+        validation.select_fields(file.schema, self._columns)
         for stripe in range(file.nstripes):
             block = pa.Table.from_batches([file.read_stripe(stripe, columns=self._columns)])
-            block.validate(full=True)  # text may be no UTF-8
+            block.validate(full=True)  # text may be invalid UTF-8
             yield block
         if not file.nstripes:
             names = self._columns if self._columns is not None else file.schema.names
@@ -52,8 +52,8 @@ class ORCDatasink(BlockBasedFileDatasink):
 
     Args:
         path: The folder.
-        arrow_orc_args_fn: Returns options for `pyarrow.orc.write_table`, for those that cannot be pickled.
-        arrow_orc_args: The options themselves.
+        arrow_orc_args_fn: Function that returns such options, for those that cannot be pickled.
+        arrow_orc_args: Options for `pyarrow.orc.write_table`.
         file_args: As for `BlockBasedFileDatasink`.
     """
 

@@ -1,4 +1,4 @@
-"""Parquet files as a source: cut by row groups, read piece by piece, only what is needed."""
+"""Datasource for Parquet files, divided by row groups, with unneeded columns and row groups skipped."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ import pyarrow.parquet as pq
 from skate.air import _filesystems as filesystems
 from skate.data._block import schemas, tables
 from skate.data._expressions.printing import inline
-from skate.data._io import columns as column_choices
 from skate.data._io import (
+    balancing,
     errors,
-    extras,
     parquet_footers,
     parquet_rows,
-    partitions,
+    path_columns,
     paths,
+    pickled_columns,
     retrying,
-    trust,
-    unknown_options,
+    validation,
 )
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
@@ -34,8 +33,8 @@ from skate.data.datasource.file_based_datasource import FileBasedDatasource, ide
 from skate.data.datasource.partitioning import Partitioning, PartitionStyle
 
 ROW_HASH = "row_hash"
-_MOST_ROWS = 1 << 18  # of a piece of rows that turn out to be large
-# Options that are none of pyarrow's, to name the closest one where one is misspelled.
+_MAX_ROWS = 1 << 18  # of a piece whose rows turn out to be large
+# Options of Skate rather than pyarrow, to suggest the closest one for a misspelled name.
 _READ_PARQUET_OPTIONS = {
     "columns",
     "filter",
@@ -63,14 +62,14 @@ class ParquetDatasource(FileBasedDatasource):
 
     Args:
         paths: Files, folders, globs or URIs.
-        columns: Read only these, in this order; partition columns count as columns.
-        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
-        schema: Of the rows; what files hold is cast to it. The union of all files' schemas if not given.
-        filter: A `pyarrow.compute.Expression`: only rows for which it is true are read.
-        batch_size: Rows to read at a time; chosen by their size if not given.
-        use_threads: Decode columns side by side. Tasks run side by side already.
-        tensor_column_schema: For columns of raw bytes, the NumPy dtype and shape of the tensors that they hold.
-        include_row_hash: Add the column `row_hash`: a number for each row, the same at every read.
+        columns: Columns to read, in this order; partition columns count as columns.
+        filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
+        schema: Schema of the rows, which are cast to it; by default the union of the schemas of all files.
+        filter: A `pyarrow.compute.Expression` that rows must meet.
+        batch_size: Rows to read at a time; by default chosen by their size.
+        use_threads: Decode columns in parallel. Tasks already run in parallel.
+        tensor_column_schema: The NumPy dtype and shape of the tensors in columns of raw bytes.
+        include_row_hash: Add the column `row_hash`, a number per row that is the same for every read.
         dataset_kwargs: Options for `pyarrow.parquet.ParquetFile`.
         file_args: As for `FileBasedDatasource`.
     """
@@ -99,7 +98,7 @@ class ParquetDatasource(FileBasedDatasource):
             raise ValueError(f"columns is {columns!r}: pass a list of column names")
         self._reader_args = _reader_args(dataset_kwargs or {})
         super().__init__(paths, filesystem=filesystem, schema=schema, partitioning=partitioning, **file_args)
-        self._trusted |= trust.unpickles("RAY_DATA_AUTOLOAD_PYEXTENSIONTYPE")
+        self._trusted |= pickled_columns.may_unpickle("RAY_DATA_AUTOLOAD_PYEXTENSIONTYPE")
         self._wanted = None if columns is None else list(columns)
         self._given_filter = filter
         self._predicate: Any = None
@@ -112,30 +111,30 @@ class ParquetDatasource(FileBasedDatasource):
         self._runs: list[_Run] = []
         self._full_schema: pa.Schema | None = None
 
-    # ------------------------------------------------------------ what is known before reading
+    # ------------------------------------------------------------ metadata
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of what is read, from the footers; None if a function changes the blocks."""
+        """Return the schema from the footers; None if a function changes the blocks."""
         if self._block_udf is not None:
             return None
-        schema = column_choices.chosen(self._whole_schema(), self._output_columns())
+        schema = validation.select_fields(self._whole_schema(), self._output_columns())
         if not self._tensor_columns:
             return schema  # an empty table would import pandas
-        return parquet_rows.with_tensors(schema.empty_table(), self._tensor_columns).schema
+        return parquet_rows.decode_tensors(schema.empty_table(), self._tensor_columns).schema
 
     def num_rows(self) -> int | None:
-        """Return the number of rows, from the footers; None if some are filtered out."""
+        """Return the number of rows from the footers; None if a filter is set."""
         if self._filters() or self._block_udf is not None:
             return None
         return sum(sum(footer.rows) for footer in self._all_footers())
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return about how many bytes the chosen columns take as blocks."""
-        columns = self._needed()
+        """Estimate the size of the selected columns in memory, in bytes."""
+        columns = self._needed_columns()
         return int(sum(sum(footer.rows) * footer.row_bytes(columns) for footer in self._all_footers()))
 
     def pushed(self) -> dict[str, str]:
-        """Return what is chosen of the rows and columns, for those who look at a plan."""
+        """Return the pushed-down columns and filters, for display in a plan."""
         found = {}
         if self._wanted is not None:
             found["columns"] = " ".join(self._wanted) or "none"
@@ -147,18 +146,18 @@ class ParquetDatasource(FileBasedDatasource):
         return found
 
     def apply_projection(self, columns: list[str]) -> ParquetDatasource | None:
-        """Return a source that reads only these columns."""
+        """Return a datasource that reads only these columns."""
         if self._block_udf is not None:
             return None
         return self._changed(_wanted=list(columns), _exact=True)  # type: ignore[no-any-return]
 
     def apply_predicate(self, predicate: Any) -> tuple[ParquetDatasource, None] | None:
-        """Return a source that leaves out row groups and rows; None if Arrow cannot compute the predicate."""
+        """Return a datasource that skips row groups and rows; None if Arrow cannot evaluate the predicate."""
         if self._block_udf is not None or not set(predicate.columns()) <= set(self._whole_schema().names):
             return None
         try:
             predicate.to_pyarrow()
-        except (TypeError, ValueError, NotImplementedError):  # a function of the user's, for one
+        except (TypeError, ValueError, NotImplementedError):  # for example a user-defined function
             return None
         both = predicate if self._predicate is None else self._predicate & predicate
         return self._changed(_predicate=both), None
@@ -168,14 +167,14 @@ class ParquetDatasource(FileBasedDatasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the files into consecutive runs of row groups of about the same size."""
+        """Split the files into consecutive groups of row groups of about the same size."""
         schema = self.schema()
         order = {file.path: number for number, file in enumerate(self._files)}
         footers = self._all_footers()
-        needed = self._needed()
+        needed = self._needed_columns()
         runs = [
             run
-            for file in self._surviving(self._in_order(data_context))
+            for file in self._prune_files(self._order_files(data_context))
             for run in _runs_of(file, footers[order[file.path]], needed)
         ]
         if not runs:
@@ -188,8 +187,8 @@ class ParquetDatasource(FileBasedDatasource):
             )
         tasks = []
         parts = 1 if self._at_once else parallelism
-        for group in partitions.balanced(runs, [run.bytes for run in runs], parts):
-            merged = _merged(group)
+        for group in balancing.balance(runs, [run.bytes for run in runs], parts):
+            merged = _merge_runs(group)
             files = [run.file for run in merged]
             metadata = BlockMetadata(
                 num_rows=None if self._filters() or self._block_udf else sum(run.rows for run in group),
@@ -209,12 +208,12 @@ class ParquetDatasource(FileBasedDatasource):
             )
         return tasks
 
-    def _surviving(self, files: list[paths.SourceFile]) -> list[paths.SourceFile]:
-        """Leave out files whose partition values cannot match."""
+    def _prune_files(self, files: list[paths.SourceFile]) -> list[paths.SourceFile]:
+        """Drop files whose partition values cannot match."""
         filters = self._filters()
         if self._parser is None or not filters or not files:
             return files
-        # A column that a file holds itself counts, not its path.
+        # A column in the file takes precedence over the value in its path.
         held = {name for footer in self._all_footers() for name in footer.schema.names}
         values = {
             file.path: {key: value for key, value in self._parser(file.path).items() if key not in held}
@@ -222,7 +221,7 @@ class ParquetDatasource(FileBasedDatasource):
         }
         if not any(values.values()):
             return files
-        import pyarrow.dataset as pads  # which imports pandas, where that is installed: only if it is needed
+        import pyarrow.dataset as pads  # imports pandas if installed, so import it only if needed
 
         format_ = pads.ParquetFileFormat()
         whole = self._whole_schema()
@@ -239,12 +238,12 @@ class ParquetDatasource(FileBasedDatasource):
         left = {fragment.path for fragment in dataset.get_fragments(filter=expression)}
         return [file for file in files if file.path in left]
 
-    # ------------------------------------------------------------ reading all of it at once, in this process
+    # ------------------------------------------------------------ whole reads, in process
 
     _at_once = False
 
     def at_once(self) -> ParquetDatasource:
-        """Return a source that has one part, if Polars can decode all files as they are; it uses all processors."""
+        """Return a datasource with a single task on all cores, if Polars can decode the files unchanged."""
         asked = self._filters() or self._reader_args or self._block_udf or self._tensor_columns
         if asked or self._batch_size is not None or not filesystems.is_local(self._filesystem):
             return self
@@ -252,7 +251,7 @@ class ParquetDatasource(FileBasedDatasource):
 
         schema = self._needed_schema()
         for held in dict.fromkeys(footer.schema for footer in self._all_footers()):
-            # Columns from paths are not in the files, and types that differ have to be cast.
+            # Columns from paths are not in the files, and differing types need casts.
             if any(
                 held.names.count(name) != 1 or held.field(name).type != schema.field(name).type
                 for name in schema.names
@@ -262,31 +261,31 @@ class ParquetDatasource(FileBasedDatasource):
 
     @property
     def reads_at_once(self) -> bool:
-        """Whether all rows come as one block."""
+        """Whether all rows form a single block."""
         return self._at_once
 
     def _needed_schema(self) -> pa.Schema:
         whole = self._whole_schema()
-        return pa.schema([whole.field(name) for name in self._needed()])
+        return pa.schema([whole.field(name) for name in self._needed_columns()])
 
-    def _decoded(self, runs: list[_Run]) -> pa.Table | None:
+    def _decode_whole(self, runs: list[_Run]) -> pa.Table | None:
         from skate.data._kernels import decoding
 
         paths = dict.fromkeys(run.file.path for run in runs)
-        block = decoding.files(list(paths), self._needed_schema(), sum(run.rows for run in runs))
+        block = decoding.decode_files(list(paths), self._needed_schema(), sum(run.rows for run in runs))
         output = self._output_columns()
         return block if block is None or output is None else block.select(output)
 
     # ------------------------------------------------------------ reading, in a worker
 
     def _read_runs(self, runs: list[_Run]) -> Iterator[pa.Table]:
-        return partitions.joined(self._blocks_of_runs(runs), self._target)
+        return balancing.merge_small(self._blocks_of_runs(runs), self._target)
 
     def _blocks_of_runs(self, runs: list[_Run]) -> Iterator[pa.Table]:
-        if self._at_once and (block := self._decoded(runs)) is not None:
-            # Far more than the footers say may go on to workers, who take it piece by piece.
+        if self._at_once and (block := self._decode_whole(runs)) is not None:
+            # The decoded data can be far larger than the footers suggest; workers read it in pieces.
             as_expected = tables.nbytes(block) <= 2 * sum(run.bytes for run in runs)
-            rows = max(1, block.num_rows if as_expected else _MOST_ROWS)
+            rows = max(1, block.num_rows if as_expected else _MAX_ROWS)
             yield from (block.slice(start, rows) for start in range(0, max(1, block.num_rows), rows))
             return
         for run in runs:
@@ -295,14 +294,14 @@ class ParquetDatasource(FileBasedDatasource):
                     functools.partial(self._blocks_of_run, run), f"reading {run.file.path}"
                 )
             except Exception as error:
-                made = errors.named(error, self._KIND, run.file.path)
+                made = errors.with_path(error, self._KIND, run.file.path)
                 if made is error:
                     raise
                 raise made from error
 
     def _blocks_of_run(self, run: _Run) -> Iterator[pa.Table]:
         path = run.file.path
-        needed, output, filters = self._needed(), self._output_columns(), self._filters()
+        needed, output, filters = self._needed_columns(), self._output_columns(), self._filters()
         whole = self._whole_schema()
         schema = pa.schema([whole.field(name) for name in needed])
         values = {} if self._parser is None else self._parser(path)
@@ -324,37 +323,37 @@ class ParquetDatasource(FileBasedDatasource):
                 trusted=self._trusted,
             )
             for first_row, block in pieces:
-                block = self._with_added(block, path, values, first_row, needed)
+                block = self._add_columns(block, path, values, first_row, needed)
                 block = schemas.conform(block, schema)
                 for expression in filters:
                     block = block.filter(expression)
                 if output is not None or needed != whole.names:
                     block = block.select(output if output is not None else needed)
-                block = parquet_rows.with_tensors(block, self._tensor_columns)
+                block = parquet_rows.decode_tensors(block, self._tensor_columns)
                 yield block if self._block_udf is None else self._block_udf(block)
 
     def _buffering(self, run: _Run) -> dict[str, Any]:
-        """Return how to fetch: a column of a row group at once, or bit by bit if that is more than a few blocks."""
+        """Return the options for fetching: whole column chunks, or buffered streams if a chunk exceeds a few blocks."""
         remote = not filesystems.is_local(self._filesystem)
-        limit = 4 * (self._target or partitions.DEFAULT_BLOCK_BYTES)
+        limit = 4 * (self._target or balancing.DEFAULT_BLOCK_BYTES)
         if run.groups and run.bytes / len(run.groups) > limit:
             return {"pre_buffer": False, "buffer_size": (8 if remote else 1) << 20}
         return {"pre_buffer": remote}
 
-    def _with_added(
+    def _add_columns(
         self, block: pa.Table, path: str, values: dict[str, Any], first_row: int, needed: list[str]
     ) -> pa.Table:
         for key, value in values.items():
-            if key not in block.column_names:  # what the file says itself goes first
+            if key not in block.column_names:  # the file's own column takes precedence
                 assert self._parser is not None
-                column = extras.constant(value, block.num_rows, self._parser.arrow_type(key))
-                # A schema that was given may know the type better than the path.
+                column = path_columns.repeat_value(value, block.num_rows, self._parser.arrow_type(key))
+                # A schema passed by the user may give a better type than the path.
                 column = column.cast(self._whole_schema().field(key).type)
                 block = block.append_column(pa.field(key, column.type), column)
-        if self._include_paths and extras.PATH in needed:
-            block = extras.with_path(block, path)
+        if self._include_paths and path_columns.PATH in needed:
+            block = path_columns.add_path_column(block, path)
         if self._include_row_hash and ROW_HASH in needed:
-            block = parquet_rows.with_row_hash(block, path, first_row, ROW_HASH)
+            block = parquet_rows.add_row_hash(block, path, first_row, ROW_HASH)
         return block
 
     # ------------------------------------------------------------ columns
@@ -362,24 +361,24 @@ class ParquetDatasource(FileBasedDatasource):
     _exact = False
 
     def _output_columns(self) -> list[str] | None:
-        """Return the columns that are handed out; None for all."""
+        """Return the columns of the result; None for all."""
         if self._wanted is None or self._exact:
             return self._wanted
-        added = [extras.PATH] * self._include_paths + [ROW_HASH] * self._include_row_hash
+        added = [path_columns.PATH] * self._include_paths + [ROW_HASH] * self._include_row_hash
         return [*self._wanted, *(name for name in added if name not in self._wanted)]
 
-    def _needed(self) -> list[str]:
-        """Return the columns that are handed out or filtered by, in the order of the schema."""
+    def _needed_columns(self) -> list[str]:
+        """Return the columns of the result and of filters, in the order of the schema."""
         whole = self._whole_schema()
         output = self._output_columns()
         if output is None:
             return list(whole.names)
-        column_choices.chosen(whole, output)
+        validation.select_fields(whole, output)
         needed = set(output)
         if self._predicate is not None:
             needed |= set(self._predicate.columns())
         if self._given_filter is not None:
-            # pyarrow does not tell which columns an expression reads: take all that its text may mean.
+            # pyarrow does not expose the columns of an expression: take all names that occur in its text.
             text = str(self._given_filter)
             needed |= {name for name in whole.names if name in text}
         return [name for name in whole.names if name in needed]
@@ -394,12 +393,12 @@ class ParquetDatasource(FileBasedDatasource):
         return self._footers
 
     def _whole_schema(self) -> pa.Schema:
-        """Return the schema of all columns, whatever was chosen."""
+        """Return the schema of all columns, regardless of the selection."""
         if self._full_schema is None:
             distinct = dict.fromkeys(footer.schema for footer in self._all_footers())
             schema = self._schema if self._schema is not None else schemas.unify(distinct)
             added = self._added_fields()
-            names = {field.name for field in added if field.name in (extras.PATH, ROW_HASH)}
+            names = {field.name for field in added if field.name in (path_columns.PATH, ROW_HASH)}
             fields = [field for field in schema if field.name not in names]
             known = {field.name for field in fields}
             self._full_schema = pa.schema([*fields, *(field for field in added if field.name not in known)])
@@ -412,7 +411,7 @@ class ParquetDatasource(FileBasedDatasource):
                 for key in self._parser(file.path):
                     added.setdefault(key, pa.field(key, self._parser.arrow_type(key)))
         if self._include_paths:
-            added[extras.PATH] = pa.field(extras.PATH, pa.string())
+            added[path_columns.PATH] = pa.field(path_columns.PATH, pa.string())
         if self._include_row_hash:
             added[ROW_HASH] = pa.field(ROW_HASH, pa.uint64())
         return list(added.values())
@@ -420,7 +419,7 @@ class ParquetDatasource(FileBasedDatasource):
 
 def _runs_of(file: paths.SourceFile, footer: parquet_footers.Footer, columns: list[str]) -> Iterator[_Run]:
     row_bytes = footer.row_bytes(columns)
-    if not footer.rows:  # no row group at all: one empty block still has a schema
+    if not footer.rows:  # no row group at all: an empty block still carries the schema
         yield _Run(file, (), 0, 0, 0)
     first_row = 0
     for group, rows in enumerate(footer.rows):
@@ -428,7 +427,7 @@ def _runs_of(file: paths.SourceFile, footer: parquet_footers.Footer, columns: li
         first_row += rows
 
 
-def _merged(runs: list[_Run]) -> list[_Run]:
+def _merge_runs(runs: list[_Run]) -> list[_Run]:
     merged: list[_Run] = []
     for run in runs:
         if merged and merged[-1].file == run.file:
@@ -458,12 +457,12 @@ def _partition_expression(values: dict[str, Any], schema: pa.Schema) -> pc.Expre
 def _reader_args(given: dict[str, Any]) -> dict[str, Any]:
     if "partitioning" in given:
         raise ValueError(
-            "the 'partitioning' parameter isn't supported in dataset_kwargs: pass partitioning= to read_parquet itself"
+            "the 'partitioning' parameter isn't supported in dataset_kwargs: pass partitioning= to read_parquet instead"
         )
     if "filters" in given or "filter" in given:
         raise ValueError(
             "Row filtering via 'filters' isn't supported in dataset_kwargs: filter the dataset instead"
         )
     known = set(inspect.signature(pq.ParquetFile).parameters) - {"source"}
-    unknown_options.refuse(given, known | _READ_PARQUET_OPTIONS, "read_parquet")
+    validation.check_known(given, known | _READ_PARQUET_OPTIONS, "read_parquet")
     return dict(given)

@@ -1,4 +1,4 @@
-"""Rows of one Parquet file: in pieces that fit a block, without row groups that cannot match."""
+"""Read the rows of one Parquet file in pieces of block size, without row groups that cannot match."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from skate.data._block import tables, tensors
-from skate.data._io import trust
-from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+from skate.data._io import pickled_columns
+from skate.data._io.balancing import DEFAULT_BLOCK_BYTES
 
-_MOST_ROWS = 1 << 20
+_MAX_ROWS = 1 << 20
 
 
 def pieces(
@@ -33,33 +33,33 @@ def pieces(
     use_threads: bool,
     trusted: bool,
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows of row groups, each piece with the number of its first row in the file.
+    """Yield the rows of row groups; each piece comes with the number of its first row in the file.
 
     Args:
         parquet: The open file.
-        groups: Which row groups.
-        first_row: Number of the first row of the first of them.
-        columns: Which columns.
-        keep: Tells which row groups can match; None if all can.
-        row_bytes: About the bytes of one row, to choose how many rows to read at a time.
-        target: Bytes of a piece, about.
-        batch_size: Rows of a piece, instead.
-        use_threads: Whether to decode columns side by side.
-        trusted: Whether pickled objects may be read.
+        groups: The row groups to read.
+        first_row: Number of the first row of the first group.
+        columns: The columns to read.
+        keep: Row groups that can match; None if all can.
+        row_bytes: Estimated size of a row, from which the number of rows per read is derived.
+        target: Approximate size of a piece, in bytes.
+        batch_size: Rows per piece; overrides `target`.
+        use_threads: Whether to decode columns in parallel.
+        trusted: Whether pickled objects may be loaded.
     """
-    shaped = functools.partial(_shaped, columns=columns, trusted=trusted)
+    shaped = functools.partial(_select_columns, columns=columns, trusted=trusted)
     kept = keep(groups)
     if not groups:
         yield 0, shaped(parquet.schema_arrow.empty_table())
     limit = target if target is not None else DEFAULT_BLOCK_BYTES
-    # The estimate can be far too low: small steps, joined by what they really take.
-    step = batch_size or max(1, min(_MOST_ROWS, int(limit / 4 / max(row_bytes, 1))))
+    # The estimate can be far too low: read small steps and merge them by their actual size.
+    step = batch_size or max(1, min(_MAX_ROWS, int(limit / 4 / max(row_bytes, 1))))
     for group in groups:
         rows = parquet.metadata.row_group(group).num_rows
         if kept is None or group in kept:
             if not columns:
                 yield first_row, _without_columns(rows)
-            elif batch_size is None and rows * row_bytes <= limit / 2 and rows <= _MOST_ROWS:
+            elif batch_size is None and rows * row_bytes <= limit / 2 and rows <= _MAX_ROWS:
                 block = parquet.read_row_group(group, columns=columns, use_threads=use_threads)
                 yield first_row, shaped(block)
             else:
@@ -67,33 +67,33 @@ def pieces(
                     step, row_groups=[group], columns=columns, use_threads=use_threads
                 )
                 found = (shaped(pa.Table.from_batches([batch])) for batch in batches)
-                yield from _joined(found, first_row, limit, batch_size is not None)
+                yield from _merge_small(found, first_row, limit, batch_size is not None)
         first_row += rows
 
 
 def matching_groups(
     path: str, filesystem: pafs.FileSystem, groups: Sequence[int], *, filters: Sequence[pc.Expression]
 ) -> set[int] | None:
-    """Return the row groups that can hold matching rows, by their statistics; None for all."""
+    """Return the row groups that may hold matching rows, by their statistics; None for all."""
     if not filters or not groups:
         return None
-    import pyarrow.dataset as pads  # which imports pandas, where that is installed: only if it is needed
+    import pyarrow.dataset as pads  # imports pandas if installed, so import it only if needed
 
     fragment = pads.ParquetFileFormat().make_fragment(path, filesystem, row_groups=list(groups))
     for expression in filters:
         try:
             fragment = fragment.subset(expression, schema=fragment.physical_schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError):
-            # The file lacks a column, or holds it as another type: the filter decides row by row.
+            # The file lacks a column or holds it with another type: the filter is applied row by row.
             continue
     return {group.id for group in fragment.row_groups}
 
 
-def with_tensors(block: pa.Table, columns: dict[str, tuple[Any, tuple[int, ...]]]) -> pa.Table:
-    """Return a block whose columns of raw bytes are tensors.
+def decode_tensors(block: pa.Table, columns: dict[str, tuple[Any, tuple[int, ...]]]) -> pa.Table:
+    """Convert columns of raw bytes to tensors.
 
     Raises:
-        ValueError: A value has another number of bytes than dtype and shape say.
+        ValueError: The size of a value does not match dtype and shape.
     """
     for name, (dtype, shape) in columns.items():
         if name not in block.column_names:
@@ -113,8 +113,8 @@ def with_tensors(block: pa.Table, columns: dict[str, tuple[Any, tuple[int, ...]]
     return block
 
 
-def with_row_hash(block: pa.Table, path: str, first_row: int, name: str) -> pa.Table:
-    """Return a block with a number for each row that depends on the path and the row's place alone."""
+def add_row_hash(block: pa.Table, path: str, first_row: int, name: str) -> pa.Table:
+    """Add a column with a hash of the path and the position of each row."""
     seed = np.frombuffer(hashlib.blake2b(path.encode(), digest_size=8).digest(), np.uint64)
     with np.errstate(over="ignore"):  # arithmetic modulo 2**64: the finalizer of SplitMix64
         mixed = seed + np.arange(first_row, first_row + block.num_rows, dtype=np.uint64)
@@ -126,10 +126,10 @@ def with_row_hash(block: pa.Table, path: str, first_row: int, name: str) -> pa.T
     return block.append_column(pa.field(name, pa.uint64()), pa.array(mixed))
 
 
-def _joined(
+def _merge_small(
     blocks: Iterable[pa.Table], first_row: int, limit: int, each: bool
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield blocks of at least half the limit, or each block by itself."""
+    """Yield blocks of at least half the limit; larger blocks pass unchanged."""
     waiting: list[pa.Table] = []
     size = 0
     for block in blocks:
@@ -143,9 +143,9 @@ def _joined(
         yield first_row, pa.concat_tables(waiting)
 
 
-def _shaped(block: pa.Table, columns: list[str], trusted: bool) -> pa.Table:
-    # A name chooses what it is a prefix of too: `a` brings a column `a.b`.
-    block = trust.admit(block.select(columns), trusted)
+def _select_columns(block: pa.Table, columns: list[str], trusted: bool) -> pa.Table:
+    # Parquet selects by prefix: `a` also selects a column `a.b`.
+    block = pickled_columns.restore_objects(block.select(columns), trusted)
     return pa.Table.from_arrays(
         block.columns, schema=pa.schema([field.remove_metadata() for field in block.schema])
     )

@@ -1,4 +1,4 @@
-"""Parquet files as a sink, in folders by the values of columns if wanted."""
+"""Datasink for Parquet files, optionally in partition directories."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from skate.data._block import schemas, tables
 from skate.data.block import BlockAccessor
 from skate.data.datasource.datasink import TaskContext
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
-from skate.data.datasource.filename_provider import numbered
+from skate.data.datasource.filename_provider import insert_number
 from skate.data.datasource.partitioning import NULL_PARTITION
 from skate.data.datasource.savemode import SaveMode
 
-# Row groups of about this size: small enough that several tasks can share one large file.
+# Target size of a row group, small enough that several tasks can share one large file.
 _ROW_GROUP_BYTES = 64 << 20
-_MOST_ROWS_PER_GROUP = 1 << 20
-# Options of `pyarrow.dataset.write_dataset` that Ray passes on, and that say how to do what is done here anyway.
-_WITHOUT_EFFECT = {"existing_data_behavior", "use_threads", "max_partitions", "max_open_files"}
+_MAX_ROWS_PER_GROUP = 1 << 20
+# Options of `pyarrow.dataset.write_dataset` that Ray passes on and that have no effect here.
+_IGNORED_OPTIONS = {"existing_data_behavior", "use_threads", "max_partitions", "max_open_files"}
 
 
 class ParquetDatasink(BlockBasedFileDatasink):
@@ -33,15 +33,15 @@ class ParquetDatasink(BlockBasedFileDatasink):
 
     Args:
         path: The folder.
-        partition_cols: Put rows into folders named by the values of these columns, which the files then leave out.
-        arrow_parquet_args_fn: Returns options for `pyarrow.parquet.write_table`, for those that cannot be pickled.
-        arrow_parquet_args: The options themselves; also `schema`, which the rows are cast to, and
-            `partitioning_flavor` (`"hive"`, `"filename"`, or None for folders without keys).
-        min_rows_per_file: Put at least so many rows into each file.
-        max_rows_per_file: Put at most so many rows into each file.
-        min_bytes_per_file: Put at least so many bytes, of blocks, into each file.
-        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
-        mode: What to do when the folder exists.
+        partition_cols: Write rows to directories named by the values of these columns; files omit the columns.
+        arrow_parquet_args_fn: Function that returns such options, for those that cannot be pickled.
+        arrow_parquet_args: Options for `pyarrow.parquet.write_table`; also `schema`, to which rows are cast, and
+            `partitioning_flavor` (`"hive"`, `"filename"`, or None for directories without keys).
+        min_rows_per_file: Minimum number of rows per file.
+        max_rows_per_file: Maximum number of rows per file.
+        min_bytes_per_file: Minimum size of the blocks per file, in bytes.
+        filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
+        mode: How to treat an existing folder.
         file_args: As for `BlockBasedFileDatasink`.
     """
 
@@ -75,7 +75,7 @@ class ParquetDatasink(BlockBasedFileDatasink):
                 f"max_rows_per_file ({max_rows_per_file})"
             )
         if partition_cols and min_rows_per_file is not None:
-            # The rows of a task go into as many files as they have values, which may be small.
+            # A task writes one file per partition value, and each may be small.
             warnings.warn(
                 "min_rows_per_file together with partition_cols is deprecated in Ray, as it holds for all folders "
                 "together: bring equal values together with repartition(…, keys=partition_cols), and pass "
@@ -99,25 +99,25 @@ class ParquetDatasink(BlockBasedFileDatasink):
 
     @property
     def min_bytes_per_write(self) -> int | None:
-        """How many bytes each call of `write` should get at least."""
+        """The minimum size of blocks per call of `write`, in bytes."""
         return self._min_bytes_per_file
 
     def write_block(self, block: BlockAccessor, block_index: int, ctx: TaskContext) -> None:
-        """Write a block as one file, or as one for each folder."""
+        """Write a block as one file, or one file per partition."""
         table = block.to_arrow()
         args = {**self._args, **(self._args_fn() if self._args_fn is not None else {})}
-        args = {name: value for name, value in args.items() if name not in _WITHOUT_EFFECT}
+        args = {name: value for name, value in args.items() if name not in _IGNORED_OPTIONS}
         flavor = args.pop("partitioning_flavor", "hive")
         schema = args.pop("schema", None)
         if schema is not None:
             table = schemas.conform(table, schema)
-        write_uuid, task_index = self._naming(ctx)
+        write_uuid, task_index = self._name_arguments(ctx)
         template = self.filename_provider.get_filename_for_block(table, write_uuid, task_index, block_index)
         self._check_name(template, write_uuid)
         if "." not in template:
-            template += ".parquet"  # without, read_parquet would not see the file
-        for folder, prefix, rows in self._in_folders(table, flavor):
-            for number, part in enumerate(self._in_files(rows)):
+            template += ".parquet"  # read_parquet ignores files without the extension
+        for folder, prefix, rows in self._split_by_partition(table, flavor):
+            for number, part in enumerate(self._split_by_rows(rows)):
                 self._write_file(
                     prefix + _file_name(template, number),
                     lambda file, part=part: _write_table(part, file, args),  # type: ignore[misc]  # a lambda with a default
@@ -125,7 +125,7 @@ class ParquetDatasink(BlockBasedFileDatasink):
                 )
 
     def _check_name(self, template: str, write_uuid: str) -> None:
-        # Two writes that append under the same names would replace each other's rows.
+        # Otherwise two appending writes with the same names would overwrite each other's rows.
         if self.mode == SaveMode.APPEND and write_uuid not in template:
             raise ValueError(
                 f"Write UUID {write_uuid!r} is missing from filename template {template!r}. This could result in files "
@@ -133,13 +133,13 @@ class ParquetDatasink(BlockBasedFileDatasink):
                 f"pass mode='overwrite'"
             )
 
-    def _in_files(self, table: pa.Table) -> Iterator[pa.Table]:
+    def _split_by_rows(self, table: pa.Table) -> Iterator[pa.Table]:
         most = self._max_rows_per_file or max(1, table.num_rows)
         for start in range(0, max(1, table.num_rows), most):
             yield table.slice(start, most)
 
-    def _in_folders(self, table: pa.Table, flavor: str | None) -> Iterator[tuple[str, str, pa.Table]]:
-        """Yield folder, prefix of file names and rows of each combination of partition values."""
+    def _split_by_partition(self, table: pa.Table, flavor: str | None) -> Iterator[tuple[str, str, pa.Table]]:
+        """Yield the directory, the file name prefix and the rows of each combination of partition values."""
         if not self._partition_columns:
             yield "", "", table
             return
@@ -161,7 +161,7 @@ class ParquetDatasink(BlockBasedFileDatasink):
 
 
 def _groups(table: pa.Table, columns: list[str]) -> Iterator[tuple[list[Any], pa.Table]]:
-    """Yield the rows of each combination of values: one sort by codes, then slices."""
+    """Yield the rows of each combination of values: sort once by codes, then slice."""
     codes = np.zeros(table.num_rows, np.int64)
     uniques: list[pa.Array] = []
     for name in columns:
@@ -175,7 +175,7 @@ def _groups(table: pa.Table, columns: list[str]) -> Iterator[tuple[list[Any], pa
         if encoded.indices.null_count:
             encoded = pc.dictionary_encode(column.dictionary_decode(), null_encoding="encode")
         uniques.append(encoded.dictionary)
-        # Codes of several columns become one number, made dense again so that it never overflows.
+        # Combine the codes of several columns into one number, kept dense so that it cannot overflow.
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
         _, codes = np.unique(codes, return_inverse=True)
     order = np.argsort(codes, kind="stable")
@@ -190,7 +190,7 @@ def _groups(table: pa.Table, columns: list[str]) -> Iterator[tuple[list[Any], pa
 def _file_name(template: str, number: int) -> str:
     if "{i}" in template:
         return template.replace("{i}", str(number))
-    return template if number == 0 else numbered(template, f"{number:06}")
+    return template if number == 0 else insert_number(template, f"{number:06}")
 
 
 def _write_table(table: pa.Table, file: pa.NativeFile, args: dict[str, Any]) -> None:
@@ -199,5 +199,5 @@ def _write_table(table: pa.Table, file: pa.NativeFile, args: dict[str, Any]) -> 
     chosen.pop("min_rows_per_group", None)
     if rows is None:
         row_bytes = max(1, tables.nbytes(table) // max(1, table.num_rows))
-        rows = max(1, min(_MOST_ROWS_PER_GROUP, _ROW_GROUP_BYTES // row_bytes))
+        rows = max(1, min(_MAX_ROWS_PER_GROUP, _ROW_GROUP_BYTES // row_bytes))
     pq.write_table(table, file, row_group_size=rows, **chosen)

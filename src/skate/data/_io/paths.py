@@ -1,7 +1,8 @@
-"""Paths: from what a user names (files, folders, globs, URIs) to the list of files to read."""
+"""Resolve the paths that a user passes (files, folders, globs, URIs) to the list of files to read."""
 
 from __future__ import annotations
 
+import http
 import itertools
 import os
 import posixpath
@@ -14,15 +15,16 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
-from skate.data._io import missing
 
-# Asking for many single files at once is what makes a long list of S3 or HTTP paths bearable.
-_LOOKUPS_AT_A_TIME = 32
+# Parallel look-ups keep long lists of S3 or HTTP paths fast.
+_LOOKUP_CONCURRENCY = 32
 _WILDCARD = re.compile(r"[*?\[{]")
-# One request, or one call to the system, for as many files as this.
+# Number of files per request or system call.
 _FILES_PER_LOOKUP = 64
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_NOT_FOUND_STATUSES = (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.GONE)
+_DENIED_STATUSES = (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,11 @@ class SourceFile:
     """A file to read.
 
     Attributes:
-        path: As its filesystem wants it.
-        size: Bytes; None where the filesystem does not say.
-        changed: When it was last written, in nanoseconds; None where the filesystem does not say.
-        start: Where reading starts, in bytes.
-        stop: Where it stops; None at the end.
+        path: Path in the form that the filesystem expects.
+        size: Size in bytes; None if the filesystem does not report it.
+        changed: Modification time in nanoseconds; None if the filesystem does not report it.
+        start: Offset of the first byte to read.
+        stop: End offset, exclusive; None for the end of the file.
     """
 
     path: str
@@ -45,21 +47,21 @@ class SourceFile:
 
     @property
     def read_bytes(self) -> int:
-        """How many bytes are read; 0 if that is unknown."""
+        """The number of bytes to read; 0 if unknown."""
         return (self.size or 0) if self.stop is None else self.stop - self.start
 
     @property
     def identity(self) -> str:
-        """Name exactly this content, as far as a listing can tell."""
+        """An identifier of the content, as precise as a listing allows."""
         inside = "" if self.stop is None else f"&bytes={self.start}-{self.stop}"
         return f"{self.path}?size={self.size}&changed={self.changed}{inside}"
 
 
 def as_list(paths: Any) -> list[str]:
-    """Return one path or several as a list of strings.
+    """Return one or several paths as a list of strings.
 
     Raises:
-        TypeError: Something is no path.
+        TypeError: An element is not a path.
         ValueError: The list is empty.
     """
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
@@ -68,15 +70,15 @@ def as_list(paths: Any) -> list[str]:
     found = []
     for path in given:
         if not isinstance(path, str | os.PathLike):
-            raise TypeError(f"one of the paths is {path!r}: pass strings or pathlib paths")
+            raise TypeError(f"a path is {path!r}: pass strings or pathlib paths")
         found.append(os.fspath(path))
     if not found:
-        raise ValueError("the list of paths is empty: name at least one file or folder")
+        raise ValueError("the list of paths is empty: pass at least one file or folder")
     return found
 
 
 def resolve_all(paths: Paths, filesystem: Any = None) -> tuple[pafs.FileSystem, list[str]]:
-    """Return the one filesystem that all paths share, and the paths as it wants them.
+    """Return the filesystem that all paths share, and the paths in the form that it expects.
 
     Raises:
         ValueError: The paths belong to different filesystems.
@@ -90,7 +92,7 @@ def resolve_all(paths: Paths, filesystem: Any = None) -> tuple[pafs.FileSystem, 
         other, inside = filesystems.resolve(path)
         if other != found:
             raise ValueError(
-                f"{given[0]} and {path} are on different filesystems: read them one by one and unite the datasets"
+                f"{given[0]} and {path} are on different filesystems: read them separately and use Dataset.union"
             )
         resolved.append(inside)
     return found, resolved
@@ -105,24 +107,24 @@ def expand(
     keep: Callable[[str], bool] | None = None,
     skip: Iterable[str] = (),
 ) -> list[SourceFile]:
-    """Return the files that paths stand for, in the order of the paths and sorted inside a folder.
+    """Return the files that paths refer to, in the order of the paths and sorted within a folder.
 
-    Folders are listed recursively; inside them, what is hidden or starts with `_` is left out. A path that does not
-    exist and holds a wildcard is a glob: `*`, `?`, `[ab]`, `{a,b}` within a name, `**` for any depth of folders.
+    Folders are listed recursively, without hidden entries and those that start with `_`. A path that does not exist
+    and contains a wildcard is a glob: `*`, `?`, `[ab]`, `{a,b}` within a name, `**` for any depth of folders.
 
     Args:
-        paths: Resolved paths, all of the filesystem.
-        filesystem: Where they are.
-        extensions: Endings without or with a leading dot; other files are left out.
-        ignore_missing: Leave out paths that do not exist.
-        keep: Tells by its path whether a file is wanted.
-        skip: Paths to leave out before anything is looked up.
+        paths: Resolved paths of the filesystem.
+        filesystem: The filesystem.
+        extensions: Extensions, with or without a leading dot; other files are skipped.
+        ignore_missing: Skip paths that do not exist.
+        keep: Return whether to read the file with this path.
+        skip: Paths to exclude without looking them up.
 
     Raises:
         FileNotFoundError: A path does not exist.
-        PermissionError: A server refuses it.
-        ConnectionError: A server does not answer, or fails.
-        ValueError: Nothing is left to read.
+        PermissionError: A server denies access.
+        ConnectionError: A server does not respond, or fails.
+        ValueError: No file is left to read.
     """
     skipped = set(skip)
     wanted = [path for path in paths if path not in skipped]
@@ -131,30 +133,30 @@ def expand(
     for path, info in zip(wanted, _look_up(wanted, filesystem), strict=True):
         found = list(_files_of(path, info, filesystem))
         is_lost = not found and info.type == pafs.FileType.NotFound
-        if is_lost and not (ignore_missing and missing.is_missing(path, filesystem)):
-            raise missing.explained(path, filesystem, is_glob=_WILDCARD.search(path) is not None)
+        if is_lost and not (ignore_missing and is_missing(path, filesystem)):
+            raise explain_missing(path, filesystem, is_glob=_WILDCARD.search(path) is not None)
         any_found = any_found or bool(found)
         files.extend(file for file in found if file.path not in skipped)
     if not any_found:
         raise ValueError(
-            f"no files found to read in {_shorten(paths)}: the folders are empty or all paths are missing"
+            f"no files found to read in {_shorten(paths)}: the folders are empty, or no path exists"
         )
-    found = chosen(files, extensions, None)
+    found = filter_files(files, extensions, None)
     if files and not found:
         raise ValueError(
             f"No input files found to read with the following file extensions: {list(extensions or ())}. "
             f"{_shorten(paths)} holds {_shorten([file.path for file in files])}: pass file_extensions=None to read all"
         )
-    return chosen(found, None, keep)
+    return filter_files(found, None, keep)
 
 
-def chosen(
+def filter_files(
     files: Iterable[SourceFile],
     extensions: Sequence[str] | None,
     keep: Callable[[str], bool] | None,
     skip: Iterable[str] = (),
 ) -> list[SourceFile]:
-    """Return the files that are wanted, by their paths."""
+    """Return the files whose paths match the extensions and the filter."""
     skipped = set(skip)
     return [
         file
@@ -166,7 +168,7 @@ def chosen(
 
 
 def has_extension(path: str, extensions: Sequence[str] | None) -> bool:
-    """Whether a path ends with one of the extensions; a query such as `?versionId=` does not count.
+    """Return whether a path ends with one of the extensions; a query such as `?versionId=` is ignored.
 
     >>> has_extension("a.CSV", ["csv"]), has_extension("a.csv.crc", [".csv"])
     (True, False)
@@ -180,11 +182,11 @@ def has_extension(path: str, extensions: Sequence[str] | None) -> bool:
 def _look_up(paths: list[str], filesystem: pafs.FileSystem) -> list[pafs.FileInfo]:
     batches = [paths[i : i + _FILES_PER_LOOKUP] for i in range(0, len(paths), _FILES_PER_LOOKUP)]
     if filesystems.is_http(filesystem):
-        batches = [[path] for path in paths]  # fsspec asks for them one after the other
+        batches = [[path] for path in paths]  # fsspec requests them sequentially
     try:
         if len(batches) <= 1:
             return [info for batch in batches for info in filesystem.get_file_info(batch)]
-        with ThreadPoolExecutor(min(_LOOKUPS_AT_A_TIME, len(batches))) as pool:
+        with ThreadPoolExecutor(min(_LOOKUP_CONCURRENCY, len(batches))) as pool:
             return [info for infos in pool.map(filesystem.get_file_info, batches) for info in infos]
     except OSError as error:
         raise _cannot_list(_shorten(paths), error) from error
@@ -207,14 +209,14 @@ def _folder(path: str, filesystem: pafs.FileSystem) -> Iterator[SourceFile]:
     found = [
         info
         for info in _list(base, filesystem, recursive=True)
-        if info.type == pafs.FileType.File and not _hidden(info.path[len(base) :])
+        if info.type == pafs.FileType.File and not _is_hidden(info.path[len(base) :])
     ]
     found.sort(key=lambda info: info.path)
     return (_source_file(info, info.path) for info in found)
 
 
-def _hidden(relative: str) -> bool:
-    # `_` marks what other programs leave beside data (_SUCCESS, _delta_log); `_key=value` is a partition.
+def _is_hidden(relative: str) -> bool:
+    # `_` marks files that other programs keep beside data (_SUCCESS, _delta_log); `_key=value` is a partition.
     return any(
         part.startswith(".") or (part.startswith("_") and "=" not in part)
         for part in relative.split("/")
@@ -237,14 +239,14 @@ def _glob(pattern: str, filesystem: pafs.FileSystem) -> list[pafs.FileInfo]:
     rest = parts[len(fixed) :]
     while rest:
         part, rest = rest[0], rest[1:]
-        if "**" in part:  # the rest is matched on one recursive listing
+        if "**" in part:  # match the rest on one recursive listing
             matches = re.compile(_regex("/".join([part, *rest]))).fullmatch
             found = [
                 info
                 for folder in found
                 for info in _list(folder.path, filesystem, recursive=True)
                 if matches(posixpath.relpath(info.path, folder.path))
-                and not _hidden(info.path[len(folder.path) :])
+                and not _is_hidden(info.path[len(folder.path) :])
             ]
             rest = []
         elif _WILDCARD.search(part):
@@ -253,7 +255,7 @@ def _glob(pattern: str, filesystem: pafs.FileSystem) -> list[pafs.FileInfo]:
                 info
                 for folder in found
                 for info in _list(folder.path, filesystem, recursive=False)
-                if matches(info.base_name) and (part[0] in "._" or not _hidden(info.base_name))
+                if matches(info.base_name) and (part[0] in "._" or not _is_hidden(info.base_name))
             ]
         else:
             found = filesystem.get_file_info([f"{folder.path}/{part}" for folder in found])
@@ -289,7 +291,7 @@ def _regex(pattern: str) -> str:
 
 
 def _source_file(info: pafs.FileInfo, path: str) -> SourceFile:
-    # pyarrow gives 0 for files that fsspec knows no size of, HTTP responses for one.
+    # For fsspec files of unknown size, such as HTTP responses, pyarrow reports 0.
     size = info.size if info.size is not None and info.size >= 0 else None
     return SourceFile(path, size, info.mtime_ns if info.mtime is not None else None)
 
@@ -303,3 +305,70 @@ def _cannot_list(path: str, error: OSError) -> OSError:
 def _shorten(paths: Sequence[str]) -> str:
     listed = ", ".join(paths[:3])
     return listed if len(paths) <= 3 else f"{listed} and {len(paths) - 3} more"
+
+
+def explain_missing(path: str, filesystem: pafs.FileSystem, *, is_glob: bool) -> OSError:
+    """Return the error for a path that a filesystem did not find.
+
+    HTTP filesystems report any failure as a missing file, and S3 does not distinguish a missing bucket from a
+    missing key, so this sends a second request.
+
+    Args:
+        path: Path in the form that the filesystem expects.
+        filesystem: The filesystem.
+        is_glob: The path is a pattern that matched nothing.
+
+    Returns:
+        A `FileNotFoundError`, a `PermissionError` if access is denied, or a `ConnectionError` if the server fails.
+    """
+    if is_glob:
+        return FileNotFoundError(f"no file matches {path}. Check the path, or pass ignore_missing_paths=True")
+    if filesystems.is_http(filesystem):
+        failed = _http_failure(path, filesystem)
+        if failed is not None:
+            return failed
+    bucket = path.partition("/")[0]
+    if isinstance(filesystem, pafs.S3FileSystem) and not _has_bucket(bucket, filesystem):
+        return FileNotFoundError(
+            f"no such bucket: {bucket} (looking for s3://{path}). Check its name, the region and the endpoint, or pass "
+            "another filesystem="
+        )
+    return FileNotFoundError(
+        f"no such file or folder: {path}. Check the path, or pass ignore_missing_paths=True"
+    )
+
+
+def is_missing(path: str, filesystem: pafs.FileSystem) -> bool:
+    """Return whether a path is missing, rather than unreachable."""
+    return not filesystems.is_http(filesystem) or _http_failure(path, filesystem) is None
+
+
+def _http_failure(url: str, filesystem: pafs.FileSystem) -> OSError | None:
+    """Return the error that prevents access to a URL; None if the server reports that it does not exist."""
+    try:
+        filesystem.handler.fs.info(url)
+    except FileNotFoundError as error:
+        cause = error.__cause__
+    except OSError as error:
+        cause = error
+    else:
+        return None  # it exists by now
+    status = getattr(cause, "status", None)
+    if cause is None or status in _NOT_FOUND_STATUSES:
+        return None
+    if status is None:
+        return ConnectionError(f"cannot reach {url}: {cause}. Check the address and the network")
+    answer = f"{url} returned {status} {http.HTTPStatus(status).phrase}"
+    if status in _DENIED_STATUSES:
+        return PermissionError(
+            f"{answer}: pass filesystem= with credentials, "
+            "such as fsspec.filesystem('http', client_kwargs={'headers': …})"
+        )
+    return ConnectionError(f"{answer}: the server failed, try again later")
+
+
+def _has_bucket(bucket: str, filesystem: pafs.FileSystem) -> bool:
+    try:
+        return bool(filesystem.get_file_info(bucket).type != pafs.FileType.NotFound)
+    except OSError:  # reading keys does not imply permission to look up the bucket
+        return True

@@ -1,4 +1,4 @@
-"""Trying again what a network or a store failed at once."""
+"""Retry operations that fail with transient errors of a network or a store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 _logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 10
-_LONGEST_PAUSE = 32.0
+_MAX_PAUSE_S = 32.0
 
 
 def call(
@@ -24,19 +24,19 @@ def call(
     *,
     is_transient: Callable[[Exception], bool] | None = None,
     attempts: int = _ATTEMPTS,
-    longest_pause: float = _LONGEST_PAUSE,
+    longest_pause: float = _MAX_PAUSE_S,
 ) -> Result:
-    """Return what a call returns, and call again while it fails with an error that goes away by itself.
+    """Call a function and return its result; retry while it fails with a transient error.
 
     Args:
-        action: What to call; it must be harmless to call it twice.
-        what: What it does, for the log.
-        is_transient: Returns whether an error goes away by itself; if not given, those do that
-            `DataContext.retried_io_errors` names.
-        attempts: The number of calls after which the error is raised.
-        longest_pause: The longest pause between two calls, in seconds.
+        action: The function, which must be idempotent.
+        what: Description of the operation, for the log.
+        is_transient: Return whether an error is transient; by default, errors that
+            `DataContext.retried_io_errors` names are.
+        attempts: Number of calls before the error is raised.
+        longest_pause: Maximum pause between two calls, in seconds.
     """
-    is_transient = is_transient or _goes_away
+    is_transient = is_transient or _is_transient
     for attempt in range(1, attempts):
         try:
             return action()
@@ -48,7 +48,7 @@ def call(
 
 
 def iterate(items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result]:
-    """Yield what an iterator yields, and start it again behind what it has yielded while it fails like that."""
+    """Yield the items of an iterator; after a transient error, restart it and skip the items already yielded."""
     done = 0
     for attempt in range(1, _ATTEMPTS + 1):
         try:
@@ -58,19 +58,19 @@ def iterate(items: Callable[[], Iterator[Result]], what: str) -> Iterator[Result
                     yield item
             return
         except Exception as error:
-            if attempt == _ATTEMPTS or not _goes_away(error):
+            if attempt == _ATTEMPTS or not _is_transient(error):
                 raise
-            _pause(error, what, attempt, _ATTEMPTS, _LONGEST_PAUSE)
+            _pause(error, what, attempt, _ATTEMPTS, _MAX_PAUSE_S)
 
 
-def _goes_away(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     context = DataContext.get_current()
     known = (*context.retried_io_errors, *context.write_file_retry_on_errors)
     return any(part in str(error) for part in known)
 
 
 def _pause(error: Exception, what: str, attempt: int, attempts: int, longest: float) -> None:
-    # Chance keeps tasks that failed together from coming back together.
+    # Jitter keeps tasks that failed together from retrying together.
     pause = min(2 ** (attempt - 1) * 0.1, longest) * random.uniform(0.5, 1.5)
     _logger.warning("%s failed: %s. Attempt %d of %d in %.1f s", what, error, attempt + 1, attempts, pause)
     time.sleep(pause)

@@ -1,8 +1,9 @@
-"""Streams of bytes: compression by suffix, and the framed Snappy that Arrow does not read."""
+"""Byte streams: compression by suffix, framed Snappy, which Arrow does not support, and fsync."""
 
 from __future__ import annotations
 
 import io
+import os
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ _STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
 
 
 def compression_of(path: str) -> str | None:
-    """Return the compression that a file name promises.
+    """Return the compression that the suffix of a file indicates.
 
     >>> compression_of("a.json.gz"), compression_of("a.snappy"), compression_of("a.csv")
     ('gzip', 'snappy', None)
@@ -26,12 +27,12 @@ def compression_of(path: str) -> str | None:
 
 
 def open_stream(filesystem: pafs.FileSystem, path: str, **open_args: Any) -> pa.NativeFile:
-    """Open a file for reading from its start to its end, decompressed.
+    """Open a file for sequential reading, decompressed.
 
     Args:
-        filesystem: Where the file is.
+        filesystem: The filesystem.
         path: The file.
-        open_args: `compression` (by the suffix if not given, None for none) and `buffer_size`.
+        open_args: `compression` (by suffix if omitted, None for no compression) and `buffer_size`.
     """
     compression = open_args.pop("compression") if "compression" in open_args else compression_of(path)
     if compression == "snappy":
@@ -42,7 +43,9 @@ def open_stream(filesystem: pafs.FileSystem, path: str, **open_args: Any) -> pa.
 
 def _unframe_snappy(data: bytes, path: str) -> pa.Buffer:
     if not data.startswith(_STREAM_IDENTIFIER):
-        raise ValueError(f"{path} is no framed Snappy stream: it does not start with the stream identifier")
+        raise ValueError(
+            f"{path} is not a framed Snappy stream: it does not start with the stream identifier"
+        )
     codec = pa.Codec("snappy")
     source, out = memoryview(data), io.BytesIO()
     position = 0
@@ -52,8 +55,8 @@ def _unframe_snappy(data: bytes, path: str) -> pa.Buffer:
         body = source[position + 4 : position + 4 + length]
         position += 4 + length
         if len(body) < length:
-            raise ValueError(f"{path} is cut off: its last Snappy chunk misses {length - len(body)} bytes")
-        if kind == 0x00:  # compressed, behind 4 bytes of checksum
+            raise ValueError(f"{path} is truncated: its last Snappy chunk lacks {length - len(body)} bytes")
+        if kind == 0x00:  # compressed data after a checksum of 4 bytes
             out.write(codec.decompress(body[4:], decompressed_size=_varint(body[4:])))
         elif kind == 0x01:
             out.write(body[4:])
@@ -70,3 +73,14 @@ def _varint(data: memoryview) -> int:
             break
         shift += 7
     return value
+
+
+def fsync(filesystem: pafs.FileSystem, path: str) -> None:
+    """Flush a file or a directory to disk; do nothing for filesystems other than the local one."""
+    if not isinstance(filesystem, pafs.LocalFileSystem):
+        return
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

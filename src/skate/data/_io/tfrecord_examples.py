@@ -1,6 +1,6 @@
-"""`tf.train.Example` messages, to and from blocks.
+"""Convert `tf.train.Example` messages to blocks and back.
 
-The messages are described here, in a pool of their own, so that TensorFlow can be imported beside them.
+The messages are defined here, in a separate descriptor pool, to avoid conflicts with an imported TensorFlow.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from skate.data._block.tensors import is_tensor
 _ARROW = {"bytes": pa.binary(), "float": pa.float32(), "int": pa.int64()}
 _FIELDS = {"bytes": "bytes_list", "float": "float_list", "int": "int64_list"}
 _KINDS = {field: kind for kind, field in _FIELDS.items()}
-# How `FeatureType` of tensorflow_metadata numbers them.
+# Kinds by their number in tensorflow_metadata's `FeatureType`.
 _SCHEMA_KINDS = {1: "bytes", 2: "int", 3: "float"}
 
 
 def kinds_of(tf_schema: Any) -> dict[str, str]:
-    """Return the kind of each feature that a schema names."""
+    """Return the kind of each feature in a schema."""
     return {feature.name: _SCHEMA_KINDS.get(feature.type, "bytes") for feature in tf_schema.feature}
 
 
 def to_block(records: Sequence[bytes], schema: Mapping[str, str] | None, single: dict[str, bool]) -> pa.Table:
-    """Return serialized examples as a block.
+    """Convert serialized examples to a block.
 
     Args:
         records: The examples.
-        schema: The kind of each feature, if it is given.
-        single: Whether a feature is a plain column, by name: what the first block of a file decides holds for all.
+        schema: The kind of each feature, if known.
+        single: Whether a feature is a scalar column, by name; the first block of a file decides for the others.
 
     Raises:
-        ValueError: A feature is of another kind than the schema, or than the same feature in another example.
+        ValueError: The kind of a feature contradicts the schema or another example.
     """
     features: dict[str, list[Any]] = {}
     kinds: dict[str, str] = dict(schema or {})
@@ -78,7 +78,7 @@ def from_block(block: pa.Table, schema: Mapping[str, str] | None) -> Iterator[by
     """Yield the rows of a block as serialized examples.
 
     Raises:
-        ValueError: A column cannot be a feature, or the schema says something else.
+        ValueError: A column cannot be a feature, or contradicts the schema.
     """
     kinds = {name: _kind(name, block.schema.field(name).type, schema) for name in block.column_names}
     columns = [(name, kinds[name], values.to_list(block.column(name))) for name in block.column_names]
@@ -125,7 +125,7 @@ def _kind(name: str, type_: pa.DataType, schema: Mapping[str, str] | None) -> st
         found = (schema or {}).get(name, "bytes")
     else:
         raise ValueError(
-            f"column {name!r} of type {type_} cannot be written as a TFRecord feature: these are integers, floats, "
+            f"column {name!r} of type {type_} cannot be written as a TFRecord feature: features are integers, floats, "
             f"bytes, text, and lists of them"
         )
     if schema is not None:
@@ -146,7 +146,7 @@ def _items(value: Any, kind: str) -> list[Any]:
         value = value.ravel().tolist()
     listed = value if isinstance(value, list) else [value]
     if kind == "int":
-        return [int(item) for item in listed]  # a bool is none to Protocol Buffers
+        return [int(item) for item in listed]  # Protocol Buffers does not accept a bool
     if kind == "float":
         return listed
     return [item.encode() if isinstance(item, str) else item for item in listed]

@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`, as a source and as a sink, without TensorFlow."""
+"""Datasource and datasink for TFRecord files of `tf.train.Example`, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _BYTES_PER_BLOCK = 8 << 20
 
 
 class TFRecordReadError(FileReadError, RuntimeError):
-    """Report a file that is no TFRecord file. It is a `RuntimeError` too, because that is what Ray raises."""
+    """Report an invalid TFRecord file. It is also a `RuntimeError`, because that is what Ray raises."""
 
 
 class TFRecordDatasource(FileBasedDatasource):
-    """Read TFRecord files, a row for each example.
+    """Read TFRecord files, one row per example.
 
-    A feature that has at most one value in each example becomes a plain column, others become lists; with a schema,
-    all become lists.
+    A feature with at most one value in each example becomes a scalar column, other features become lists; with a
+    schema, all features become lists.
 
     Args:
         paths: Files, folders, globs or URIs.
-        tf_schema: A `tensorflow_metadata.proto.v0.schema_pb2.Schema` that says which features there are.
+        tf_schema: A `tensorflow_metadata.proto.v0.schema_pb2.Schema` that lists the features.
         file_args: As for `FileBasedDatasource`.
     """
 
@@ -59,11 +59,11 @@ class TFRecordDatasource(FileBasedDatasource):
 
 
 class TFRecordDatasink(BlockBasedFileDatasink):
-    """Write TFRecord files, an example for each row.
+    """Write TFRecord files, one example per row.
 
     Args:
         path: The folder.
-        tf_schema: A `tensorflow_metadata.proto.v0.schema_pb2.Schema` that says which features there are.
+        tf_schema: A `tensorflow_metadata.proto.v0.schema_pb2.Schema` that lists the features.
         file_args: As for `BlockBasedFileDatasink`.
     """
 
@@ -73,10 +73,10 @@ class TFRecordDatasink(BlockBasedFileDatasink):
         self._tf_schema = None if tf_schema is None else tfrecord_examples.kinds_of(tf_schema)
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """Write an example for each row."""
+        """Write one example per row."""
         for record in tfrecord_examples.from_block(block.to_arrow(), self._tf_schema):
             length = _LENGTH.pack(len(record))
-            file.write(length + _masked(length) + record + _masked(record))
+            file.write(length + _masked_checksum(length) + record + _masked_checksum(record))
 
 
 def _load(for_what: str) -> None:
@@ -85,24 +85,26 @@ def _load(for_what: str) -> None:
 
 
 def _records(file: pa.NativeFile, path: str) -> Iterator[bytes]:
-    """Yield the records: each has its length before it, and checksums behind length and content."""
+    """Yield the records: each is preceded by its length, and both length and content have a checksum."""
     number = 0
     while head := file.read(_LENGTH.size + _CHECKSUM.size):
         if len(head) < _LENGTH.size + _CHECKSUM.size:
-            raise TFRecordReadError("TFRecord", path, f"it is cut off in the head of record {number}")
+            raise TFRecordReadError(
+                "TFRecord", path, f"the file is truncated in the header of record {number}"
+            )
         length, checksum = head[: _LENGTH.size], head[_LENGTH.size :]
-        if _masked(length) != checksum:
+        if _masked_checksum(length) != checksum:
             raise TFRecordReadError("TFRecord", path, f"the length of record {number} fails its checksum")
         (size,) = _LENGTH.unpack(length)
         record = file.read(size)
-        if len(record) < size or _masked(record) != file.read(_CHECKSUM.size):
-            raise TFRecordReadError("TFRecord", path, f"record {number} is cut off or fails its checksum")
+        if len(record) < size or _masked_checksum(record) != file.read(_CHECKSUM.size):
+            raise TFRecordReadError("TFRecord", path, f"record {number} is truncated or fails its checksum")
         yield record
         number += 1
 
 
-def _masked(data: bytes) -> bytes:
-    # The mask is part of the format: a checksum of data that holds checksums would be weak.
+def _masked_checksum(data: bytes) -> bytes:
+    # Part of the format: the mask strengthens checksums of data that itself contains checksums.
     checksum = _optional.load("google_crc32c", "read_tfrecords", "google-crc32c").value(data)
     rotated = ((checksum >> 15) | (checksum << 17)) & 0xFFFFFFFF
     return _CHECKSUM.pack((rotated + 0xA282EAD8) & 0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""Datasets of torch as a source."""
+"""Datasource for torch datasets."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from skate.air import _optional
 from skate.data._arguments import check_protocol
-from skate.data._block import tables
-from skate.data._io import loose_rows
-from skate.data._io.partitions import DEFAULT_BLOCK_BYTES
+from skate.data._block import rows, tables
+from skate.data._io.balancing import DEFAULT_BLOCK_BYTES
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -22,13 +21,13 @@ _FIRST_ITEMS = 16
 
 
 class TorchDatasource(Datasource):
-    """Read the items of a torch dataset, as the column `item`.
+    """Read the items of a torch dataset into the column `item`.
 
-    A dataset that is indexed is cut by its indices; one that is iterated is read by one task.
+    A map-style dataset is divided by its indices; an iterable-style dataset is read by one task.
 
     Args:
-        dataset: The dataset; it is pickled, and used in workers.
-        local_read: Read in the driver's process.
+        dataset: The dataset; it is pickled and used in workers.
+        local_read: Read in the driver process.
     """
 
     def __init__(self, dataset: Any, *, local_read: bool = False) -> None:
@@ -42,17 +41,17 @@ class TorchDatasource(Datasource):
 
     @property
     def supports_distributed_reads(self) -> bool:
-        """Whether any worker can read."""
+        """Whether any worker can read the dataset."""
         return not self._local
 
     def num_rows(self) -> int | None:
-        """Return the length of the dataset, if it is indexed."""
+        """Return the length of a map-style dataset."""
         return None if self._iterates else len(self._dataset)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the indices into runs of the same length."""
+        """Split the indices into ranges of the same length."""
         reader = self._changed(_target=(data_context or DataContext.get_current()).target_max_block_size)
         if self._iterates:
             metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
@@ -77,11 +76,11 @@ class TorchDatasource(Datasource):
 
 
 def _blocks(items: Iterable[Any], target: int | None) -> Iterator[pa.Table]:
-    """Yield blocks of items: few at first, then as many as make a block of the target's size."""
+    """Yield blocks of items: small ones at first, then blocks of the target size."""
     limit = target if target is not None else DEFAULT_BLOCK_BYTES
     items, count = iter(items), _FIRST_ITEMS
     while found := list(itertools.islice(items, count)):
-        block = loose_rows.to_block([{"item": item} for item in found])
+        block = rows.to_block_with_objects([{"item": item} for item in found])
         yield block
         fitting = limit * len(found) // max(1, tables.nbytes(block))
         count = max(1, min(fitting, count * 8))

@@ -1,4 +1,4 @@
-"""WebDataset: tar files whose members with a common stem make a row, as a source and as a sink."""
+"""Datasource and datasink for WebDataset: tar files in which members with a common stem form a row."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from skate.data._block import rows
-from skate.data._io import loose_rows, paths, webdataset_codecs
+from skate.data._io import paths, webdataset_codecs
 from skate.data.block import BlockAccessor
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 from skate.data.datasource.file_datasink import BlockBasedFileDatasink
 from skate.data.exceptions import FileReadError
 
-# Folder and name up to the first dot are the key; the rest, with all its dots, is the column.
+# The directory and the name up to the first dot form the key; the rest, including its dots, is the column.
 _MEMBER = re.compile(r"^((?:.*/)?[^./]+)\.([^/]+)$")
 _BYTES_PER_BLOCK = 8 << 20
 _CODER = bool | str | Callable[[dict[str, Any]], dict[str, Any]]
@@ -33,12 +33,12 @@ class WebDatasetDatasource(FileBasedDatasource):
 
     Args:
         paths: Files, folders, globs or URIs.
-        decoder: True decodes members by their extensions; `"PIL"` does too, and makes Pillow images; a function gets a
-            row and returns one; a list applies several. None leaves bytes.
-        fileselect: Members to take: patterns, or a function of a member's name.
-        filerename: What members are called instead: pairs of old and new patterns, or a function.
-        suffixes: Columns to take: patterns, or a function of a column's name.
-        expand_json: Make columns of the keys of a `json` column.
+        decoder: True decodes members by their extensions; `"PIL"` also decodes images to Pillow images; a function maps
+            a row to a row; a list applies several decoders. None keeps bytes.
+        fileselect: Members to read: patterns, or a function of the name of a member.
+        filerename: New names of members: pairs of old and new patterns, or a function.
+        suffixes: Columns to read: patterns, or a function of the name of a column.
+        expand_json: Add a column for each key of a `json` column.
         file_args: As for `FileBasedDatasource`.
     """
 
@@ -68,7 +68,7 @@ class WebDatasetDatasource(FileBasedDatasource):
         try:
             yield from self._blocks_of_samples(f, path)
         except tarfile.TarError as error:
-            raise FileReadError("WebDataset", path, f"it is no whole tar file: {error}") from error
+            raise FileReadError("WebDataset", path, f"it is not a complete tar file: {error}") from error
 
     def _blocks_of_samples(self, file: pa.NativeFile, path: str) -> Iterator[pa.Table]:
         found: list[dict[str, Any]] = []
@@ -79,13 +79,13 @@ class WebDatasetDatasource(FileBasedDatasource):
             for decode in self._decoders:
                 row = decode(row)
             if self._expand_json:
-                row = _expanded(row)
+                row = _expand_json(row)
             found.append(row)
             if size >= _BYTES_PER_BLOCK:
-                yield loose_rows.to_block(found)
+                yield rows.to_block_with_objects(found)
                 found, size = [], 0
         if found:
-            yield loose_rows.to_block(found)
+            yield rows.to_block_with_objects(found)
 
     def _samples(self, file: pa.NativeFile) -> Iterator[dict[str, Any]]:
         current: dict[str, Any] = {}
@@ -94,12 +94,12 @@ class WebDatasetDatasource(FileBasedDatasource):
             for member in archive:
                 if not member.isfile() or (member.name.startswith("__") and member.name.endswith("__")):
                     continue
-                match = _MEMBER.match(self._renamed(member.name))
-                if match is None or not _wanted(match.string, self._fileselect):
+                match = _MEMBER.match(self._rename(member.name))
+                if match is None or not _is_selected(match.string, self._fileselect):
                     continue
                 key, column = match.groups()
                 column = column.lower()
-                if not _suffix_wanted(column, self._suffixes):
+                if not _is_suffix_selected(column, self._suffixes):
                     continue
                 if key != current.get("__key__"):
                     if current:
@@ -112,14 +112,14 @@ class WebDatasetDatasource(FileBasedDatasource):
                         )
                     current = {"__key__": key}
                 if column in current:
-                    raise ValueError(f"{member.name} is there twice")
+                    raise ValueError(f"{member.name} occurs twice")
                 content = archive.extractfile(member)
                 assert content is not None  # it is a file
                 current[column] = content.read()
         if current:
             yield current
 
-    def _renamed(self, name: str) -> str:
+    def _rename(self, name: str) -> str:
         if callable(self._filerename):
             return self._filerename(name)
         for old, new in self._filerename or ():
@@ -132,8 +132,8 @@ class WebDatasetDatasink(BlockBasedFileDatasink):
 
     Args:
         path: The folder.
-        encoder: True encodes columns by their names; a function gets a row and returns one of bytes; a list applies
-            several. None takes bytes and text only.
+        encoder: True encodes columns by their names; a function maps a row to a row of bytes; a list applies several
+            encoders. None accepts bytes and text only.
         file_args: As for `BlockBasedFileDatasink`.
     """
 
@@ -160,7 +160,7 @@ class WebDatasetDatasink(BlockBasedFileDatasink):
                     data = row[column].encode() if isinstance(row[column], str) else row[column]
                     if not isinstance(data, bytes | bytearray | memoryview):
                         raise ValueError(
-                            f"column {column!r} holds a {type(data).__name__}, which no encoder has made bytes of: "
+                            f"column {column!r} holds a {type(data).__name__}, which no encoder converted to bytes: "
                             f"name the column by a format, such as 'json' or 'npy', or pass an encoder"
                         )
                     member = tarfile.TarInfo(f"{row['__key__']}.{column}")
@@ -168,20 +168,20 @@ class WebDatasetDatasink(BlockBasedFileDatasink):
                     archive.addfile(member, io.BytesIO(data))
 
 
-def _expanded(row: dict[str, Any]) -> dict[str, Any]:
+def _expand_json(row: dict[str, Any]) -> dict[str, Any]:
     document = row.get("json")
     if isinstance(document, bytes):
-        document = webdataset_codecs.parsed_json(document)
+        document = webdataset_codecs.parse_json(document)
     return {**{name: value for name, value in row.items() if name != "json"}, **document} if document else row
 
 
-def _wanted(name: str, choice: Choice) -> bool:
+def _is_selected(name: str, choice: Choice) -> bool:
     if choice is None:
         return True
     return choice(name) if callable(choice) else any(fnmatch.fnmatch(name, pattern) for pattern in choice)
 
 
-def _suffix_wanted(suffix: str, choice: Choice) -> bool:
+def _is_suffix_selected(suffix: str, choice: Choice) -> bool:
     if choice is None or callable(choice):
         return choice is None or choice(suffix)
     return any(suffix == pattern or fnmatch.fnmatch(f".{suffix}", pattern) for pattern in choice)

@@ -1,4 +1,4 @@
-"""How members of WebDataset files become values, by their extensions, and how values become members."""
+"""Convert members of WebDataset files to values by their extensions, and values to members."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from skate.air import _optional
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 
 Coder = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -25,19 +25,19 @@ _TORCH = {"pt", "pth"}
 
 
 def decoders(given: Any) -> list[Coder]:
-    """Return what turns a row of bytes into a row of values."""
-    # Whether to trust files is said where a dataset is made, and not where its tasks happen to run.
-    trusted = trust.unpickles("RAY_DATA_WEBDATASET_ALLOW_UNSAFE_DESERIALIZATION")
-    return [_coder(coder, functools.partial(_decoded, trusted=trusted)) for coder in _as_list(given)]
+    """Return the functions that convert a row of bytes to a row of values."""
+    # The process that creates the dataset decides whether to trust files, not the worker that runs a task.
+    trusted = pickled_columns.may_unpickle("RAY_DATA_WEBDATASET_ALLOW_UNSAFE_DESERIALIZATION")
+    return [_coder(coder, functools.partial(_decode_row, trusted=trusted)) for coder in _as_list(given)]
 
 
 def encoders(given: Any) -> list[Coder]:
-    """Return what turns a row of values into a row of bytes."""
-    return [_coder(coder, _encoded) for coder in _as_list(given)]
+    """Return the functions that convert a row of values to a row of bytes."""
+    return [_coder(coder, _encode_row) for coder in _as_list(given)]
 
 
-def parsed_json(data: bytes) -> Any:
-    """Return what a `json` member says."""
+def parse_json(data: bytes) -> Any:
+    """Parse a `json` member."""
     return json.loads(data)
 
 
@@ -54,28 +54,26 @@ def _coder(given: Any, default: Callable[[dict[str, Any], str | None], dict[str,
         return functools.partial(default, images=given)  # type: ignore[call-arg]
     if callable(given):
         return given  # type: ignore[no-any-return]
-    raise TypeError(
-        f"a coder of WebDataset rows is {given!r}: pass True, 'PIL', a function, or a list of these"
-    )
+    raise TypeError(f"the encoder or decoder is {given!r}: pass True, 'PIL', a function, or a list of these")
 
 
-def _decoded(row: dict[str, Any], images: str | None, *, trusted: bool) -> dict[str, Any]:
+def _decode_row(row: dict[str, Any], images: str | None, *, trusted: bool) -> dict[str, Any]:
     return {
         name: value
         if name.startswith("__") or not isinstance(value, bytes)
-        else _value(name, value, images, trusted)
+        else _decode_member(name, value, images, trusted)
         for name, value in row.items()
     }
 
 
-def _value(name: str, data: bytes, images: str | None, trusted: bool) -> Any:
+def _decode_member(name: str, data: bytes, images: str | None, trusted: bool) -> Any:
     kind = name.rpartition(".")[2].lower()
     if kind in _TEXT:
         return data.decode()
     if kind in _NUMBER:
         return int(data)
     if kind == "json":
-        return parsed_json(data)
+        return parse_json(data)
     if kind == "npy":
         return np.load(io.BytesIO(data), allow_pickle=trusted)
     if kind in ("mp", "msg", "msgpack"):
@@ -85,7 +83,7 @@ def _value(name: str, data: bytes, images: str | None, trusted: bool) -> Any:
         image.load()
         return image if images and images.lower().startswith("pil") else np.asarray(image)
     if kind in _TORCH:
-        return _torch_value(name, data, trusted)
+        return _load_torch(name, data, trusted)
     if kind in _PICKLE:
         if not trusted:
             raise ValueError(f"Refusing to unpickle {name!r}: {_WARNING}")
@@ -94,12 +92,12 @@ def _value(name: str, data: bytes, images: str | None, trusted: bool) -> Any:
 
 
 _WARNING = (
-    f"loading it can run any code. If you trust who wrote the file, set {trust.ALLOW_PICKLED}=1; "
-    f"or pass a decoder of your own"
+    f"loading it can run any code. If you trust the writer of the file, set {pickled_columns.ALLOW_PICKLED}=1; "
+    f"or pass a custom decoder"
 )
 
 
-def _torch_value(name: str, data: bytes, trusted: bool) -> Any:
+def _load_torch(name: str, data: bytes, trusted: bool) -> Any:
     torch = _optional.load("torch", "decoding .pt")
     try:
         value = torch.load(io.BytesIO(data), map_location="cpu", weights_only=not trusted)
@@ -110,16 +108,16 @@ def _torch_value(name: str, data: bytes, trusted: bool) -> Any:
     return value.numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _encoded(row: dict[str, Any], images: str | None) -> dict[str, Any]:
+def _encode_row(row: dict[str, Any], images: str | None) -> dict[str, Any]:
     return {
         name: value
         if name.startswith("__") or value is None or isinstance(value, bytes)
-        else _data(name, value)
+        else _encode_member(name, value)
         for name, value in row.items()
     }
 
 
-def _data(name: str, value: Any) -> Any:
+def _encode_member(name: str, value: Any) -> Any:
     kind = name.rpartition(".")[2].lower()
     if kind == "json":
         return json.dumps(value, default=_jsonable).encode()

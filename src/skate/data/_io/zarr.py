@@ -1,4 +1,4 @@
-"""Zarr stores, which hold arrays in chunks, as a source."""
+"""Datasource for Zarr stores, which hold arrays in chunks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 from skate.air import _filesystems as filesystems
 from skate.air import _optional
 from skate.data._block import rows
-from skate.data._io import partitions, retrying, trust
+from skate.data._io import balancing, pickled_columns, retrying
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -26,13 +26,13 @@ ChunkShapes = Mapping[str, Sequence[int]] | Sequence[int] | None
 
 @dataclass(frozen=True)
 class Grid:
-    """An array of a store, and the chunks in which it is read.
+    """An array of a store, and the chunk grid in which it is read.
 
     Attributes:
         name: The path of the array in its store.
-        shape: Of the array.
-        chunks: The shape of a chunk; those at the end of an axis may be shorter.
-        itemsize: Bytes of an element.
+        shape: Shape of the array.
+        chunks: Shape of a chunk; chunks at the end of an axis may be shorter.
+        itemsize: Size of an element, in bytes.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Grid:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array."""
+        """The size of the array, in bytes."""
         return math.prod(self.shape) * self.itemsize
 
     def ranges(self, index: tuple[int, ...]) -> list[tuple[int, int]]:
-        """Return where a chunk starts and stops along each axis.
+        """Return the start and stop of a chunk along each axis.
 
         >>> Grid("a", (5, 4), (2, 4), 8).ranges((2, 0))
         [(4, 5), (0, 4)]
@@ -63,19 +63,19 @@ class Grid:
 
 
 class ZarrDatasource(Datasource):
-    """Read the arrays of a Zarr store, a row for each chunk.
+    """Read the arrays of a Zarr store, one row per chunk.
 
     Args:
         path: A folder, a `.zip` file, or a URI.
-        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
-        chunk_shapes: The leading axes of chunks to read, for all arrays or by the path of an array.
-        array_paths: Read only these arrays.
-        allow_full_metadata_scan: List the whole store for arrays if its metadata is not consolidated.
-        align_axis_0: Make a row of the chunks of all arrays that share a range of the first axis.
-        overlap: Elements along the first axis that a row repeats of the next one; needs `align_axis_0`.
+        filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
+        chunk_shapes: Leading axes of the chunks to read, for all arrays or by the path of an array.
+        array_paths: Arrays to read; all by default.
+        allow_full_metadata_scan: List the whole store to find arrays if its metadata is not consolidated.
+        align_axis_0: Combine the chunks of all arrays that share a range of the first axis into one row.
+        overlap: Number of elements along the first axis that a row shares with the next one; needs `align_axis_0`.
 
     Raises:
-        ValueError: An array is not there, its codec unpickles, or the arrays do not fit together.
+        ValueError: An array does not exist, its codec unpickles, or the arrays cannot be aligned.
     """
 
     def __init__(
@@ -91,22 +91,22 @@ class ZarrDatasource(Datasource):
     ) -> None:
         _zarr()
         if not isinstance(overlap, int) or overlap < 0:
-            raise ValueError(f"overlap is {overlap!r}: pass an int that is not negative")
+            raise ValueError(f"overlap is {overlap!r}: pass a non-negative int")
         if overlap and not align_axis_0:
-            raise ValueError("overlap extends the rows of aligned arrays: pass align_axis_0=True too")
+            raise ValueError("overlap needs align_axis_0=True")
         self._distributed = not path.startswith("local:")
         self._filesystem, self._path = filesystems.resolve(path, filesystem)
         self._aligned = align_axis_0
         self._overlap = overlap
         found = self._arrays(array_paths, allow_full_metadata_scan)
-        shapes = _checked_shapes(chunk_shapes, found)
+        shapes = _check_shapes(chunk_shapes, found)
         self._grids = [_grid(name, array, shapes) for name, array in found.items()]
         if align_axis_0:
             self._check_alignment()
 
     @property
     def supports_distributed_reads(self) -> bool:
-        """Whether any worker can read; `local://` paths stay in the driver's process."""
+        """Whether any worker can read; `local://` paths are read in the driver process."""
         return self._distributed
 
     def num_rows(self) -> int | None:
@@ -116,13 +116,13 @@ class ZarrDatasource(Datasource):
         return sum(math.prod(grid.counts) for grid in self._grids)
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return the bytes of all arrays."""
+        """Return the size of all arrays, in bytes."""
         return sum(grid.nbytes for grid in self._grids)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the chunks of each array, or the ranges of the first axis, into runs."""
+        """Split the chunks of each array, or the ranges of the first axis, into groups."""
         reader = self._changed(
             _target=(data_context or DataContext.get_current()).target_max_block_size, _grids=None
         )
@@ -147,7 +147,7 @@ class ZarrDatasource(Datasource):
         )
         return ReadTask(read, metadata, None, limit)
 
-    # ------------------------------------------------------------ the arrays
+    # ------------------------------------------------------------ arrays
 
     def _arrays(self, wanted: Sequence[str] | None, scan: bool) -> dict[str, Any]:
         zarr = _zarr()
@@ -155,10 +155,8 @@ class ZarrDatasource(Datasource):
         names = None if wanted is None else [name.strip("/") for name in wanted]
         if isinstance(root, zarr.Array):
             if names is not None and names != [""]:
-                raise ValueError(
-                    f"{self._path} is a single array, and has none at {wanted}: omit array_paths"
-                )
-            return {"": _plain(root, self._path)}
+                raise ValueError(f"{self._path} is a single array without {wanted}: omit array_paths")
+            return {"": _check_codecs(root, self._path)}
         consolidated = root.metadata.consolidated_metadata is not None
         if names is None and not consolidated and not scan:
             raise ValueError(
@@ -170,26 +168,28 @@ class ZarrDatasource(Datasource):
             names = [name for name, member in every if isinstance(member, zarr.Array)]
             if not names:
                 raise ValueError(f"{self._path} has no arrays")
-        return {name: _plain(self._array(root, name), f"{self._path}/{name}") for name in names}
+        return {name: _check_codecs(self._array(root, name), f"{self._path}/{name}") for name in names}
 
     def _array(self, root: Any, name: str) -> Any:
         try:
             found = root[name]
         except KeyError:
             arrays = sorted(root.array_keys())
-            raise ValueError(f"{self._path} has no array {name!r}; at its root are {arrays}") from None
+            raise ValueError(f"{self._path} has no array {name!r}; its root holds {arrays}") from None
         if not isinstance(found, _zarr().Array):
-            raise ValueError(f"{name!r} of {self._path} is a group: name the arrays in it")
+            raise ValueError(f"{name!r} of {self._path} is a group: pass the paths of its arrays")
         return found
 
     def _check_alignment(self) -> None:
         scalars = [grid.name for grid in self._grids if not grid.shape]
         if scalars:
-            raise ValueError(f"align_axis_0 needs arrays with an axis; {scalars} have none: use array_paths")
+            raise ValueError(
+                f"align_axis_0 needs arrays with at least one axis; {scalars} have none: use array_paths"
+            )
         lengths = {grid.name: grid.shape[0] for grid in self._grids}
         if len(set(lengths.values())) > 1:
             raise ValueError(
-                f"align_axis_0 needs arrays that share shape[0], which is {lengths}: choose some with array_paths"
+                f"align_axis_0 needs arrays that share shape[0], which is {lengths}: select arrays with array_paths"
             )
         chunks = {grid.name: grid.chunks[0] for grid in self._grids}
         if len(set(chunks.values())) > 1:
@@ -236,9 +236,9 @@ class ZarrDatasource(Datasource):
         return retrying.call(lambda: np.asarray(array[where]), f"reading {self._path}")
 
     def _blocks(self, found: Iterator[dict[str, Any]]) -> Iterator[pa.Table]:
-        return partitions.joined((rows.to_block([row]) for row in found), self._target)
+        return balancing.merge_small((rows.to_block([row]) for row in found), self._target)
 
-    _target: int | None = partitions.DEFAULT_BLOCK_BYTES
+    _target: int | None = balancing.DEFAULT_BLOCK_BYTES
 
 
 def _zarr() -> Any:
@@ -259,29 +259,29 @@ def _open(filesystem: pafs.FileSystem, path: str) -> Any:
         return zarr.open(store, mode="r")
     arrow = _optional.load("fsspec.implementations.arrow", "read_zarr", "fsspec")
     wrapper = _optional.load("fsspec.implementations.asyn_wrapper", "read_zarr", "fsspec")
-    # The wrapper asks for an id of the filesystem, which fsspec defines for HDFS alone.
+    # The wrapper needs the filesystem's id, which fsspec defines for HDFS only.
     named = type("ArrowFiles", (arrow.ArrowFSWrapper,), {"fsid": f"arrow_{filesystem.type_name}"})
     files = wrapper.AsyncFileSystemWrapper(named(filesystem), asynchronous=True)
     return zarr.open(zarr.storage.FsspecStore(files, read_only=True, path=path), mode="r")
 
 
-def _plain(array: Any, path: str) -> Any:
-    """Return an array whose codecs unpickle nothing.
+def _check_codecs(array: Any, path: str) -> Any:
+    """Check that the codecs of an array do not unpickle, and return the array.
 
     Raises:
-        ValueError: A codec does, and the program does not trust the files.
+        ValueError: A codec unpickles, and the program does not trust the files.
     """
     described = array.metadata.to_dict()
     codecs = [described.get(key) for key in ("filters", "compressor", "codecs")]
-    if "pickle" in repr(codecs) and not trust.unpickles():
+    if "pickle" in repr(codecs) and not pickled_columns.may_unpickle():
         raise ValueError(
-            f"{path} holds pickled Python objects, and loading them can run any code. If you trust who wrote the "
-            f"store, set {trust.ALLOW_PICKLED}=1"
+            f"{path} holds pickled Python objects, and loading them can run any code. If you trust the writer of the "
+            f"store, set {pickled_columns.ALLOW_PICKLED}=1"
         )
     return array
 
 
-def _checked_shapes(given: ChunkShapes, arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def _check_shapes(given: ChunkShapes, arrays: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the leading axes of chunks by the path of an array."""
     if given is None:
         return {}
@@ -290,7 +290,7 @@ def _checked_shapes(given: ChunkShapes, arrays: Mapping[str, Any]) -> dict[str, 
         unknown = sorted(set(shapes) - set(arrays))
         if unknown:
             raise ValueError(
-                f"chunk_shapes names arrays that are not read: {unknown}; there are {list(arrays)}"
+                f"chunk_shapes names arrays that are not read: {unknown}; the arrays are {list(arrays)}"
             )
     else:
         shapes = dict.fromkeys(arrays, given)
@@ -318,7 +318,7 @@ def _grid(name: str, array: Any, shapes: Mapping[str, tuple[int, ...]]) -> Grid:
 
 
 def _runs(count: int, parts: int) -> list[range]:
-    """Return the numbers up to a count in runs of about the same length.
+    """Split a range of numbers into ranges of about the same length.
 
     >>> _runs(5, 2)
     [range(0, 3), range(3, 5)]

@@ -62,11 +62,11 @@ def iter_block_batches(
     if numbers:
         blocks = _numbered(blocks)
     if shuffle_buffer is not None:
-        cut = batcher.shuffled_batches(
+        cut = batcher.shuffle_batches(
             blocks, batch_size, shuffle_buffer, seed=shuffle_seed, drop_last=drop_last
         )
     else:
-        cut = batcher.batched(blocks, batch_size, drop_last=drop_last)
+        cut = batcher.batch_blocks(blocks, batch_size, drop_last=drop_last)
 
     def prepared(block: pa.Table) -> Any:
         rows: Any = block.num_rows

@@ -117,7 +117,7 @@ class SplitCoordinator:
             self._pull(place)
 
     def _is_far_ahead(self) -> bool:
-        """Tell whether a reader that is still there has enough waiting for it."""
+        """Return whether a reader that is still there has enough waiting for it."""
         return any(len(each) >= _AHEAD for place, each in enumerate(self._waiting) if place not in self._left)
 
     def _pull(self, place: int) -> None:

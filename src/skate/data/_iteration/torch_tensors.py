@@ -1,4 +1,4 @@
-"""Batches as tensors of torch: types, devices, and memory that a GPU can copy from."""
+"""Conversion of batches to torch tensors: types, devices and pinned memory."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from skate.data._arguments import ArgumentTypeError, check_type, message
 def finisher(
     dtypes: Any, device: Any, collate: Any, pin_memory: bool
 ) -> tuple[str, Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return what makes tensors out of batches.
+    """Return the functions that convert batches to tensors.
 
     Args:
-        dtypes: A type for all columns, or by column.
-        device: Where the tensors go; "auto" is the device of the training worker, or the CPU.
-        collate: What makes a batch of tensors, if the user knows better: a function of a NumPy batch, or a CollateFn.
-        pin_memory: Put the tensors into memory that a GPU can copy from while the program goes on.
+        dtypes: A dtype for all columns, or a dict by column.
+        device: Device of the tensors; "auto" is the device of the training worker, or the CPU.
+        collate: Custom conversion: a function of a NumPy batch, or a CollateFn.
+        pin_memory: Put the tensors into pinned memory, from which a GPU can copy asynchronously.
 
     Returns:
-        The format of batches it needs, what is done with each ahead of time, and what when it is taken.
+        The batch format it needs, the function for each prefetched batch, and the function for each consumed batch.
     """
     torch = load("torch", "iter_torch_batches")
     from skate.data.collate_fn import ArrowBatchCollateFn, CollateFn, PandasBatchCollateFn
 
     if collate is not None and dtypes is not None:
-        raise ValueError("collate_fn cannot be used with dtypes: the function that makes the tensors decides")
+        raise ValueError("collate_fn cannot be used with dtypes: collate_fn determines the types")
     for name, dtype in dtypes.items() if isinstance(dtypes, Mapping) else [("", dtypes)]:
         if dtype is not None:
             check_type(
@@ -50,21 +50,21 @@ def finisher(
 
     def make(batch: Any) -> Any:
         tensors = collate(batch) if collate is not None else to_tensors(batch, dtypes)
-        return _each(torch, tensors, lambda each: each.pin_memory()) if pin_memory else tensors
+        return _map_tensors(torch, tensors, lambda each: each.pin_memory()) if pin_memory else tensors
 
     def move(tensors: Any) -> Any:
         if target is None or target.type == "cpu":
             return tensors
-        return _each(torch, tensors, lambda each: each.to(target, non_blocking=pin_memory))
+        return _map_tensors(torch, tensors, lambda each: each.to(target, non_blocking=pin_memory))
 
     return batch_format, make, move
 
 
 def to_tensors(batch: Mapping[str, np.ndarray[Any, Any]], dtypes: Any = None) -> dict[str, Any]:
-    """Return the columns of a NumPy batch as tensors.
+    """Convert the columns of a NumPy batch to tensors.
 
     Raises:
-        TypeError: A column holds what no tensor can.
+        TypeError: A column cannot be converted.
     """
     result = {}
     for name, values in batch.items():
@@ -74,15 +74,15 @@ def to_tensors(batch: Mapping[str, np.ndarray[Any, Any]], dtypes: Any = None) ->
 
 
 def to_tensor(values: np.ndarray[Any, Any], dtype: Any = None, name: str = "") -> Any:
-    """Return an array as a tensor: the same memory, if it may be written to and the type is the same."""
+    """Convert an array to a tensor, without a copy if the array is writable and the type stays the same."""
     torch = load("torch", "iter_torch_batches")
     if values.dtype == object:
         try:
             values = np.stack([np.asarray(each) for each in values])
         except ValueError:
             raise TypeError(
-                f"column {name!r} cannot be a tensor: its values have different shapes. Give a collate_fn that pads "
-                "them, or leave the column out with select_columns."
+                f"column {name!r} cannot be a tensor: its values have different shapes. Pass a collate_fn that pads "
+                "them, or drop the column with select_columns."
             ) from None
     if values.dtype == np.uint16:
         values = values.astype(np.int32)
@@ -90,11 +90,11 @@ def to_tensor(values: np.ndarray[Any, Any], dtype: Any = None, name: str = "") -
         values = values.astype(np.int64)
     if values.dtype.kind not in "biufc":
         raise TypeError(
-            f"column {name!r} cannot be a tensor: its values are {values.dtype}. Leave it out with select_columns or "
-            "drop_columns, or give a collate_fn."
+            f"column {name!r} cannot be a tensor: its values are {values.dtype}. Drop it with select_columns or "
+            "drop_columns, or pass a collate_fn."
         )
     if not values.flags.writeable:
-        # A tensor may be written to, and torch does not know about shared memory that may not.
+        # A tensor may be modified, and torch does not detect read-only shared memory.
         values = values.copy()
     tensor = torch.as_tensor(values)
     return tensor if dtype is None else tensor.to(dtype)
@@ -112,12 +112,12 @@ def _device(torch: Any, device: Any) -> Any:
         raise ValueError(message("device", words, device)) from error
 
 
-def _each(torch: Any, tensors: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the same structure with a function applied to each tensor."""
+def _map_tensors(torch: Any, tensors: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to each tensor of a nested structure."""
     if isinstance(tensors, torch.Tensor):
         return function(tensors)
     if isinstance(tensors, Mapping):
-        return {name: _each(torch, each, function) for name, each in tensors.items()}
+        return {name: _map_tensors(torch, each, function) for name, each in tensors.items()}
     if isinstance(tensors, (list, tuple)):
-        return type(tensors)(_each(torch, each, function) for each in tensors)
+        return type(tensors)(_map_tensors(torch, each, function) for each in tensors)
     return tensors

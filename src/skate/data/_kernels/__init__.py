@@ -1,1 +1,1 @@
-"""Sort, group, join and partition blocks: pure functions from tables to tables."""
+"""Kernels that sort, group, join and partition blocks: pure functions from tables to tables."""

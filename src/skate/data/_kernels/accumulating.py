@@ -1,4 +1,4 @@
-"""Aggregations that users define: their functions are called for each group, their accumulators travel pickled."""
+"""User-defined aggregations: Python functions called per group, with pickled accumulators."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def partial(agg: AggregateFn, block: pa.Table, groups: Groups, keys: pa.Table) -
     Args:
         agg: The aggregation.
         block: The rows.
-        groups: Which of them belong together.
-        keys: The key columns, with a row for each group.
+        groups: The groups of rows.
+        keys: The key columns, with one row per group.
     """
     ordered = taking.take(block, groups.order)
     all_rows = None if agg.accumulate_row is None else rows.to_rows(ordered)
@@ -31,37 +31,37 @@ def partial(agg: AggregateFn, block: pa.Table, groups: Groups, keys: pa.Table) -
         start, stop = int(groups.offsets[i]), int(groups.offsets[i + 1])
         accumulator = agg.init(key)
         if all_rows is not None and agg.accumulate_row is not None:
-            # Groups may be small and many: the rows are made at once, and not anew for each.
+            # There may be many small groups: convert all rows at once.
             for row in itertools.islice(all_rows, stop - start):
                 accumulator = agg.accumulate_row(accumulator, row)
-        elif stop > start:  # all rows are one group, also when there are none
+        elif stop > start:  # without keys there is one group, even without rows
             accumulator = agg.accumulate_block(accumulator, ordered.slice(start, stop - start))
         accumulators.append(accumulator)
-    return _pickled(accumulators)
+    return _pickle(accumulators)
 
 
 def combine(agg: AggregateFn, column: pa.ChunkedArray, groups: Groups) -> pa.Array:
-    """Return the accumulators of groups, given those from several blocks."""
-    accumulators = _unpickled(column)
+    """Merge the accumulators of several blocks per group."""
+    accumulators = _unpickle(column)
     combined = []
     for start, stop in zip(groups.offsets[:-1], groups.offsets[1:], strict=True):
         first, *others = (accumulators[row] for row in groups.order[start:stop])
         for other in others:
             first = agg.merge(first, other)
         combined.append(first)
-    return _pickled(combined)
+    return _pickle(combined)
 
 
 def finalize(agg: AggregateFn, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the results, as a column of whatever type their values need."""
-    results = [agg.finalize(accumulator) for accumulator in _unpickled(column)]
+    """Return the results, as a column of the type that their values need."""
+    results = [agg.finalize(accumulator) for accumulator in _unpickle(column)]
     if not results:
         return pa.chunked_array([pa.nulls(0)])
     return batches.to_block({agg.name: results}).column(0)
 
 
 def _keys(keys: pa.Table, count: int) -> Iterator[Any]:
-    """Yield the key of each group, as `AggregateFn.init` gets it."""
+    """Yield the key of each group in the form that `AggregateFn.init` expects."""
     if not keys.num_columns:
         yield from [None] * count
     elif keys.num_columns == 1:
@@ -70,9 +70,9 @@ def _keys(keys: pa.Table, count: int) -> Iterator[Any]:
         yield from (tuple(row.values()) for row in rows.to_rows(keys))
 
 
-def _pickled(accumulators: list[Any]) -> pa.Array:
+def _pickle(accumulators: list[Any]) -> pa.Array:
     return pa.array([cloudpickle.dumps(accumulator) for accumulator in accumulators], pa.large_binary())
 
 
-def _unpickled(column: pa.ChunkedArray) -> list[Any]:
+def _unpickle(column: pa.ChunkedArray) -> list[Any]:
     return [cloudpickle.loads(pickled) for pickled in column.to_pylist()]

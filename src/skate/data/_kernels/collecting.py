@@ -1,7 +1,7 @@
-"""Built-in aggregations whose state is a list of values for each group.
+"""Built-in aggregations whose state is a list of values per group.
 
-The lists are Arrow's, so that values of any type can be collected, tensors and Python objects too. Polars is asked
-only which of them are equal; where it cannot compare them, Python does.
+The lists are Arrow arrays, so that they can hold values of any type, including tensors and Python objects. Polars
+only determines which values are equal; Python does so where Polars cannot compare them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Positions = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Groups:
-    """Which rows belong together: those of group `i` are `order[offsets[i]:offsets[i + 1]]`, as they came."""
+    """Groups of rows: the rows of group `i` are `order[offsets[i]:offsets[i + 1]]`, in their original order."""
 
     heads: pl.Series
     order: Positions
@@ -34,11 +34,11 @@ class Groups:
 
 
 def group(frame: pl.DataFrame, names: list[str]) -> Groups:
-    """Find the groups of rows with equal keys, in the order of their first rows.
+    """Group rows with equal keys, in the order of their first rows.
 
     Args:
         frame: The key columns, and "row", the number of each row.
-        names: The key columns; without any, all rows are one group, even if there are none.
+        names: The key columns; without any, all rows form one group, even if there are none.
     """
     if not names:
         return Groups(pl.Series([], dtype=pl.UInt32), np.arange(len(frame)), np.array([0, len(frame)]))
@@ -54,68 +54,68 @@ def as_lists(column: pa.ChunkedArray, groups: Groups, *, drop_nulls: bool) -> pa
     if drop_nulls and column.null_count:
         keep = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))[order]
         order, offsets = order[keep], np.concatenate([[0], np.cumsum(keep)])[offsets]
-    return _lists(offsets, _taken(column, order))
+    return _lists(offsets, _take(column, order))
 
 
 def join_lists(column: pa.ChunkedArray, groups: Groups) -> pa.LargeListArray:
-    """Return the lists of each group, one after another, as one list; a null counts as an empty one."""
-    lists = _taken(column, groups.order)
+    """Concatenate the lists of each group; a null counts as an empty list."""
+    lists = _take(column, groups.order)
     inner = np.concatenate([[0], np.cumsum(lists.value_lengths().fill_null(0).to_numpy(), dtype=np.int64)])
     return _lists(inner[groups.offsets], lists.flatten())
 
 
-def without_nulls(lists: pa.LargeListArray) -> pa.LargeListArray:
-    """Return the lists without the nulls in them."""
+def drop_nulls(lists: pa.LargeListArray) -> pa.LargeListArray:
+    """Remove the nulls within lists."""
     valid = np.asarray(lists.values.is_valid().to_numpy(zero_copy_only=False))
     offsets = np.concatenate([[0], np.cumsum(valid)])[lists.offsets.to_numpy()]
     return _lists(offsets, lists.values.drop_null())
 
 
-def with_nulls(lists: pa.LargeListArray) -> npt.NDArray[np.bool_]:
-    """Return for each list whether there is a null in it."""
+def have_nulls(lists: pa.LargeListArray) -> npt.NDArray[np.bool_]:
+    """Return for each list whether it contains a null."""
     nulls = np.concatenate([[0], np.cumsum(lists.values.is_null().to_numpy(zero_copy_only=False))])
     return np.asarray(np.diff(nulls[lists.offsets.to_numpy()]) > 0)
 
 
 def distinct(lists: pa.LargeListArray) -> pa.LargeListArray:
-    """Return the lists with each value once, at its first place."""
-    frame = _numbered(lists)
+    """Remove duplicates within lists; the first occurrence stays."""
+    frame = _number_values(lists)
     kept = frame.unique(["group", "value"], keep="first", maintain_order=True)
     return _lists(
-        _offsets(kept["group"], len(lists)), _taken(pa.chunked_array([lists.values]), kept["row"].to_numpy())
+        _offsets(kept["group"], len(lists)), _take(pa.chunked_array([lists.values]), kept["row"].to_numpy())
     )
 
 
-def counted(
+def count_values(
     lists: pa.LargeListArray, counts: pa.LargeListArray | None
 ) -> tuple[pa.LargeListArray, pa.LargeListArray]:
-    """Return the distinct values of each list, and how often each is in it.
+    """Return the distinct values of each list, and the count of each.
 
     Args:
         lists: The values.
-        counts: How often each of them counts; once if not given.
+        counts: Weight of each value; 1 by default.
     """
     weight = pl.lit(1, pl.Int64) if counts is None else pl.Series("count", counts.values.to_numpy())
-    frame = _numbered(lists).with_columns(weight.alias("count"))
+    frame = _number_values(lists).with_columns(weight.alias("count"))
     kept = frame.group_by(["group", "value"], maintain_order=True).agg(
         pl.col("row").first(), pl.col("count").sum()
     )
     kept = kept.sort("group", maintain_order=True)
     offsets = _offsets(kept["group"], len(lists))
-    values = _taken(pa.chunked_array([lists.values]), kept["row"].to_numpy())
+    values = _take(pa.chunked_array([lists.values]), kept["row"].to_numpy())
     return _lists(offsets, values), _lists(offsets, pa.array(kept["count"].to_numpy()))
 
 
 def quantile(lists: pa.LargeListArray, q: float) -> pl.Series:
-    """Return a quantile of each list of numbers, between two of them on the line; null for an empty list."""
-    frame = _numbered(lists).drop_nulls("value").filter(pl.col("value").is_not_nan())
+    """Return a quantile of each list of numbers, linearly interpolated; null for an empty list."""
+    frame = _number_values(lists).drop_nulls("value").filter(pl.col("value").is_not_nan())
     found = frame.group_by("group").agg(pl.col("value").quantile(q, "linear"))
     every = pl.DataFrame({"group": pl.Series(np.arange(len(lists)), dtype=pl.UInt32)})
     return every.join(found, on="group", how="left", maintain_order="left")["value"]
 
 
-def narrowed(lists: pa.LargeListArray) -> pa.Array:
-    """Return lists of the type that users see, whose offsets have 32 bits, if there are not too many values."""
+def narrow_offsets(lists: pa.LargeListArray) -> pa.Array:
+    """Return lists with the 32-bit offsets that users expect, if there are not too many values."""
     if len(lists.values) > np.iinfo(np.int32).max:
         return lists
     return pa.ListArray.from_arrays(lists.offsets.cast(pa.int32()), lists.values)
@@ -133,7 +133,7 @@ def _lists(offsets: Positions, values: pa.Array) -> pa.LargeListArray:
     return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
 
 
-def _taken(column: pa.ChunkedArray, positions: Positions) -> Any:
+def _take(column: pa.ChunkedArray, positions: Positions) -> Any:
     return _one_array(taking.take(pa.table({"values": column}), positions).column(0))
 
 
@@ -143,8 +143,8 @@ def _one_array(column: pa.ChunkedArray) -> Any:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _numbered(lists: pa.LargeListArray) -> pl.DataFrame:
-    """Return each value with the number of its list, its own number, and something to compare it by."""
+def _number_values(lists: pa.LargeListArray) -> pl.DataFrame:
+    """Return each value with the index of its list, its own index, and a comparable key."""
     lengths = np.diff(lists.offsets.to_numpy())
     if key_columns.is_comparable(lists.values.type):
         value = key_columns.comparable(pa.chunked_array([lists.values]))
@@ -159,7 +159,7 @@ def _offsets(groups: pl.Series, count: int) -> Positions:
 
 
 def _numbers_of_equals(values: pa.Array) -> npt.NDArray[np.int64]:
-    """Return a number for each value, the same one for equal values."""
+    """Return a number per value that is the same for equal values."""
     seen: dict[Any, int] = {}
     return np.array([seen.setdefault(_hashable(value), len(seen)) for value in values.to_pylist()], np.int64)
 

@@ -1,12 +1,12 @@
-"""Group and aggregate in steps: states of each block, states of several blocks combined, results.
+"""Group and aggregate in steps: states per block, combined states, results.
 
     partial_aggregate(block) ─┐
     partial_aggregate(block) ─┼─ exchange by key ─ concat ─ combine ─ finalize
     partial_aggregate(block) ─┘
 
-A table of states has the key columns, then a few columns for each aggregation. Built-in aggregations are computed by
-Polars and Arrow (`reductions`, `collecting`), others by calling what the user defined (`accumulating`); one call may
-have all of them. Without keys all rows are one group, also if there are none.
+A table of states has the key columns, followed by a few columns per aggregation. Polars and Arrow compute the
+built-in aggregations (`reductions`, `collecting`); others call user-defined functions (`accumulating`). One call may
+combine all of them. Without keys all rows form one group, even if there are none.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _NULLS = "nulls"
 
 
 def check_aggregations(schema: pa.Schema, keys: Sequence[str], aggs: Sequence[AggregateFn]) -> None:
-    """Raise if a table of this schema cannot be grouped and aggregated so.
+    """Check that a table of this schema can be grouped and aggregated.
 
     Raises:
         ValueError: A column is missing, a key is given twice, or an aggregation lacks its column.
-        TypeError: A key is of a type that cannot be compared, or a column is not of numbers where these are needed.
+        TypeError: A key cannot be compared, or an aggregation needs a column of numbers.
     """
     key_columns.check_keys(schema, keys, _PURPOSE)
     if len(set(keys)) < len(keys):
-        raise ValueError(f"a key is given twice in {list(keys)}: group by each column once")
+        raise ValueError(f"a key occurs twice in {list(keys)}: name each column once")
     for agg in aggs:
         if not isinstance(agg, AggregateFn):
-            raise TypeError(f"an aggregation is an AggregateFn, such as Sum('x'), and not {agg!r}")
+            raise TypeError(f"an aggregation must be an AggregateFn, such as Sum('x'), got {agg!r}")
         if not isinstance(agg, AggregateFnV2):
             continue
         on = agg.get_target_column()
@@ -57,23 +57,23 @@ def _check_type(agg: AggregateFnV2[Any, Any], on: str, kind: pa.DataType) -> Non
     kind = frames.value_type(kind)
     if numbers_only and not is_number(kind):
         raise TypeError(
-            f"cannot compute {agg.name!r}: the column {on!r} is of type {kind}, and not of numbers"
+            f"cannot compute {agg.name!r}: the column {on!r} is of type {kind}, which is not numeric"
         )
     if reduction and reduction.typed_state and not key_columns.is_comparable(kind):
         raise TypeError(f"cannot compute {agg.name!r}: the values of {on!r}, of type {kind}, have no order")
 
 
 def are_built_in(aggs: Sequence[AggregateFn]) -> bool:
-    """Return whether no function of the user's takes part: then the types of results are known beforehand."""
+    """Return whether all aggregations are built in, so that the types of the results are known in advance."""
     return all(type(agg) in REDUCTIONS or type(agg) in lists.COLLECTIONS for agg in aggs)
 
 
 def partial_aggregate(block: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn]) -> pa.Table:
-    """Return the states of a block: a row for each group in it.
+    """Return the states of a block, with one row per group.
 
     Raises:
         ValueError: A column is missing, a key is given twice, or an aggregation lacks its column.
-        TypeError: A column is of the wrong type for what is asked.
+        TypeError: A column has the wrong type for an aggregation.
     """
     block = key_columns.or_empty(block, [*keys, *_targets(aggs)])
     check_aggregations(block.schema, keys, aggs)
@@ -102,7 +102,7 @@ def partial_aggregate(block: pa.Table, keys: Sequence[str], aggs: Sequence[Aggre
 
 
 def combine(states: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn]) -> pa.Table:
-    """Return the states of several blocks, concatenated, as one row for each group."""
+    """Combine the concatenated states of several blocks to one row per group."""
     step = _Step(states, keys)
     for i, agg in enumerate(aggs):
         prefix = _state_name(keys, i, "")
@@ -123,12 +123,12 @@ def combine(states: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn]) 
 
 
 def finalize(states: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn]) -> pa.Table:
-    """Return the results, a row for each group in the order of the keys, nulls last.
+    """Return the results, one row per group, ordered by the keys with nulls last.
 
     Args:
-        states: What `combine` returned: each group has one row.
+        states: The result of `combine`, with one row per group.
         keys: The key columns.
-        aggs: The aggregations. A name that is taken already gets "_2", "_3", … at its end.
+        aggs: The aggregations. Duplicate names get a suffix "_2", "_3", …
     """
     if keys and states.num_rows > 1:
         states = sorting.sort(states, keys, [False] * len(keys))
@@ -137,7 +137,7 @@ def finalize(states: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn])
         prefix = _state_name(keys, i, "")
         reduction = REDUCTIONS.get(type(agg))
         if reduction is not None:
-            result = _finalized(reduction, agg, _states_of(states, prefix))
+            result = _finalize(reduction, agg, _states_of(states, prefix))
         elif type(agg) in lists.COLLECTIONS:
             result = lists.finalize(agg, _states_of(states, prefix))
         else:
@@ -147,9 +147,9 @@ def finalize(states: pa.Table, keys: Sequence[str], aggs: Sequence[AggregateFn])
 
 
 def groups(block: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the rows of each group, in the order of the keys: slices of the sorted block, nothing copied for each.
+    """Yield the rows of each group, ordered by the keys, as slices of the sorted block.
 
-    Without keys the block is the one group, unless it is empty.
+    Without keys, the block is a single group unless it is empty.
     """
     if not block.num_rows:
         return
@@ -164,21 +164,21 @@ def groups(block: pa.Table, keys: Sequence[str]) -> Iterator[pa.Table]:
         )
     )["changes"]
     starts = np.flatnonzero(changes.to_numpy())
-    # The first row has none before it to differ from: if its key is null, nothing says so.
+    # The first row has no predecessor to differ from, so a null key there needs a special case.
     starts = np.unique(np.concatenate([[0], starts]))
     for start, stop in zip(starts, [*starts[1:], block.num_rows], strict=True):
         yield ordered.slice(int(start), int(stop - start))
 
 
 def unique(block: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the distinct keys of a block, in the order of their first appearance, with only the key columns."""
+    """Return the distinct keys of a block, in the order of their first occurrence, with only the key columns."""
     frame = key_columns.key_frame(block, keys, "look for distinct values of").with_row_index("row")
     kept = frame.unique([str(i) for i in range(len(keys))], keep="first", maintain_order=True)
     return taking.take(block.select(list(keys)), kept["row"])
 
 
 class _Step:
-    """One grouping of a table: what Polars is to compute at once, and the columns that are there already."""
+    """One grouping of a table: the expressions for Polars to compute together, and the finished columns."""
 
     def __init__(self, table: pa.Table, keys: Sequence[str]) -> None:
         self._table = table
@@ -186,21 +186,21 @@ class _Step:
         self._frame = key_columns.key_frame(table, keys, _PURPOSE)
         self._names = self._frame.columns
         if not self._names:
-            self._frame = pl.DataFrame([self._row_numbers()])  # nothing else tells how many rows there are
+            self._frame = pl.DataFrame([self._row_numbers()])  # needed to know the number of rows
         self._expressions: list[pl.Expr] = []
         self._kinds: dict[str, pa.DataType | None] = {}
         self._groups: collecting.Groups | None = None
         self.columns: dict[str, Any] = {}
 
     def groups(self) -> collecting.Groups:
-        """Return which rows belong together."""
+        """Return the groups of rows."""
         if self._groups is None:
             keys = [self._frame[name] for name in self._names]
             self._groups = collecting.group(pl.DataFrame([*keys, self._row_numbers()]), self._names)
         return self._groups
 
     def keys(self) -> pa.Table:
-        """Return the key columns with a row for each group."""
+        """Return the key columns with one row per group."""
         return self._key_rows(self.groups().heads)
 
     def value(self, on: str, reduction: Reduction) -> tuple[pl.Expr, pa.DataType]:
@@ -210,7 +210,7 @@ class _Step:
         if key_columns.is_comparable(kind):
             series = key_columns.comparable(column)
         else:
-            # Only whether there is a value matters: `check_aggregations` lets nothing else come here.
+            # Only presence matters: `check_aggregations` rejects all other cases.
             series = frames.to_series(pc.if_else(column.is_valid(), True, None))
         name = f"value of {on}"
         if name not in self._frame.columns:
@@ -231,17 +231,17 @@ class _Step:
         return pl.col(name)
 
     def states(self, prefix: str) -> State:
-        """Return what gives the columns of states whose names start so."""
+        """Return a function for the state columns with this prefix."""
         return lambda name: self.state(prefix + name)
 
     def reduce(self, name: str, expression: pl.Expr, kind: pa.DataType | None) -> None:
-        """Have a column computed for each group; `kind` is its type, or None for what Polars makes of it."""
+        """Add an expression to compute per group; `kind` is its type, or None for the choice of Polars."""
         self._expressions.append(expression.alias(name))
         self._kinds[name] = kind
-        self.columns[name] = None  # its place among the columns
+        self.columns[name] = None  # reserves its position
 
     def table(self) -> pa.Table:
-        """Return the key columns and all the others, a row for each group, in any order."""
+        """Return the key columns and all others, one row per group, in any order."""
         if not self._names and not self.columns:
             return pa.table({"rows": pa.nulls(1)}).select([])
         if not self._names:
@@ -250,7 +250,7 @@ class _Step:
         elif not self._expressions and self.columns:
             keys = self.keys()
         elif self._groups is None and self._keys_are_plain():
-            reduced = self._reduced(self._frame, self._expressions)
+            reduced = self._reduce(self._frame, self._expressions)
             keys = pa.Table.from_arrays(
                 [
                     frames.to_arrow(reduced[name], kind)
@@ -260,22 +260,22 @@ class _Step:
             )
             self._fill(reduced)
         else:
-            # In the order of their first rows, as `groups` has them; keys are taken as they are in these rows.
+            # In the order of their first rows, like `groups`; keys are taken from these rows.
             first = pl.col("row").min()
             numbered = self._frame.with_columns(self._row_numbers())
-            reduced = self._reduced(numbered, [first, *self._expressions]).sort("row")
+            reduced = self._reduce(numbered, [first, *self._expressions]).sort("row")
             keys = self._key_rows(reduced["row"])
             self._fill(reduced)
         return pa.table({**dict(zip(keys.column_names, keys.columns, strict=True)), **self.columns})
 
-    def _reduced(self, frame: pl.DataFrame, expressions: list[pl.Expr]) -> pl.DataFrame:
-        # The streaming engine takes half the time of the other one when there are many groups.
+    def _reduce(self, frame: pl.DataFrame, expressions: list[pl.Expr]) -> pl.DataFrame:
+        # With many groups, the streaming engine takes half the time.
         return frame.lazy().group_by(self._names).agg(expressions).collect(engine="streaming")
 
     def _fill(self, reduced: pl.DataFrame) -> None:
         for name, kind in self._kinds.items():
             self.columns[name] = (
-                frames.exported(reduced[name]) if kind is None else frames.to_arrow(reduced[name], kind)
+                frames.export_series(reduced[name]) if kind is None else frames.to_arrow(reduced[name], kind)
             )
 
     def _row_numbers(self) -> pl.Series:
@@ -285,7 +285,7 @@ class _Step:
         return [self._table.schema.field(name).type for name in self._key_names]
 
     def _keys_are_plain(self) -> bool:
-        """Tell whether the keys that Polars has are those of the rows; there are zeros and NaNs of several bits."""
+        """Return whether Polars' keys have the same bits as the rows; zeros and NaNs have several representations."""
         return all(
             frames.physical_type(kind) is not None and not pa.types.is_floating(kind)
             for kind in self._key_types()
@@ -300,7 +300,7 @@ def _targets(aggs: Sequence[AggregateFn]) -> list[str]:
     return [name for name in found if name is not None]
 
 
-def _finalized(reduction: Reduction, agg: Any, states: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
+def _finalize(reduction: Reduction, agg: Any, states: dict[str, pa.ChunkedArray]) -> pa.ChunkedArray:
     series = {name: _plain(key_columns.comparable(column)) for name, column in states.items()}
     result = reduction.finalize(pl.col, agg)
     if _NULLS in states:
@@ -309,13 +309,13 @@ def _finalized(reduction: Reduction, agg: Any, states: dict[str, pa.ChunkedArray
     if reduction.typed_state:
         return frames.to_arrow(found, states[reduction.typed_state].type)
     if len(states) - (_NULLS in states) == 1:
-        # The result is the state itself, whose type is null where there was nothing but null.
+        # The result is the state itself, whose type is null if all values were null.
         return frames.to_arrow(found, next(iter(states.values())).type)
-    return frames.exported(found)
+    return frames.export_series(found)
 
 
 def _plain(series: pl.Series) -> pl.Series:
-    """Give a column of nothing but null a type that can be computed with."""
+    """Give an all-null column a type that supports computation."""
     return series.cast(pl.Int64) if series.dtype == pl.Null else series
 
 

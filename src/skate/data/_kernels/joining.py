@@ -35,25 +35,25 @@ def join(
     left_suffix: str | None = None,
     right_suffix: str | None = None,
 ) -> pa.Table:
-    """Join two tables on equal keys, as SQL does: a key that has a null in it equals nothing.
+    """Join two tables on equal keys with the semantics of SQL: a key with a null equals nothing.
 
-    Semi and anti joins give the rows of one side, as they are. Other joins give the columns of the left side and then
-    those of the right side, with the keys once, under the left names: where the left side has them, or, in a right
-    outer join, where the right side has them. What has no match on the other side has nulls there.
+    Semi and anti joins return rows of one side, unchanged. Other joins return the columns of the left side, then those
+    of the right side, with the keys once, under the left names; their values come from the left side, or from the right
+    side for rows without a left match. Columns of the side without a match are null.
 
     Args:
-        left: One side.
-        right: The other.
-        how: Which rows are kept.
+        left: The left side.
+        right: The right side.
+        how: The kind of join.
         on: The key columns of the left side.
-        right_on: Those of the right side, if their names differ.
-        left_suffix: Added to the names of left columns that the right side has, too.
-        right_suffix: The same for right columns.
+        right_on: The key columns of the right side, if their names differ.
+        left_suffix: Suffix for left columns whose name also occurs on the right.
+        right_suffix: Suffix for right columns whose name also occurs on the left.
 
     Raises:
         ValueError: A key column is missing, the numbers of keys differ, or both sides have a column of the same name
-            and there are no suffixes to tell them apart.
-        TypeError: A key column is of a type that cannot be compared.
+            and no suffix is given.
+        TypeError: A key column cannot be compared.
     """
     right_on = on if right_on is None else right_on
     left, right = key_columns.or_empty(left, on), key_columns.or_empty(right, right_on)
@@ -73,7 +73,7 @@ def join(
         )
         return taking.take(right, kept[_RIGHT])
     pairs = _pairs(left_frame, right_frame, how, names)
-    joined = _joined(left, right, pairs, on, right_on, left_suffix, right_suffix)
+    joined = _assemble(left, right, pairs, on, right_on, left_suffix, right_suffix)
     if how != "right_outer":
         return joined
     given = dict(zip(right_on, on, strict=True))
@@ -91,9 +91,9 @@ def check(
     left_suffix: str | None,
     right_suffix: str | None,
 ) -> None:
-    """Raise if tables of these schemas cannot be joined so; see `join`."""
+    """Check that tables of these schemas can be joined; see `join`."""
     if how not in get_args(JoinKind):
-        raise ValueError(f"there is no join of kind {how!r}; choose one of {', '.join(get_args(JoinKind))}")
+        raise ValueError(f"unknown join type {how!r}; use one of {', '.join(get_args(JoinKind))}")
     if len(on) != len(right_on) or not on:
         raise ValueError(
             f"a join needs as many key columns on the left as on the right, and at least one: got {list(on)} and"
@@ -104,10 +104,10 @@ def check(
     if how in {"inner", "left_outer", "right_outer", "full_outer"}:
         shared = _shared_names(left, right, right_on)
         if (shared and not left_suffix and not right_suffix) or (set(shared) & set(on) and not right_suffix):
-            # The first words are Ray's, whose users look for them.
+            # Ray's users match on the first words.
             raise ValueError(
                 "Left and right columns suffixes cannot be both None: both sides have columns called"
-                f" {', '.join(map(repr, shared))}; give left_suffix, right_suffix or both; a key keeps its name"
+                f" {', '.join(map(repr, shared))}; pass left_suffix, right_suffix or both; keys keep their names"
             )
 
 
@@ -116,7 +116,7 @@ def _shared_names(left: pa.Schema, right: pa.Schema, right_on: Sequence[str]) ->
 
 
 def _comparable(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Give the keys of both sides one type each, so that 1 finds 1.0 and a date the same date in another unit."""
+    """Cast the keys of both sides to common types, so that 1 matches 1.0, and dates match across units."""
     right = right.rename_columns(left.column_names)
     if left.schema.equals(right.schema):
         return left, right
@@ -125,7 +125,7 @@ def _comparable(left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def _pairs(left: pl.DataFrame, right: pl.DataFrame, how: JoinKind, names: list[str]) -> pl.DataFrame:
-    """Return the positions of the rows that belong together, null where a row has no partner."""
+    """Return the positions of matching rows, null where a row has no match."""
     if how == "inner":
         pairs = left.join(right, on=names, how="inner", maintain_order="left_right")
     elif how == "left_outer":
@@ -137,7 +137,7 @@ def _pairs(left: pl.DataFrame, right: pl.DataFrame, how: JoinKind, names: list[s
     return pairs.select(_LEFT, _RIGHT)
 
 
-def _joined(
+def _assemble(
     left: pa.Table,
     right: pa.Table,
     pairs: pl.DataFrame,
@@ -147,38 +147,38 @@ def _joined(
     right_suffix: str | None,
 ) -> pa.Table:
     shared = set(_shared_names(left.schema, right.schema, right_on))
-    taken_left = _taken(left, pairs[_LEFT])
+    taken_left = _take_rows(left, pairs[_LEFT])
     fields, columns = [], []
     unmatched = pairs[_LEFT].is_null()
     keys_right = None
     if unmatched.any():
-        # A row of the right side alone has its key from there.
+        # The key of a row without a left match comes from the right side.
         keys_right = taking.take(right.select(list(right_on)), pairs[_RIGHT])
     for name in left.column_names:
         column = taken_left.column(name)
         if name in on:
             if keys_right is not None:
-                column = _coalesced(column, keys_right.column(list(on).index(name)), unmatched)
+                column = _coalesce(column, keys_right.column(list(on).index(name)), unmatched)
             fields.append(name)
         else:
             fields.append(name + left_suffix if name in shared and left_suffix else name)
         columns.append(column)
     rest = right.drop_columns(list(right_on))
-    for name, column in zip(rest.column_names, _taken(rest, pairs[_RIGHT]).columns, strict=True):
+    for name, column in zip(rest.column_names, _take_rows(rest, pairs[_RIGHT]).columns, strict=True):
         fields.append(name + right_suffix if name in shared and right_suffix else name)
         columns.append(column)
     return pa.table(columns, names=fields)
 
 
-def _taken(side: pa.Table, rows: pl.Series) -> pa.Table:
-    """Return the rows of a side; the side itself if each of its rows has found one partner, as with a lookup."""
+def _take_rows(side: pa.Table, rows: pl.Series) -> pa.Table:
+    """Return the rows of a side; the side itself if each of its rows has exactly one match, as in a lookup."""
     everyone = pl.int_range(side.num_rows, dtype=pl.UInt32, eager=True)
     if rows.equals(everyone, check_dtypes=False):
         return side
     return taking.take(side, rows)
 
 
-def _coalesced(first: pa.ChunkedArray, second: pa.ChunkedArray, take_second: pl.Series) -> pa.ChunkedArray:
+def _coalesce(first: pa.ChunkedArray, second: pa.ChunkedArray, take_second: pl.Series) -> pa.ChunkedArray:
     both = schemas.unify([pa.schema([("key", first.type)]), pa.schema([("key", second.type)])]).field(0).type
     rows = len(first)
     stacked = pa.table({"key": pa.chunked_array([*first.cast(both).chunks, *second.cast(both).chunks], both)})

@@ -1,4 +1,4 @@
-"""Key columns: what may be sorted, grouped and joined by, and how Polars sees it."""
+"""Key columns for sorting, grouping and joining, and their representation in Polars."""
 
 from __future__ import annotations
 
@@ -11,32 +11,30 @@ from skate.data._kernels import frames
 
 
 def check_columns(names: Sequence[str], columns: Sequence[str], purpose: str) -> None:
-    """Raise if a column is missing.
+    """Check that columns exist.
 
     Args:
-        names: The columns that there are.
-        columns: The columns that there should be.
-        purpose: What they are for, as in "sort by": a part of the message.
+        names: The existing columns.
+        columns: The required columns.
+        purpose: Their purpose, such as "sort by", for the message.
 
     Raises:
-        ValueError: Says which column is missing, and which there are.
+        ValueError: A column is missing; the message lists the existing ones.
     """
     for name in columns:
         count = names.count(name)
         if count == 1:
             continue
         if count:
-            raise ValueError(
-                f"there are {count} columns called {name!r}: rename them before you {purpose} one"
-            )
+            raise ValueError(f"{count} columns are named {name!r}: rename them before you {purpose} one")
         existing = ", ".join(map(repr, names)) or "none at all"
         raise ValueError(f"there is no column {name!r} to {purpose}; the columns are {existing}")
 
 
 def or_empty(block: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return the block, or, if it has neither rows nor columns, one without rows that has these columns.
+    """Return the block, or, if it has neither rows nor columns, an empty one with these columns.
 
-    A data set without rows may come as a block of nothing, of which nobody knows what columns it would have had.
+    An empty dataset may consist of a block whose columns are unknown.
     """
     if block.num_rows or block.num_columns:
         return block
@@ -44,11 +42,11 @@ def or_empty(block: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def check_keys(schema: pa.Schema, keys: Sequence[str], purpose: str) -> None:
-    """Raise if a column is missing, or if its values cannot be compared.
+    """Check that columns exist and that their values can be compared.
 
     Raises:
-        ValueError: Says which column is missing, and which there are.
-        TypeError: Says which column is of what type.
+        ValueError: A column is missing; the message lists the existing ones.
+        TypeError: The values of a column cannot be compared.
     """
     check_columns(schema.names, keys, purpose)
     for name in keys:
@@ -56,19 +54,19 @@ def check_keys(schema: pa.Schema, keys: Sequence[str], purpose: str) -> None:
         if not is_comparable(kind):
             raise TypeError(
                 f"cannot {purpose} {name!r}, a column of type {kind}: its values have no order; use a column of"
-                " numbers, strings, bytes, dates or times, or add one with the part that matters"
+                " numbers, strings, bytes, dates or times, or derive such a column from it"
             )
 
 
 def key_frame(block: pa.Table, keys: Sequence[str], purpose: str) -> pl.DataFrame:
-    """Return the key columns as a frame whose columns are named "0", "1", … by their place among the keys.
+    """Return the key columns as a frame with columns named "0", "1", … by their position.
 
-    Equal keys are equal there, whatever the layout: dictionaries are decoded, and Polars takes NaN as equal to NaN
-    and 0.0 as equal to -0.0. The order of values is kept, too.
+    Equal keys are equal there regardless of layout: dictionaries are decoded, and Polars treats NaN as equal to NaN and
+    0.0 as equal to -0.0. The order of values is preserved.
 
     Raises:
         ValueError: A key column is missing.
-        TypeError: A key column is of a type whose values have no order, such as lists or tensors.
+        TypeError: The values of a key column, such as lists or tensors, have no order.
     """
     check_keys(block.schema, keys, purpose)
     series = [comparable(block.column(name)).alias(str(i)) for i, name in enumerate(keys)]
@@ -76,7 +74,7 @@ def key_frame(block: pa.Table, keys: Sequence[str], purpose: str) -> pl.DataFram
 
 
 def is_comparable(kind: pa.DataType) -> bool:
-    """Whether Polars can tell which of two values of a type is smaller."""
+    """Return whether Polars can order values of a type."""
     if pa.types.is_dictionary(kind):
         return is_comparable(kind.value_type)
     return (
@@ -87,7 +85,7 @@ def is_comparable(kind: pa.DataType) -> bool:
 
 
 def comparable(column: pa.ChunkedArray) -> pl.Series:
-    """Return a series that compares as a column does whose type `is_comparable`."""
+    """Return a series that orders like a column whose type `is_comparable`."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return comparable(column.cast(kind.value_type))

@@ -1,4 +1,4 @@
-"""The built-in aggregations that collect values: what their states are, and what becomes of them."""
+"""States and results of the built-in aggregations that collect values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLLECTIONS = {
 
 
 def numbers_only(agg: Any) -> bool:
-    """Whether an aggregation is of numbers alone."""
+    """Return whether an aggregation accepts numbers only."""
     return type(agg) is aggregate.Quantile
 
 
@@ -33,14 +33,14 @@ def partial(agg: Any, block: pa.Table, groups: Groups) -> dict[str, pa.Array]:
     if kind != column.type:
         column = column.cast(kind)
     if isinstance(agg, aggregate.ValueCounter):
-        values, counts = collecting.counted(collecting.as_lists(column, groups, drop_nulls=False), None)
+        values, counts = collecting.count_values(collecting.as_lists(column, groups, drop_nulls=False), None)
         return {"values": values, "counts": counts}
     if isinstance(agg, aggregate.Quantile):
         column = column.cast(pa.float64())
     if isinstance(agg, aggregate.Unique):
         if agg.flattens and (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             lists = collecting.join_lists(column, groups)
-            lists = collecting.without_nulls(lists) if agg.ignore_nulls else lists
+            lists = collecting.drop_nulls(lists) if agg.ignore_nulls else lists
         else:
             lists = collecting.as_lists(column, groups, drop_nulls=agg.ignore_nulls)
         return {"values": collecting.distinct(lists)}
@@ -48,10 +48,10 @@ def partial(agg: Any, block: pa.Table, groups: Groups) -> dict[str, pa.Array]:
 
 
 def combine(agg: Any, states: dict[str, pa.ChunkedArray], groups: Groups) -> dict[str, pa.Array]:
-    """Return the states of groups, given those from several blocks."""
+    """Combine the states of several blocks per group."""
     values = collecting.join_lists(states["values"], groups)
     if isinstance(agg, aggregate.ValueCounter):
-        values, counts = collecting.counted(values, collecting.join_lists(states["counts"], groups))
+        values, counts = collecting.count_values(values, collecting.join_lists(states["counts"], groups))
         return {"values": values, "counts": counts}
     if isinstance(agg, aggregate.Unique):
         values = collecting.distinct(values)
@@ -59,16 +59,16 @@ def combine(agg: Any, states: dict[str, pa.ChunkedArray], groups: Groups) -> dic
 
 
 def finalize(agg: Any, states: dict[str, pa.ChunkedArray]) -> Any:
-    """Return the results, given the states."""
+    """Compute the results from the states."""
     values = collecting.single(states["values"])
     if isinstance(agg, aggregate.CountDistinct):
         return pa.array(np.diff(values.offsets.to_numpy()))
     if isinstance(agg, aggregate.ValueCounter):
-        counts = collecting.narrowed(collecting.single(states["counts"]))
-        return pa.StructArray.from_arrays([collecting.narrowed(values), counts], ["values", "counts"])
+        counts = collecting.narrow_offsets(collecting.single(states["counts"]))
+        return pa.StructArray.from_arrays([collecting.narrow_offsets(values), counts], ["values", "counts"])
     if isinstance(agg, aggregate.Quantile):
         found = frames.to_arrow(collecting.quantile(values, agg.q), pa.float64())
         if agg.ignore_nulls:
             return found
-        return pa.array(found.to_pylist(), pa.float64(), mask=collecting.with_nulls(values))
-    return collecting.narrowed(values)
+        return pa.array(found.to_pylist(), pa.float64(), mask=collecting.have_nulls(values))
+    return collecting.narrow_offsets(values)

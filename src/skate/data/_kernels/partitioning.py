@@ -1,4 +1,4 @@
-"""Distribute the rows of a block over parts: by the hash of their keys, or at random."""
+"""Partition the rows of a block by the hash of their keys or at random, and permute rows."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ import pyarrow as pa
 from skate.data._kernels import keys as key_columns
 from skate.data._kernels import taking
 
-# An odd number with bits all over it: multiplying by it spreads the hash of one key before the next is added.
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+# A multiplier with well-distributed bits, to mix the hash of one key before the next is added.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hash_partition(block: pa.Table, keys: Sequence[str], parts: int, seed: int = 0) -> list[pa.Table]:
-    """Distribute rows so that rows with equal keys are in the same part, in every process and for every block.
+    """Partition rows so that equal keys share a partition, in every process and for every block.
 
-    Keys are equal by value, not by layout: 1 as int32, int64 or float, a string in any of Arrow's string types, 0.0
-    and -0.0, NaN and NaN, null and null. The order of rows within a part is that of the block.
+    Keys are compared by value, not by layout: 1 as int32, int64 or float, a string in any of Arrow's string types, 0.0
+    and -0.0, NaN and NaN, null and null. Rows within a partition keep the order of the block.
 
     Args:
-        block: The table to distribute.
-        keys: The columns that decide.
-        parts: How many parts there are.
-        seed: Another seed gives another, independent distribution.
+        block: The block.
+        keys: The key columns.
+        parts: Number of partitions.
+        seed: A different seed gives an independent distribution.
 
     Returns:
-        The parts: slices of one new table.
+        The partitions, as slices of one new table.
 
     Raises:
         ValueError: A key column is missing.
-        TypeError: A key column is of a type that cannot be hashed, such as lists or tensors.
+        TypeError: A key column, such as lists or tensors, cannot be hashed.
     """
     if not block.num_rows:
         return [block] * parts
     hashes = key_hashes(block, keys, seed)
-    # The high bits are the better mixed ones; this maps them evenly for any number of parts.
+    # The high bits are better mixed; this maps them evenly to any number of partitions.
     numbers = ((hashes >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)
     return split(block, numbers, parts)
 
 
 def random_partition(block: pa.Table, parts: int, seed: int | Sequence[int]) -> list[pa.Table]:
-    """Distribute rows at random, each part equally likely for each row.
+    """Assign rows to partitions at random, uniformly.
 
-    With the parts of all blocks brought together and each then put in random order by
-    `skate.data._kernels.shuffling.permute`, every order of the whole is equally likely.
+    If the partitions of all blocks are combined and each is then permuted with `permute`, every order of the dataset
+    is equally likely.
 
     Args:
-        block: The table to distribute.
-        parts: How many parts there are.
-        seed: The same seed gives the same parts. Give each block one of its own, for example `[seed, index]`.
+        block: The block.
+        parts: Number of partitions.
+        seed: The same seed gives the same partitions. Pass a different one for each block, for example `[seed, index]`.
     """
     numbers = np.random.default_rng(seed).integers(parts, size=block.num_rows)
     return split(block, numbers, parts)
 
 
 def split(block: pa.Table, numbers: npt.NDArray[Any], parts: int) -> list[pa.Table]:
-    """Return for each part the rows that have its number, in the order of the block: slices of one new table."""
+    """Return the rows of each partition number, in the order of the block, as slices of one new table."""
     if parts == 1:
         return [block]
-    # Few numbers in a small type: NumPy sorts these by counting, in linear time.
+    # NumPy sorts small integer types in linear time, by counting.
     small = numbers.astype(np.uint8 if parts <= 2**8 else np.uint16 if parts <= 2**16 else np.uint32)
     order = np.argsort(small, kind="stable").astype(np.uint32)
     stops = np.cumsum(np.bincount(small, minlength=parts))
@@ -73,25 +73,25 @@ def split(block: pa.Table, numbers: npt.NDArray[Any], parts: int) -> list[pa.Tab
 
 
 def key_hashes(block: pa.Table, keys: Sequence[str], seed: int = 0) -> npt.NDArray[np.uint64]:
-    """Return a hash of the keys of each row, the same for equal keys in every process."""
-    frame = key_columns.key_frame(_in_one_unit(block, keys), keys, "partition by")
+    """Return a hash of the keys of each row that is the same in every process."""
+    frame = key_columns.key_frame(_unify_units(block, keys), keys, "partition by")
     total = np.zeros(block.num_rows, np.uint64)
     for name in frame.columns:
         hashes = frame.select(_canonical(pl.col(name), frame.schema[name]).hash(seed)).to_series().to_numpy()
-        total = (total ^ (total >> np.uint64(29))) * _SPREAD + hashes
+        total = (total ^ (total >> np.uint64(29))) * _MULTIPLIER + hashes
     return total
 
 
 def _canonical(column: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Give numbers that are equal the same bits; Polars hashes nulls of all types alike."""
+    """Give equal numbers the same bits; Polars hashes nulls of all types alike."""
     if kind == pl.UInt64:
         return column.reinterpret(signed=True)
     if kind.is_decimal():
         column, kind = column.cast(pl.Float64), pl.Float64()
     if kind.is_float():
-        number = column.cast(pl.Float64).fill_nan(float("nan"))  # there are NaNs of many bits
+        number = column.cast(pl.Float64).fill_nan(float("nan"))  # NaN has many representations
         whole = number.cast(pl.Int64, strict=False)
-        # What has a fraction goes by its bits, taken for an integer so that both are of one type.
+        # A number with a fraction is represented by its bits as an integer, so that both cases have one type.
         return (
             pl.when(whole.cast(pl.Float64) == number)
             .then(whole)
@@ -100,12 +100,12 @@ def _canonical(column: pl.Expr, kind: pl.DataType) -> pl.Expr:
     return column.cast(pl.Int64) if kind.is_integer() or kind == pl.Boolean else column
 
 
-def _in_one_unit(block: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Bring times to microseconds: blocks of one data set may have them in different units."""
+def _unify_units(block: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Convert times to microseconds, because blocks of one dataset may use different units."""
     for name in keys:
         index = block.schema.get_field_index(name)
         if index < 0:
-            continue  # told to the user, with what there is, by `key_frame`
+            continue  # `key_frame` reports the missing column
         kind = block.schema.field(index).type
         if pa.types.is_timestamp(kind):
             same = pa.timestamp("us", kind.tz)
@@ -120,3 +120,17 @@ def _in_one_unit(block: pa.Table, keys: Sequence[str]) -> pa.Table:
         if same != kind:
             block = block.set_column(index, name, block.column(index).cast(same, safe=False))
     return block
+
+
+def permute(block: pa.Table, seed: int | Sequence[int]) -> pa.Table:
+    """Return the rows in a random order; all orders are equally likely.
+
+    Args:
+        block: The block.
+        seed: The same seed gives the same order for blocks of the same length. Pass a different one for each block, for
+            example `[seed, index]`.
+    """
+    # Polars shuffles in a third of the time but needs an integer seed, which NumPy derives.
+    (mixed,) = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+    order = pl.select(pl.int_range(block.num_rows, dtype=pl.UInt32).shuffle(seed=int(mixed))).to_series()
+    return taking.take(block, order)

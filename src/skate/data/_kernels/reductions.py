@@ -1,8 +1,8 @@
-"""Built-in aggregations whose state is a few numbers for each group, as Polars expressions.
+"""Built-in aggregations whose state is a few numbers per group, as Polars expressions.
 
-Each is three functions: from values to states, from states to states, from states to the result. States are merged
-in any order and any number of times. NaN is a value like others, with IEEE's meaning: a sum with a NaN in it is NaN,
-whatever blocks its rows were in; minimum, maximum and quantiles pass over it, as Arrow's and Ray's do.
+Each consists of three functions: values to states, states to states, states to the result. States can be combined in
+any order and any number of times. NaN follows IEEE 754: a sum with a NaN is NaN, regardless of how rows are split into
+blocks; minimum, maximum and quantiles ignore NaN, as in Arrow and Ray.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ State = Callable[[str], pl.Expr]
 
 
 class Reduction(abc.ABC):
-    """How one kind of aggregation is computed."""
+    """The computation of one kind of aggregation."""
 
-    # The one state that is of the type of the values, if there is one; the others are of Polars's choice.
+    # The state that has the type of the values, if any; Polars chooses the types of the others.
     typed_state: str | None = None
-    # The one that is of the widest type of the same kind: of no type, too, if the values are all null.
+    # The state that has the widest type of the same kind; it has the null type if all values are null.
     widened_state: str | None = None
     numbers_only = True
     # Whether a null makes the whole result null unless nulls are ignored.
@@ -33,15 +33,15 @@ class Reduction(abc.ABC):
 
     @abc.abstractmethod
     def partial(self, value: pl.Expr, agg: Any) -> dict[str, pl.Expr]:
-        """Return the states of a group, given the column of its values."""
+        """Return the states of a group from the column of its values."""
 
     @abc.abstractmethod
     def combine(self, state: State) -> dict[str, pl.Expr]:
-        """Return the states of a group, given the columns of states from several blocks."""
+        """Return the states of a group from the states of several blocks."""
 
     @abc.abstractmethod
     def finalize(self, state: State, agg: Any) -> pl.Expr:
-        """Return the result of a group, given its states."""
+        """Return the result of a group from its states."""
 
 
 class _Count(Reduction):
@@ -121,7 +121,7 @@ class _Mean(Reduction):
 
 
 class _Std(Reduction):
-    """Count, mean, and the sum of squared distances from the mean: merged without loss of digits."""
+    """Combine count, mean, and the sum of squared differences from the mean, which is numerically stable."""
 
     def partial(self, value: pl.Expr, agg: Any) -> dict[str, pl.Expr]:
         number = value.cast(pl.Float64)
@@ -178,11 +178,11 @@ class _ZeroPercentage(_MissingValuePercentage):
 
 
 def _sum_or_null(value: pl.Expr) -> pl.Expr:
-    """Return the sum, or null and not 0 if there is nothing to sum up."""
+    """Return the sum, or null instead of 0 if there are no values."""
     return pl.when(value.count() > 0).then(value.sum())
 
 
-# By exact type: a subclass may have changed any of the steps, and takes the way of user-defined aggregations.
+# By exact type: a subclass may override any step, so it is treated as a user-defined aggregation.
 REDUCTIONS: dict[type, Reduction] = {
     aggregate.Count: _Count(),
     aggregate.Sum: _Sum(),
@@ -197,7 +197,7 @@ REDUCTIONS: dict[type, Reduction] = {
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether values of a type can be summed up."""
+    """Return whether values of a type can be added."""
     is_ = pa.types
     return bool(
         is_.is_integer(kind)

@@ -1,7 +1,6 @@
-"""Sort blocks, cut them into ranges of keys, and merge what is sorted.
+"""Sort blocks, partition them into key ranges, and merge sorted blocks.
 
-The order is Ray's: nulls come last and NaN before them, whether a key ascends or descends. Rows with equal keys stay
-in the order they had.
+The order is Ray's: nulls come last and NaN before them, for ascending and descending keys. Sorting is stable.
 """
 
 from __future__ import annotations
@@ -24,44 +23,44 @@ _PURPOSE = "sort by"
 
 
 def sort(block: pa.Table, keys: Sequence[str], descending: Sequence[bool]) -> pa.Table:
-    """Return the rows in the order of their keys.
+    """Sort the rows by their keys.
 
     Args:
         block: The table to sort.
-        keys: The columns to sort by, the most important one first.
-        descending: For each key, whether large values come first.
+        keys: The columns to sort by, most significant first.
+        descending: For each key, whether the order is descending.
 
     Raises:
         ValueError: A key column is missing.
-        TypeError: A key column is of a type whose values have no order.
+        TypeError: The values of a key column have no order.
     """
     key_columns.check_keys(key_columns.or_empty(block, keys).schema, keys, _PURPOSE)
     if block.num_rows < 2:
         return block
     if all(_is_plain(kind) for kind in block.schema.types):
-        return _sorted_whole(block, keys, descending)
-    return taking.take(block, _sorted_positions(key_columns.key_frame(block, keys, _PURPOSE), descending))
+        return _sort_whole(block, keys, descending)
+    return taking.take(block, _sort_positions(key_columns.key_frame(block, keys, _PURPOSE), descending))
 
 
 def merge_sorted(blocks: Sequence[pa.Table], keys: Sequence[str], descending: Sequence[bool]) -> pa.Table:
-    """Return the rows of blocks that are each sorted by the keys, as one sorted table."""
-    # A stable sort finds the runs that are in order already and merges them.
+    """Merge blocks that are each sorted by the keys."""
+    # A stable sort detects the sorted runs and merges them.
     return sort(tables.concat(list(blocks)), keys, descending)
 
 
 def sample_bounds(
     samples: Sequence[pa.Table], keys: Sequence[str], descending: Sequence[bool], parts: int
 ) -> pa.Table:
-    """Return keys that cut a data set into about equal ranges, given rows drawn from all of it.
+    """Return keys that divide a dataset into ranges of about equal size, estimated from a sample.
 
     Args:
-        samples: Rows drawn from the blocks, in proportion to their sizes.
+        samples: Rows sampled from the blocks in proportion to their sizes.
         keys: The columns to sort by.
-        descending: For each key, whether large values come first.
-        parts: How many ranges there should be.
+        descending: For each key, whether the order is descending.
+        parts: Number of ranges.
 
     Returns:
-        The key columns of at most `parts - 1` rows, sorted, no two the same: fewer if the samples have few keys.
+        The key columns of at most `parts - 1` rows, sorted and distinct; fewer if the samples have few distinct keys.
     """
     filled = [sample for sample in samples if sample.num_rows]
     if not filled:
@@ -69,7 +68,7 @@ def sample_bounds(
     for sample in filled:
         key_columns.check_columns(sample.column_names, keys, _PURPOSE)
     pool = sort(tables.concat([sample.select(list(keys)) for sample in filled]), keys, descending)
-    # The row at a bound belongs to the range of larger keys: with the keys falling, to the one before the bound.
+    # A row at a bound belongs to the range of larger keys: for descending keys, the range before the bound.
     before = int(descending[0])
     cuts = [max(0, pool.num_rows * part // parts - before) for part in range(1, parts)]
     bounds = taking.take(pool, np.array(cuts, np.uint32))
@@ -81,25 +80,25 @@ def sample_bounds(
 def range_partition(
     block: pa.Table, keys: Sequence[str], descending: Sequence[bool], bounds: pa.Table
 ) -> list[pa.Table]:
-    """Sort a block and cut it at the bounds.
+    """Sort a block and split it at the bounds.
 
-    A row whose key is a bound belongs to the range of larger keys: the one after the bound, or the one before it if
-    the first key descends.
+    A row at a bound belongs to the range of larger keys: the range after the bound, or the range before it if the first
+    key is descending.
 
     Args:
-        block: The table to sort and cut.
+        block: The table to sort and split.
         keys: The columns to sort by.
-        descending: For each key, whether large values come first.
-        bounds: Rows of the key columns, sorted likewise.
+        descending: For each key, whether the order is descending.
+        bounds: Rows of the key columns, sorted by the same order.
 
     Returns:
-        One table more than there are bounds: slices of the sorted block.
+        One more table than bounds, as slices of the sorted block.
     """
     if not block.num_rows:
         return [block] * (bounds.num_rows + 1)
     ordered = sort(block, keys, descending)
     rows = _Keys(key_columns.key_frame(ordered, keys, _PURPOSE), descending)
-    edges = _Keys(key_columns.key_frame(_conformed(bounds, ordered.schema), keys, _PURPOSE), descending)
+    edges = _Keys(key_columns.key_frame(_conform_bounds(bounds, ordered.schema), keys, _PURPOSE), descending)
     search = bisect.bisect_right if descending[0] else bisect.bisect_left
     cuts = [0]
     for edge in range(bounds.num_rows):
@@ -109,12 +108,12 @@ def range_partition(
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Tell whether Polars holds a column as it is, and orders it as it should be."""
+    """Return whether Polars holds a column unchanged and orders it correctly."""
     return frames.physical_type(kind) is not None and not pa.types.is_float16(kind)
 
 
-def _sorted_whole(block: pa.Table, keys: Sequence[str], descending: Sequence[bool]) -> pa.Table:
-    """Return the rows in order, all columns sorted by Polars: in half the time that positions and a gather take."""
+def _sort_whole(block: pa.Table, keys: Sequence[str], descending: Sequence[bool]) -> pa.Table:
+    """Sort all columns with Polars, in half the time of computing positions and taking rows."""
     frame = pl.DataFrame([frames.to_series(column).alias(str(i)) for i, column in enumerate(block.columns)])
     names = [str(block.column_names.index(key)) for key in keys]
     by, falls = _order(frame.select(names), descending)
@@ -124,20 +123,20 @@ def _sorted_whole(block: pa.Table, keys: Sequence[str], descending: Sequence[boo
     return pa.Table.from_arrays(columns, schema=block.schema)
 
 
-def _sorted_positions(frame: pl.DataFrame, descending: Sequence[bool]) -> pl.Series:
+def _sort_positions(frame: pl.DataFrame, descending: Sequence[bool]) -> pl.Series:
     by, falls = _order(frame, descending)
     order = pl.arg_sort_by(by, descending=falls, nulls_last=True, maintain_order=True)
     return frame.select(order.alias("order"))["order"]
 
 
 def _order(frame: pl.DataFrame, descending: Sequence[bool]) -> tuple[list[pl.Expr], list[bool]]:
-    """Return what Polars has to sort by, and which of it descends."""
+    """Return the expressions for Polars to sort by, and which of them are descending."""
     by: list[pl.Expr] = []
     falls: list[bool] = []
     for name, falling in zip(frame.columns, descending, strict=True):
         column = pl.col(name)
         if falling and frame.schema[name].is_float():
-            # Polars takes NaN for the largest number; from large to small it would come first.
+            # Polars treats NaN as the largest number, which would come first in descending order.
             by.append(-column)
             falls.append(False)
         else:
@@ -146,8 +145,8 @@ def _order(frame: pl.DataFrame, descending: Sequence[bool]) -> tuple[list[pl.Exp
     return by, falls
 
 
-def _conformed(bounds: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Give bounds of dates and times the unit of the column that they cut."""
+def _conform_bounds(bounds: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Cast bounds of dates and times to the unit of the column."""
     for i, field in enumerate(bounds.schema):
         kind = schema.field(field.name).type
         if pa.types.is_temporal(kind) and kind != field.type:
@@ -156,7 +155,7 @@ def _conformed(bounds: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class _Keys:
-    """The keys of rows, to be compared one by one."""
+    """The keys of rows, for comparisons in Python."""
 
     def __init__(self, frame: pl.DataFrame, descending: Sequence[bool]) -> None:
         self._columns = frame.get_columns()
@@ -167,7 +166,7 @@ class _Keys:
 
 
 class _Key:
-    """The key of one row, which compares as the sort does."""
+    """The key of one row, ordered like the sort."""
 
     __slots__ = ("descending", "values")
 
@@ -187,7 +186,7 @@ class _Key:
 
 
 def _class_of(value: Any) -> int:
-    """Plain values come before NaN, and NaN before null."""
+    """Return the rank of a class of values: plain values before NaN, and NaN before null."""
     if value is None:
         return 2
     return int(isinstance(value, float) and math.isnan(value))

@@ -1,7 +1,7 @@
-"""Take rows of a block by their positions: what sorting, partitioning and joining end in.
+"""Take rows of a block by their positions, the last step of sorting, partitioning and joining.
 
-Polars gathers plain columns two to three times as fast as Arrow takes them; Arrow takes what Polars cannot hold.
-So a block with any column in it can be sorted, partitioned and joined: only its keys have to be of plain types.
+Polars gathers plain columns two to three times as fast as Arrow; Arrow takes columns that Polars cannot hold. So
+blocks with columns of any type can be sorted, partitioned and joined: only the keys must be of plain types.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ def take(block: pa.Table, rows: pl.Series | npt.NDArray[Any]) -> pa.Table:
 
     Args:
         block: The table to take from.
-        rows: Positions; where one is null, the row is all null.
+        rows: Positions; a null position gives a row of nulls.
     """
     positions = rows if isinstance(rows, pl.Series) else pl.Series(rows)
     if not block.num_columns:
         return _without_columns(len(positions))
-    gathered = _gathered(block, positions)
+    gathered = _gather(block, positions)
     columns = [
         frames.to_arrow(gathered[str(place)], column.type)
         if str(place) in gathered
@@ -35,10 +35,10 @@ def take(block: pa.Table, rows: pl.Series | npt.NDArray[Any]) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=block.schema)
 
 
-def _gathered(block: pa.Table, positions: pl.Series) -> dict[str, pl.Series]:
-    """Return what is taken of each plain column, by its place; all of them at once, which Polars does in parallel."""
+def _gather(block: pa.Table, positions: pl.Series) -> dict[str, pl.Series]:
+    """Gather the plain columns, by position; Polars does so in parallel."""
     plain = {
-        # A position in a column of many chunks has to be looked for: that takes seven times as long as a copy and this.
+        # Random access to a column of many chunks takes seven times as long as combining them first.
         str(place): frames.to_series(column).rechunk()
         for place, column in enumerate(block.columns)
         if frames.physical_type(column.type) is not None
@@ -64,11 +64,11 @@ def _chunked(column: Any) -> pa.ChunkedArray:
 
 
 def _fits(column: pa.ChunkedArray, rows: int) -> bool:
-    """Whether 32-bit offsets are enough for all of the column at once, and for what is taken from it."""
-    if widened(column.type) == column.type:
+    """Return whether 32-bit offsets suffice for the column and for the taken rows."""
+    if widen(column.type) == column.type:
         return True
     size = column.nbytes
-    # A row may be taken many times (a join), and rows differ in size: be careful long before the limit.
+    # Rows differ in size, and a join may take a row many times: leave a wide margin.
     return bool(
         size <= frames.LARGEST_OFFSET
         and size * max(1, rows / max(1, len(column))) * 4 <= frames.LARGEST_OFFSET
@@ -76,8 +76,8 @@ def _fits(column: pa.ChunkedArray, rows: int) -> bool:
 
 
 def _take_wide(column: pa.ChunkedArray, indices: pa.Array) -> pa.ChunkedArray:
-    """Take with 64-bit offsets, then go back to the column's own type in pieces that fit it."""
-    wide = column.cast(widened(column.type)).combine_chunks()
+    """Take with 64-bit offsets, then convert back to the column's own type in pieces that fit."""
+    wide = column.cast(widen(column.type)).combine_chunks()
     if isinstance(wide, pa.ChunkedArray):
         wide = wide.chunk(0) if wide.num_chunks == 1 else pa.concat_arrays(wide.chunks)
     pieces: list[pa.Array] = []
@@ -86,7 +86,7 @@ def _take_wide(column: pa.ChunkedArray, indices: pa.Array) -> pa.ChunkedArray:
         some = pending.pop()
         taken = wide.take(some)
         if len(some) > 1 and taken.nbytes > frames.LARGEST_OFFSET:
-            # Taken again, and not sliced: a slice has the offsets of the whole.
+            # Take again instead of slicing: a slice keeps the offsets of the whole array.
             half = len(some) // 2
             pending += [some.slice(half), some.slice(0, half)]
         else:
@@ -94,16 +94,16 @@ def _take_wide(column: pa.ChunkedArray, indices: pa.Array) -> pa.ChunkedArray:
     return pa.chunked_array(pieces, column.type)
 
 
-def widened(kind: pa.DataType) -> pa.DataType:
-    """Return a type with 64-bit offsets wherever it has 32-bit ones; maps and unions stay as they are."""
+def widen(kind: pa.DataType) -> pa.DataType:
+    """Return a type with 64-bit offsets instead of 32-bit ones; maps and unions stay unchanged."""
     if pa.types.is_string(kind):
         return pa.large_string()
     if pa.types.is_binary(kind):
         return pa.large_binary()
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(widened(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(widen(kind.value_type)))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(widened(kind.value_type)), kind.list_size)
+        return pa.list_(kind.value_field.with_type(widen(kind.value_type)), kind.list_size)
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(widened(field.type)) for field in kind])
+        return pa.struct([field.with_type(widen(field.type)) for field in kind])
     return kind

@@ -1,4 +1,4 @@
-"""How many threads the kernels of this process use."""
+"""The number of threads of the kernels in this process."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import os
 import sys
 
 _VARIABLE = "POLARS_MAX_THREADS"
-# What was set here: a worker may become an actor, with more processors, before it needs Polars.
-_limit: str | None = None
+# The value set by this module: a worker may become an actor with more CPUs before it imports Polars.
+_own_limit: str | None = None
 
 
 def limit(count: int) -> bool:
-    """Have the kernels of this process use at most `count` threads.
+    """Limit the kernels of this process to `count` threads.
 
-    Polars makes one pool of threads for a process, and reads its size when it is imported. So this is for the start
-    of a worker; a number that the user has set in the environment stays.
+    Polars creates one thread pool per process and reads its size when it is imported, so call this at the start of a
+    worker. A number that the user set in the environment stays.
 
     Args:
-        count: How many, at least one; for a task, as many as it has CPUs.
+        count: Number of threads, at least one; for a task, its number of CPUs.
 
     Returns:
-        Whether it had an effect: not if Polars has been imported, or if the user has set the number.
+        Whether the limit took effect: False if Polars was already imported, or the user set the number.
     """
-    global _limit
-    if "polars" in sys.modules or os.environ.get(_VARIABLE) != _limit:
+    global _own_limit
+    if "polars" in sys.modules or os.environ.get(_VARIABLE) != _own_limit:
         return False
-    os.environ[_VARIABLE] = _limit = str(max(1, count))
+    os.environ[_VARIABLE] = _own_limit = str(max(1, count))
     return True

@@ -154,10 +154,10 @@ def _random_parts(seed: int, blocks: Sequence[pa.Table], argument: tuple[int, in
 
 
 def _permute(seed: int, blocks: Sequence[pa.Table], part: int) -> Iterator[pa.Table]:
-    from skate.data._kernels import shuffling
+    from skate.data._kernels import partitioning
 
     if blocks:
-        yield shuffling.permute(tables.concat(list(blocks)), [seed, part])
+        yield partitioning.permute(tables.concat(list(blocks)), [seed, part])
 
 
 def _block_shuffle(seed: int) -> Callable[[list[Item]], Exchange]:

@@ -27,7 +27,7 @@ class MixStoppingCondition(enum.StrEnum):
     """When `Dataset.mix` ends.
 
     Attributes:
-        STOP_ON_SHORTEST: With the first dataset that has no more rows.
+        STOP_ON_SHORTEST: End when the first dataset is exhausted.
         STOP_ON_LONGEST_DROP: With the last dataset; datasets that end earlier are dropped from the mix.
     """
 

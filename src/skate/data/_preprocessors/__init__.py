@@ -1,1 +1,1 @@
-"""What is behind `skate.data.preprocessors`: options, statistics, and columns on their way through."""
+"""Implementation of `skate.data.preprocessors`: options, statistics and column conversions."""

@@ -1,4 +1,4 @@
-"""Categories: the distinct values of a column, how often they occur, and their numbers."""
+"""Categories: the distinct values of a column, their counts, and their codes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from skate.data.aggregate import AggregateFnV2
 
 
 class Frequencies(AggregateFnV2[dict[Any, int], bytes]):
-    """Count how often each value of a column occurs. NaN counts as null, which is None; lists are tuples.
+    """Count the occurrences of each value of a column. NaN counts as null, which is None; lists become tuples.
 
     Args:
         on: The column.
-        alias_name: The name of the result: a pickled dict, since Arrow has no type for keys of all kinds. `loaded`
-            makes the dict of it.
-        elements: Count the elements of lists, and not whole lists.
+        alias_name: Name of the result: a pickled dict, because Arrow has no type for keys of all kinds. `load_counts`
+            unpickles it.
+        elements: Count the elements of lists instead of whole lists.
     """
 
     def __init__(self, on: str, alias_name: str, *, elements: bool = False) -> None:
@@ -39,28 +39,28 @@ class Frequencies(AggregateFnV2[dict[Any, int], bytes]):
         return frequencies(block.column(self._column), elements=self._elements)
 
     def combine(self, current_accumulator: dict[Any, int], new: dict[Any, int]) -> dict[Any, int]:
-        """Return the counts of both."""
-        return added(current_accumulator, new)
+        """Return the sum of both counts."""
+        return add_counts(current_accumulator, new)
 
     def finalize(self, accumulator: dict[Any, int]) -> bytes:
-        """Return the counts, pickled."""
+        """Return the pickled counts."""
         return pickle.dumps(accumulator)
 
 
-def loaded(found: bytes | None) -> dict[Any, int]:
-    """Return the counts that an aggregate has pickled; none of an empty dataset."""
+def load_counts(found: bytes | None) -> dict[Any, int]:
+    """Unpickle the counts of an aggregate; an empty dataset has none."""
     return {} if found is None else pickle.loads(found)
 
 
-def added(first: dict[Any, int], second: Mapping[Any, int]) -> dict[Any, int]:
-    """Add counts to others, and return these."""
+def add_counts(first: dict[Any, int], second: Mapping[Any, int]) -> dict[Any, int]:
+    """Add counts to `first` and return it."""
     for value, count in second.items():
         first[value] = first.get(value, 0) + count
     return first
 
 
 def frequencies(column: Column, *, elements: bool = False) -> dict[Any, int]:
-    """Return how often each value of a column occurs, in the order of their first appearance."""
+    """Return the number of occurrences of each value, in the order of first occurrence."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     counts: dict[Any, int] = {}
@@ -75,25 +75,25 @@ def frequencies(column: Column, *, elements: bool = False) -> dict[Any, int]:
             zip(values.to_list(counted.field("values")), counted.field("counts").to_pylist(), strict=True)
         )
     else:
-        found = Counter(map(frozen, values.to_list(column)))
-    # NaN is not equal to itself: in a dict, each would be another value.
+        found = Counter(map(freeze, values.to_list(column)))
+    # NaN does not equal itself, so each NaN would be a separate key in a dict.
     missing = sum(found.pop(value) for value in [value for value in found if value != value])
-    return added(counts, {**found, None: missing + found.get(None, 0)} if missing else found)
+    return add_counts(counts, {**found, None: missing + found.get(None, 0)} if missing else found)
 
 
 def _has_hash(column: Column) -> bool:
     return not (pa.types.is_nested(column.type) or is_extension(column.type) or pa.types.is_null(column.type))
 
 
-def frozen(value: Any) -> Any:
-    """Return lists and arrays as tuples, which a dict can have for keys."""
+def freeze(value: Any) -> Any:
+    """Convert lists and arrays to tuples, which are hashable."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
-    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(freeze, value)) if isinstance(value, list | tuple) else value
 
 
-def in_order(found: Iterable[Any]) -> list[Any]:
-    """Return values sorted; None comes first, in tuples as well."""
+def sort_values(found: Iterable[Any]) -> list[Any]:
+    """Return the values sorted; None comes first, also within tuples."""
     return sorted(found, key=_rank)
 
 
@@ -101,31 +101,31 @@ def _rank(value: Any) -> Any:
     return tuple(map(_rank, value)) if isinstance(value, tuple) else (value is not None, value)
 
 
-def numbered(counts: Mapping[Any, int], name: str, limit: int | None = None) -> dict[Any, int]:
-    """Return a number for each value, in the order of the values.
+def assign_codes(counts: Mapping[Any, int], name: str, limit: int | None = None) -> dict[Any, int]:
+    """Assign a code to each value, in the order of the values.
 
     Args:
-        counts: How often each value occurs.
-        name: The column, for errors.
-        limit: How many values get a number: those that occur most often. All of them if not given.
+        counts: Number of occurrences of each value.
+        name: Name of the column, for errors.
+        limit: Number of values that get a code, the most frequent first; all by default.
 
     Raises:
-        ValueError: One of them is None.
+        ValueError: A value is None.
     """
     if None in counts:
         raise ValueError(
-            f"cannot number the values of the column {name!r}: {counts[None]} of them are null. Fill them before, with"
+            f"cannot encode the column {name!r}: {counts[None]} values are null. Fill them first, with"
             " SimpleImputer for example, or drop these rows."
         )
-    kept = in_order(counts)
+    kept = sort_values(counts)
     if limit is not None:
         most = sorted(kept, key=lambda value: -counts[value])[:limit]
-        kept = in_order(most)
+        kept = sort_values(most)
     return {value: number for number, value in enumerate(kept)}
 
 
-def as_numbers(found: Any) -> dict[Any, int]:
-    """Return the numbers of values that were fitted, also those that Ray has saved as two arrays."""
+def as_codes(found: Any) -> dict[Any, int]:
+    """Return the fitted codes of values, also from the two arrays that Ray saves."""
     if isinstance(found, tuple):
         keys, numbers = found
         return dict(zip(keys.to_pylist(), numbers.to_pylist(), strict=True))
@@ -133,52 +133,52 @@ def as_numbers(found: Any) -> dict[Any, int]:
 
 
 def check_no_nulls(column: Column, name: str) -> None:
-    """Raise an error if a value is missing.
+    """Raise an error if a value is null.
 
     Raises:
-        ValueError: One is.
+        ValueError: A value is null.
     """
     missing = pc.sum(pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))).as_py()
     if missing:
         raise ValueError(
-            f"cannot encode the column {name!r}: {missing} of {len(column)} values are null. Fill them before, with"
+            f"cannot encode the column {name!r}: {missing} of {len(column)} values are null. Fill them first, with"
             " SimpleImputer for example, or drop these rows."
         )
 
 
-def numbers_for(column: Column, numbers: Mapping[Any, int]) -> npt.NDArray[np.int64]:
-    """Return the number of each value; -1 for one that has none."""
+def codes_for(column: Column, numbers: Mapping[Any, int]) -> npt.NDArray[np.int64]:
+    """Return the code of each value; -1 for unknown values."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if _has_hash(column):
         try:
             keys = pa.array(list(numbers), column.type)
         except CONVERSION_ERRORS:
-            pass  # values of another type than those that were fitted; 1 and 1.0 are still the same
+            pass  # values of another type than the fitted ones; 1 and 1.0 are still equal
         else:
             found = pc.index_in(column, value_set=keys).fill_null(-1).to_numpy(zero_copy_only=False)
-            # In a dict that a user has made, numbers need not be those of the order.
+            # In a dict that the user passed, codes need not follow the order of values.
             by_position = np.append(np.fromiter(numbers.values(), np.int64, len(numbers)), -1)
             return np.asarray(by_position[found])
     items = values.to_list(column)
-    return np.fromiter((numbers.get(frozen(item), -1) for item in items), np.int64, len(items))
+    return np.fromiter((numbers.get(freeze(item), -1) for item in items), np.int64, len(items))
 
 
-def of_codes(codes: npt.NDArray[np.int64]) -> pa.Array:
-    """Return numbers of values as a column, null for -1."""
+def codes_to_column(codes: npt.NDArray[np.int64]) -> pa.Array:
+    """Return codes as a column, null for -1."""
     return pa.array(codes, mask=codes < 0)
 
 
-def counted_in_rows(
+def count_per_row(
     row_of: npt.NDArray[Any], codes: npt.NDArray[np.int64], rows: int, width: int
 ) -> npt.NDArray[np.int64]:
-    """Return a matrix that says how often each number occurs in each row.
+    """Return a matrix of the number of occurrences of each code in each row.
 
     Args:
-        row_of: The row of each value.
-        codes: The number of each value; those with -1 are not counted.
-        rows: How many rows there are.
-        width: How many numbers there are.
+        row_of: Row of each value.
+        codes: Code of each value; -1 is not counted.
+        rows: Number of rows.
+        width: Number of codes.
     """
     known = codes >= 0
     cells = np.bincount(row_of[known] * width + codes[known], minlength=rows * width)

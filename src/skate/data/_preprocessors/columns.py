@@ -1,4 +1,4 @@
-"""Preprocessors that make columns out of columns, and what they do it with."""
+"""Preprocessors that compute columns from columns, and their helpers."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ if TYPE_CHECKING:
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
-# Vectors of a whole block can be many times as large as the block. No more numbers than this are made at a time.
+# Vectors of a whole block can be many times as large as the block, so limit the numbers computed at a time.
 _MOST_NUMBERS = 1 << 24
 
 
 class ColumnPreprocessor(SerializablePreprocessorBase):
-    """A preprocessor that makes columns out of columns.
+    """Base class of preprocessors that compute columns from columns.
 
-    It works on Arrow, whatever the batch is. Of a DataFrame only the columns that it needs are converted, so that
-    the others stay exactly what they are.
+    It works on Arrow data for all batch formats. For a DataFrame, only the needed columns are converted, and the
+    others stay unchanged.
     """
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
-        """Return the new columns by name, made of the columns in a table; each of one, if nothing else is said."""
+    def _compute_columns(self, table: pa.Table) -> dict[str, Column]:
+        """Return the new columns by name; by default each is computed from one column."""
         return {
-            output: self._made_of_column(table, name)
+            output: self._compute_column(table, name)
             for name, output in zip(self.get_input_columns(), self.get_output_columns(), strict=True)
         }
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
-        """Return the new column that is made of one."""
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
+        """Return the new column that is computed from one column."""
         raise NotImplementedError
 
-    def _left_out(self) -> list[str]:
-        """Return columns that are not there afterwards."""
+    def _dropped_columns(self) -> list[str]:
+        """Return the columns to drop."""
         return []
 
     def _width(self) -> int:
-        """Return how many numbers are made of a row, where that may be many."""
+        """Return the number of values computed per row, if it may be large."""
         return 1
 
     def _transform_arrow(self, table: pa.Table) -> pa.Table:
-        made = self._made_of(table)
-        gone = set(self._left_out())
+        made = self._compute_columns(table)
+        gone = set(self._dropped_columns())
         table = table.select([name for name in table.column_names if name not in gone])
         for name, column in made.items():
             if name in table.column_names:
@@ -63,8 +63,8 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
 
     def _transform_pandas(self, df: Any) -> Any:
         needed = [name for name in dict.fromkeys(self.get_input_columns()) if name in df.columns]
-        made = self._made_of(frames.from_pandas(df[needed]))
-        gone = self._left_out()
+        made = self._compute_columns(frames.from_pandas(df[needed]))
+        gone = self._dropped_columns()
         frame = df.drop(columns=gone) if gone else df.copy(deep=False)
         for name, column in made.items():
             frame[name] = to_series(column, df.index)
@@ -76,11 +76,13 @@ class ColumnPreprocessor(SerializablePreprocessorBase):
     def _transform(self, ds: Dataset, **given: Any) -> Dataset:
         options = {name: value for name, value in given.items() if value is not None}
         options = {**self._get_transform_config(), **options}
-        return ds.map_batches(_InParts(self), batch_format="pyarrow", zero_copy_batch=True, **options)
+        return ds.map_batches(
+            _TransformInParts(self), batch_format="pyarrow", zero_copy_batch=True, **options
+        )
 
 
-class _InParts(Transform):
-    """Transform a table a part at a time, so that what is made of it never takes much memory."""
+class _TransformInParts(Transform):
+    """Transform a table in parts to limit memory use."""
 
     _preprocessor: ColumnPreprocessor
 
@@ -97,17 +99,17 @@ def require_column(name: str, names: Collection[str], who: object) -> None:
     """Check that a batch has a column.
 
     Raises:
-        ValueError: There is none of this name.
+        ValueError: The column does not exist.
     """
     if name not in names:
         raise ValueError(f"{who!r} needs the column {name!r}, which the batch does not have")
 
 
 def column_of(table: pa.Table, name: str, who: object) -> pa.ChunkedArray:
-    """Return a column of a batch; categories as the values that they stand for.
+    """Return a column of a batch, with dictionary encoding removed.
 
     Raises:
-        ValueError: There is none of this name.
+        ValueError: The column does not exist.
     """
     require_column(name, table.column_names, who)
     column = table.column(name)
@@ -118,8 +120,8 @@ def numbers_of(table: pa.Table, name: str, who: object) -> npt.NDArray[Any]:
     """Return a column of numbers as an array of floats, NaN for null.
 
     Raises:
-        ValueError: There is no column of this name.
-        TypeError: It holds no numbers.
+        ValueError: The column does not exist.
+        TypeError: The column is not numeric.
     """
     column = column_of(table, name, who)
     kind = column.type
@@ -132,13 +134,13 @@ def numbers_of(table: pa.Table, name: str, who: object) -> npt.NDArray[Any]:
     return column.cast(pa.float64()).to_numpy()  # type: ignore[no-any-return]
 
 
-def of_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
+def numbers_to_column(numbers: npt.NDArray[Any]) -> pa.Array:
     """Return floats as a column, null for NaN."""
     return pa.array(numbers, from_pandas=True)
 
 
 def as_lists(column: Column) -> Column:
-    """Return a column of one-dimensional tensors, or of lists of one length, as one of lists."""
+    """Convert a column of one-dimensional tensors, or of fixed-size lists, to a column of lists."""
     if tensors.is_tensor(column.type):
         arrays = values.to_list(column)
         return pa.array([None if array is None else array.tolist() for array in arrays])
@@ -148,31 +150,31 @@ def as_lists(column: Column) -> Column:
 
 
 def holds_lists(column: Column) -> bool:
-    """Tell whether the values of a column are lists, or tensors."""
+    """Return whether the values of a column are lists or tensors."""
     return is_list(column.type) or tensors.is_tensor(column.type)
 
 
-def of_vectors(
+def vectors_to_column(
     vectors: npt.NDArray[Any], *, one_length: bool = False, missing: npt.NDArray[Any] | None = None
 ) -> pa.Array:
     """Return the rows of a matrix as a column of lists.
 
     Args:
         vectors: The matrix.
-        one_length: Use the type of lists that all have the same length.
-        missing: Which rows are null.
+        one_length: Use the type of fixed-size lists.
+        missing: Mask of the rows that are null.
     """
     rows, width = vectors.shape
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     if one_length:
-        # `from_arrays` cannot tell how many lists without elements there are.
+        # `from_arrays` cannot infer the number of empty lists.
         return pa.Array.from_buffers(pa.list_(flat.type, width), rows, [None], children=[flat])
     offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
     return pa.ListArray.from_arrays(offsets, flat, mask=None if missing is None else pa.array(missing))
 
 
 def to_series(column: Column, index: Any) -> Any:
-    """Return a column as a Series of pandas; lists as lists and tensors as arrays."""
+    """Convert a column to a pandas Series, with lists as lists and tensors as arrays."""
     pandas = load("pandas", 'batch_format="pandas"')
     if is_list(column.type) or is_extension(column.type):
         return pandas.Series(tensors.object_array(values.to_list(column)), index=index, dtype=object)

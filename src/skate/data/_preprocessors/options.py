@@ -1,4 +1,4 @@
-"""The arguments that a preprocessor is made with: readable, printed, and saved with it."""
+"""Constructor arguments of preprocessors: read-only attributes that are printed and saved."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _REQUIRED: Any = object()
 
 
 class Option(Generic[T]):
-    """An argument of a preprocessor, kept in the attribute of the same name with an underscore.
+    """An argument of a preprocessor, stored in the attribute of the same name with an underscore.
 
-    An instance without the attribute, as an older version has saved it, has the default.
+    An instance without the attribute, saved by an older version, uses the default.
 
     Args:
-        default: The value if none is kept.
-        like: The option whose value is the default.
-        make: Returns the default, where it is something that can be changed.
-        shown: Whether it is a part of the preprocessor's text.
+        default: The value if none is stored.
+        like: Name of the option whose value is the default.
+        make: Function that returns the default, for mutable values.
+        shown: Whether the repr of the preprocessor includes it.
 
     >>> class Cut:
     ...     columns = Option[list[str]]()
@@ -64,28 +64,28 @@ class Option(Generic[T]):
             return self._make()
         if self._default is not _REQUIRED:
             return self._default
-        raise AttributeError(f"{owner.__name__} was made without {self._name!r}, which it needs")
+        raise AttributeError(f"{owner.__name__} was created without {self._name!r}, which it needs")
 
     def __set__(self, instance: object, value: T) -> None:
         raise AttributeError(
-            f"{self._name!r} of {type(instance).__name__} cannot be changed: make another one with"
+            f"{self._name!r} of {type(instance).__name__} cannot be changed: create another one with"
             f" {self._name}={value!r}"
         )
 
 
 def options_of(cls: type) -> dict[str, Option[Any]]:
-    """Return the options of a class by name, in the order in which it declares them."""
+    """Return the options of a class by name, in the order of declaration."""
     found: dict[str, Option[Any]] = {}
     for each in reversed(cls.__mro__):
         for name, value in vars(each).items():
             if isinstance(value, Option):
-                found.pop(name, None)  # one that a subclass declares again stands where it does so
+                found.pop(name, None)  # a subclass that declares it again determines its position
                 found[name] = value
     return found
 
 
-def described(instance: object) -> str:
-    """Return the text of an instance: its class and its options."""
+def describe(instance: object) -> str:
+    """Return the repr of an instance: its class and its options."""
     parts = [
         f"{name}={_text(getattr(instance, name))}"
         for name, option in options_of(type(instance)).items()
@@ -98,20 +98,20 @@ def _text(value: Any) -> str:
     return getattr(value, "__name__", None) or repr(value) if callable(value) else repr(value)
 
 
-def restored(cls: type, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of an instance with options under the names that they are kept by.
+def restore_state(cls: type, state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of an instance with options under their private names.
 
-    States from before options were private have them under their own names.
+    Older states hold options under their public names.
     """
     names = options_of(cls)
     return {f"_{name}" if name in names else name: value for name, value in state.items()}
 
 
-def matching_outputs(columns: list[str], output_columns: list[str] | None) -> list[str]:
-    """Return the columns to write to: the given ones, or those that are read.
+def resolve_outputs(columns: list[str], output_columns: list[str] | None) -> list[str]:
+    """Return the columns to write to: the given ones, or the input columns.
 
     Raises:
-        ValueError: There are more or fewer of them than columns to read.
+        ValueError: The number of output columns differs from the number of input columns.
     """
     if output_columns is None:
         return columns

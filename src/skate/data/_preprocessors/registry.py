@@ -1,4 +1,4 @@
-"""The names under which classes of preprocessors are saved."""
+"""Registry of the names under which preprocessor classes are saved."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["SerializablePreprocessor", "UnknownPreprocessorError"]
 
 Class = TypeVar("Class", bound=type)
 
-# Those that come with Skate have Ray's names, "io.ray.preprocessors.…": what Ray has saved can be loaded here.
+# Skate's own classes have Ray's names, "io.ray.preprocessors.…", so that Skate can load what Ray saved.
 _classes: dict[str, type] = {}
 
 
 class UnknownPreprocessorError(ValueError):
-    """What is loaded was saved by a class that is not known here.
+    """The class of a saved preprocessor is not registered.
 
     Attributes:
-        preprocessor_type: The name that it was saved under.
+        preprocessor_type: The name under which it was saved.
     """
 
     def __init__(self, preprocessor_type: str) -> None:
@@ -31,14 +31,14 @@ class UnknownPreprocessorError(ValueError):
 
 
 def SerializablePreprocessor(version: int, identifier: str) -> Callable[[Class], Class]:  # noqa: N802  # Ray's name
-    """Let instances of a class be saved under a name that stays, wherever the class moves.
+    """Register a class under a name that stays the same wherever the class moves.
 
     Args:
-        version: The version of what the class saves; it is given back when an instance is loaded.
+        version: Version of the saved state; it is passed back when an instance is loaded.
         identifier: The name.
 
     Raises:
-        ValueError: Another class has the name already.
+        ValueError: The name belongs to another class.
 
     >>> from skate.data.preprocessor import SerializablePreprocessorBase
     >>> @SerializablePreprocessor(version=1, identifier="example.upper_case")
@@ -50,9 +50,9 @@ def SerializablePreprocessor(version: int, identifier: str) -> Callable[[Class],
 
     def register(cls: Class) -> Class:
         taken = _classes.get(identifier)
-        # A class that is defined again, as in a notebook, takes the place of the one before.
+        # A class that is defined again, as in a notebook, replaces the previous one.
         if taken is not None and taken.__qualname__ != cls.__qualname__:
-            raise ValueError(f"{identifier!r} is the name of {taken.__qualname__}: choose another one")
+            raise ValueError(f"{identifier!r} is already the name of {taken.__qualname__}: use another one")
         _classes[identifier] = cls
         cls.set_version(version)  # type: ignore[attr-defined]  # of SerializablePreprocessorBase
         cls.set_preprocessor_class_id(identifier)  # type: ignore[attr-defined]
@@ -62,13 +62,13 @@ def SerializablePreprocessor(version: int, identifier: str) -> Callable[[Class],
 
 
 def class_named(identifier: str) -> type:
-    """Return the class that saves under a name.
+    """Return the class that is registered under a name.
 
     Raises:
-        UnknownPreprocessorError: There is none.
+        UnknownPreprocessorError: The name is not registered.
     """
     if identifier not in _classes:
-        # Those that come with Skate are registered when they are imported.
+        # Importing Skate's own preprocessors registers them.
         from skate.data import preprocessors  # noqa: F401
     try:
         return _classes[identifier]

@@ -1,4 +1,4 @@
-"""Statistics that a preprocessor is fitted with, all computed in one pass over the data."""
+"""Statistics for fitting a preprocessor, computed in one pass over the data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["StatComputationPlan"]
 
 
-def _unchanged(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -25,9 +25,9 @@ class _Statistic:
 
 
 class StatComputationPlan:
-    """The statistics that a preprocessor asks for while it is fitted.
+    """The statistics that a preprocessor requests while it is fitted.
 
-    `Preprocessor._fit` adds to it; all of them are computed together when it returns, and end up in `stats_`.
+    `Preprocessor._fit` adds statistics; they are computed together when it returns, and stored in `stats_`.
 
     >>> import skate
     >>> from skate.data.aggregate import Max, Min
@@ -42,22 +42,22 @@ class StatComputationPlan:
         self._statistics: list[_Statistic] = []
 
     def reset(self) -> None:
-        """Forget all that was asked for."""
+        """Remove all requested statistics."""
         self._statistics.clear()
 
     def add_aggregator(
         self,
         *,
         aggregator_fn: Callable[[str], AggregateFnV2[Any, Any]],
-        post_process_fn: Callable[[Any], Any] = _unchanged,
+        post_process_fn: Callable[[Any], Any] = _identity,
         columns: list[str],
         batch_format: Any = None,
     ) -> None:
-        """Ask for an aggregate of each of some columns; its name is the key in `stats_`.
+        """Request an aggregate of each column; its name is the key in `stats_`.
 
         Args:
-            aggregator_fn: Makes the aggregate, given a column.
-            post_process_fn: Makes the statistic out of the aggregate's result.
+            aggregator_fn: Function that creates the aggregate for a column.
+            post_process_fn: Function that converts the result of the aggregate to the statistic.
             columns: The columns.
             batch_format: Accepted; aggregates work on Arrow.
         """
@@ -65,7 +65,7 @@ class StatComputationPlan:
             self._statistics.append(_Statistic(aggregator_fn(column), post_process_fn))
 
     def compute(self, dataset: Dataset) -> dict[str, Any]:
-        """Return what was asked for by name, in one pass over the columns that it needs."""
+        """Return the requested statistics by name, computed in one pass over the needed columns."""
         aggregates = [each.aggregate for each in self]
         if not aggregates:
             return {}

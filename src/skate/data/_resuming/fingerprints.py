@@ -74,7 +74,7 @@ _NOT_OF_OURS = {
     "_runs",
     "_full_schema",
     "_write_uuid",
-    "_waiting_room",
+    "_staging_folder",
     "_distributed",
     "_replaced",
     "_skips",

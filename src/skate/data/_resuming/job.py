@@ -21,7 +21,7 @@ from skate.data._resuming.records import JobRecord, Records, Totals, UnitRecord
 from skate.data.context import DataContext
 from skate.data.datasource import SaveMode
 from skate.data.datasource.datasink import WriteResult
-from skate.data.datasource.file_datasink import WaitingFile
+from skate.data.datasource.file_datasink import StagedFile
 from skate.data.exceptions import ResumeError
 
 _logger = logging.getLogger(__name__)
@@ -132,7 +132,7 @@ class ResumableWrite:
         self, job: JobRecord, parts: list[list[cutting.Part]], committed: set[int]
     ) -> tuple[list[UnitRecord], WriteResult[Any]]:
         done = Done()
-        self._sink.keep_in(self._records.waiting)
+        self._sink.stage_in(self._records.waiting)
         assert isinstance(self._plan, nodes.Write)
         plan, left = cutting.with_units(
             replace(self._plan, job=job.job, in_units=True), parts, committed, done
@@ -171,7 +171,7 @@ class ResumableWrite:
                     f"other: let it put write_uuid and the number of the row or block into the name"
                 )
             self._names.add(name)
-            waiting = path.waiting if isinstance(path, WaitingFile) else None
+            waiting = path.waiting if isinstance(path, StagedFile) else None
             unit.files[name] = None if waiting is None else posixpath.relpath(waiting, self._records.folder)
 
     def _commit(self, unit: Unit) -> UnitRecord:

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
-from skate.data._io import durability, retrying
+from skate.data._io import retrying, streams
 from skate.data.exceptions import ResumeError, SystemException
 
 FOLDER = "_skate"
@@ -208,7 +208,7 @@ class Records:
     def flush_folders(self, root: str, names: Iterable[str]) -> None:
         """Wait until the names of files are on the disk."""
         for folder in {posixpath.dirname(name) for name in names}:
-            durability.flush(self.filesystem, posixpath.join(root, folder))
+            streams.fsync(self.filesystem, posixpath.join(root, folder))
 
     def _put(self, name: str, content: Any) -> None:
         """Make a record appear whole."""
@@ -220,10 +220,10 @@ class Records:
         def write() -> None:
             with self.filesystem.open_output_stream(first) as stream:
                 stream.write(data)
-            durability.flush(self.filesystem, first)
+            streams.fsync(self.filesystem, first)
             if self._moves:
                 self.filesystem.move(first, path)
-                durability.flush(self.filesystem, folder)
+                streams.fsync(self.filesystem, folder)
 
         retrying.call(write, f"writing {path}")
 

@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from skate.air import _filesystems as filesystems
-from skate.data._io import durability, retrying
+from skate.data._io import retrying, streams
 from skate.data.block import BlockAccessor
 from skate.data.checkpoint.interfaces import CheckpointConfig
 
@@ -63,7 +63,7 @@ class BatchBasedCheckpointWriter:
         self._write(ids, hidden)
         if self._moves:
             retrying.call(lambda: self._filesystem.move(hidden, path), f"writing {path}")
-            durability.flush(self._filesystem, self._folder)
+            streams.fsync(self._filesystem, self._folder)
 
     def write_pending_checkpoint(self, id_column_data: Any, checkpoint_id: str) -> PendingCheckpoint | None:
         """Note which rows are going to be written, without saying that they are.
@@ -94,7 +94,7 @@ class BatchBasedCheckpointWriter:
         """
         retrying.call(lambda: self._commit(pending), f"committing {pending.committed_path}")
         if self._moves:
-            durability.flush(self._filesystem, self._folder)
+            streams.fsync(self._filesystem, self._folder)
 
     def _commit(self, pending: PendingCheckpoint) -> None:
         paths = [pending.pending_path, pending.committed_path]
@@ -114,4 +114,4 @@ class BatchBasedCheckpointWriter:
     def _write(self, ids: Any, path: str) -> None:
         table = pa.table({self._column: ids})
         retrying.call(lambda: pq.write_table(table, path, filesystem=self._filesystem), f"writing {path}")
-        durability.flush(self._filesystem, path)
+        streams.fsync(self._filesystem, path)

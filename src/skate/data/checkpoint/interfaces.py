@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
 from skate.data._arguments import ArgumentTypeError, message
-from skate.data._io import unknown_options
+from skate.data._io import validation
 
 if TYPE_CHECKING:
     from skate.data.datasource.partitioning import PathPartitionFilter
@@ -138,7 +138,7 @@ def config_of(given: Any) -> CheckpointConfig | None:
         words = "a CheckpointConfig, a dict of its arguments or None"
         raise ArgumentTypeError(message("checkpoint_config", words, given))
     arguments = dict(given)
-    unknown_options.refuse(
+    validation.check_known(
         arguments, tuple(inspect.signature(CheckpointConfig).parameters), "CheckpointConfig"
     )
     backend = arguments.get("override_backend")

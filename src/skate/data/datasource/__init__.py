@@ -1,4 +1,4 @@
-"""Sources and sinks: what datasets are read from and written to."""
+"""Datasources and datasinks, from which datasets are read and to which they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks: what a dataset can be written to."""
+"""Datasinks, to which datasets are written."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ WriteReturnType = TypeVar("WriteReturnType")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskContext:
-    """What a sink is told about the task in which it writes.
+    """Describe the task in which a datasink writes.
 
     Attributes:
-        task_idx: Number of the task.
-        kwargs: What the plan passes along; `write_uuid` names the whole write.
-        part: A name for what is written, the same whenever this part of the same job is written again.
+        task_idx: Index of the task.
+        kwargs: Values that the plan passes; `write_uuid` identifies the write.
+        part: Identifier of the rows that the task writes, stable across retries and resumed runs.
     """
 
     task_idx: int
@@ -28,12 +28,12 @@ class TaskContext:
 
 @dataclass
 class WriteResult(Generic[WriteReturnType]):
-    """What all tasks of a write did together.
+    """The combined result of all tasks of a write.
 
     Attributes:
-        num_rows: Rows written.
-        size_bytes: Their bytes as blocks.
-        write_returns: What each call of `Datasink.write` returned.
+        num_rows: Number of rows written.
+        size_bytes: Size of the blocks, in bytes.
+        write_returns: The return value of each call of `Datasink.write`.
     """
 
     num_rows: int
@@ -42,7 +42,7 @@ class WriteResult(Generic[WriteReturnType]):
 
     @classmethod
     def combine(cls, *results: WriteResult[WriteReturnType]) -> WriteResult[WriteReturnType]:
-        """Return several results as one."""
+        """Combine several results."""
         return cls(
             num_rows=sum(result.num_rows for result in results),
             size_bytes=sum(result.size_bytes for result in results),
@@ -51,53 +51,53 @@ class WriteResult(Generic[WriteReturnType]):
 
 
 class Datasink(Generic[WriteReturnType]):
-    """Derive from this to write to something of your own.
+    """Base class of custom datasinks.
 
-    `write` runs in workers, once for each part; the other methods run in the driver.
+    `write` runs in workers, once per task; the other methods run in the driver.
     """
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Prepare; called once, before anything is written.
+        """Prepare the write; called once before anything is written.
 
         Args:
-            schema: Of what will be written, if it is known by then.
+            schema: Schema of the rows, if it is known.
         """
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> WriteReturnType:
-        """Write one part; what is returned reaches `on_write_complete`.
+        """Write the blocks of one task; the return value is passed to `on_write_complete`.
 
         Args:
             blocks: The rows.
-            ctx: Which task this is.
+            ctx: Description of the task.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define write(blocks, ctx)")
+        raise NotImplementedError(f"{type(self).__name__} must define write(blocks, ctx)")
 
     def on_write_complete(self, write_result: WriteResult[WriteReturnType]) -> None:
-        """Finish; called once, when all parts are written."""
+        """Finish the write; called once after all tasks have succeeded."""
 
     def on_write_failed(self, error: Exception) -> None:
-        """Clean up; called once, when the write has failed."""
+        """Clean up; called once if the write failed."""
 
     def get_name(self) -> str:
-        """Return the name that plans and statistics show."""
+        """Return the name for plans and statistics."""
         return type(self).__name__.removesuffix("Datasink").lstrip("_") or type(self).__name__
 
     @property
     def supports_distributed_writes(self) -> bool:
-        """Whether any worker can write; False keeps the writing in the driver's process."""
+        """Whether any worker can write; False writes in the driver process."""
         return True
 
     @property
     def supports_resume(self) -> bool:
-        """Whether a write can be resumed: what is written can wait, unseen, until its part is complete."""
+        """Whether a write is resumable: files can be staged until their task is complete."""
         return False
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """How many rows each call of `write` should get at least."""
+        """The minimum number of rows per call of `write`."""
         return None
 
     @property
     def min_bytes_per_write(self) -> int | None:
-        """How many bytes each call of `write` should get at least."""
+        """The minimum size of blocks per call of `write`, in bytes."""
         return None

@@ -1,4 +1,4 @@
-"""Sources: what a dataset can be read from, cut into tasks."""
+"""Datasources, from which datasets are read in tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skate.data._block import batches
-from skate.data._io import trust
+from skate.data._io import pickled_columns
 from skate.data.block import BlockMetadata
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class ReadTask:
-    """Read one part of a source when called, as an iterator of blocks.
+    """Read one part of a datasource when called, as an iterator of blocks.
 
     Args:
-        read_fn: Takes nothing and returns an iterable of blocks. It is pickled, and runs in a worker.
-        metadata: What is known about the part before it is read.
-        schema: Of the blocks, if it is known before.
-        per_task_row_limit: Read no more rows than this.
-        identity: A name for exactly this part of the source, the same in every process and every run; None if the
-            source has none. A job that was killed goes on by it.
+        read_fn: Function without arguments that returns an iterable of blocks. It is pickled and runs in a worker.
+        metadata: Metadata known before the part is read.
+        schema: Schema of the blocks, if known.
+        per_task_row_limit: Maximum number of rows to read.
+        identity: Identifier of this part of the datasource, the same in every process and run, by which a resumed job
+            recognizes it; None if there is none.
     """
 
     def __init__(
@@ -42,38 +42,38 @@ class ReadTask:
         self._schema = schema
         self._per_task_row_limit = per_task_row_limit
         self._identity = identity
-        self._trusted = trust.unpickles(trust.RAY_ALLOW_PICKLED)
+        self._trusted = pickled_columns.may_unpickle(pickled_columns.RAY_ALLOW_PICKLED)
 
     @property
     def metadata(self) -> BlockMetadata:
-        """What is known about the part before it is read."""
+        """Metadata known before the part is read."""
         return self._metadata
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema of the blocks, if it is known before they are read."""
+        """The schema of the blocks, if known."""
         return self._schema
 
     @property
     def read_fn(self) -> Callable[[], Iterable[Any]]:
-        """What reads the blocks."""
+        """The function that reads the blocks."""
         return self._read_fn
 
     @property
     def per_task_row_limit(self) -> int | None:
-        """How many rows are read at most."""
+        """The maximum number of rows to read."""
         return self._per_task_row_limit
 
     @property
     def identity(self) -> str | None:
-        """A name for exactly this part of the source."""
+        """The identifier of this part of the datasource."""
         return self._identity
 
     def __call__(self) -> Iterator[pa.Table]:
         """Read the part.
 
         Raises:
-            TypeError: The function returned something that is no iterable of blocks.
+            TypeError: The function did not return an iterable of blocks.
         """
         found = self._read_fn()
         if isinstance(found, pa.Table) or not isinstance(found, Iterable):
@@ -82,7 +82,11 @@ class ReadTask:
             )
         left = self._per_task_row_limit
         for item in found:
-            block = trust.admit(item, self._trusted) if isinstance(item, pa.Table) else batches.to_block(item)
+            block = (
+                pickled_columns.restore_objects(item, self._trusted)
+                if isinstance(item, pa.Table)
+                else batches.to_block(item)
+            )
             if left is not None:
                 block = block.slice(0, left)
                 left -= block.num_rows
@@ -92,9 +96,9 @@ class ReadTask:
 
 
 class Datasource:
-    """Derive from this to read from something of your own.
+    """Base class of custom datasources.
 
-    `get_read_tasks` is all that is needed; what else there is makes plans better.
+    Only `get_read_tasks` is required; the other methods improve plans.
 
     >>> import pyarrow as pa
     >>> class Numbers(Datasource):
@@ -107,50 +111,50 @@ class Datasource:
     """
 
     def get_name(self) -> str:
-        """Return the name that plans and statistics show."""
+        """Return the name for plans and statistics."""
         return type(self).__name__.removesuffix("Datasource").lstrip("_") or type(self).__name__
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return how many bytes the source is expected to take as blocks, or None."""
+        """Estimate the size of the data in memory, in bytes; None if unknown."""
         return None
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the source into tasks.
+        """Divide the datasource into tasks.
 
         Args:
-            parallelism: How many tasks are wanted; more or fewer are allowed.
-            per_task_row_limit: No task has to read more rows than this.
-            data_context: The settings of the plan that reads.
+            parallelism: Desired number of tasks; more or fewer are allowed.
+            per_task_row_limit: Maximum number of rows that a task needs to read.
+            data_context: The settings of the plan.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define get_read_tasks(parallelism)")
+        raise NotImplementedError(f"{type(self).__name__} must define get_read_tasks(parallelism)")
 
     @property
     def supports_distributed_reads(self) -> bool:
-        """Whether any worker can read; False keeps the reading in the driver's process."""
+        """Whether any worker can read; False reads in the driver process."""
         return True
 
-    # What follows is Skate's own.
+    # The following methods are extensions of Skate.
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema of the blocks if it can be known without reading data."""
+        """Return the schema of the blocks if it is known without reading data."""
         return None
 
     def num_rows(self) -> int | None:
-        """Return the exact number of rows if it can be known without reading data."""
+        """Return the exact number of rows if it is known without reading data."""
         return None
 
     def apply_projection(self, columns: list[str]) -> Datasource | None:
-        """Return a source that reads only these columns, in this order; None if it cannot do better."""
+        """Return a datasource that reads only these columns, in this order; None if not supported."""
         return None
 
     def apply_predicate(self, predicate: Expr) -> tuple[Datasource, Expr | None] | None:
-        """Return a source that reads only matching rows, and what is left to filter; None if it cannot do better."""
+        """Return a datasource that reads only matching rows, and the remaining filter; None if not supported."""
         return None
 
     def _changed(self, **attributes: Any) -> Any:
-        """Return a copy with some attributes set: what `apply_` methods hand back."""
+        """Return a copy with some attributes replaced, for the `apply_` methods."""
         other = copy.copy(self)
         for name, value in attributes.items():
             setattr(other, name, value)

@@ -1,4 +1,4 @@
-"""Files as a source: one class that finds, opens and names them, to derive readers of formats from."""
+"""Base class of datasources for files: it lists and opens files and adds their paths to errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ import pyarrow.fs as pafs
 from skate.air import _filesystems as filesystems
 from skate.data._arguments import check_protocol, check_type
 from skate.data._block import batches
-from skate.data._io import errors, extras, line_ranges, partitions, paths, retrying, streams, trust
+from skate.data._io import (
+    balancing,
+    errors,
+    line_ranges,
+    path_columns,
+    paths,
+    pickled_columns,
+    retrying,
+    streams,
+)
 from skate.data.block import BlockMetadata
 from skate.data.context import DataContext
 from skate.data.datasource.datasource import Datasource, ReadTask
@@ -28,8 +37,8 @@ class FileShuffleConfig:
     """Shuffle the order in which files are read.
 
     Args:
-        seed: Makes the order the same in every run.
-        reseed_after_execution: Take another order, by the same seed, each time the dataset is executed.
+        seed: Seed of the order, which makes it reproducible.
+        reseed_after_execution: Derive a different order from the seed for each execution of the dataset.
 
     >>> FileShuffleConfig(seed=7).get_seed(execution_idx=2)
     9
@@ -40,7 +49,7 @@ class FileShuffleConfig:
 
     def __post_init__(self) -> None:
         if self.seed is not None and not isinstance(self.seed, int):
-            raise ValueError(f"seed is {self.seed!r}: pass an int, or None for another order each time")
+            raise ValueError(f"seed is {self.seed!r}: pass an int, or None for a different order each time")
 
     def get_seed(self, execution_idx: int = 0) -> int | None:
         """Return the seed for the n-th execution."""
@@ -53,28 +62,28 @@ Shuffle = Literal["files"] | FileShuffleConfig | None
 
 
 class FileBasedDatasource(Datasource):
-    """Derive from this to read a file format of your own: `_read_stream` is all that is needed.
+    """Base class of datasources for custom file formats; only `_read_stream` is required.
 
     Args:
         paths: Files, folders, globs or URIs.
-        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
-        schema: Of the blocks, if it is known.
-        open_stream_args: `compression` and `buffer_size` for opening.
-        meta_provider: Lists the files, instead of the filesystem: see `BaseFileMetadataProvider`.
-        partition_filter: Chooses files by the partition values in their paths.
-        partitioning: Makes columns of the partition values in paths.
-        ignore_missing_paths: Leave out paths that do not exist, instead of raising.
+        filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
+        schema: Schema of the blocks, if known.
+        open_stream_args: `compression` and `buffer_size` for opening files.
+        meta_provider: Provider that lists the files instead of the filesystem: see `BaseFileMetadataProvider`.
+        partition_filter: Filter of files by the partition values in their paths.
+        partitioning: Partitioning whose values become columns.
+        ignore_missing_paths: Skip paths that do not exist, instead of raising an error.
         shuffle: `"files"`, or a `FileShuffleConfig`, to read the files in random order.
         include_paths: Add the column `path`.
-        file_extensions: Read only files with one of these endings.
+        file_extensions: Read only files with one of these extensions.
     """
 
     _FILE_EXTENSIONS: ClassVar[list[str] | None] = None
-    # Files are opened this many at a time where they are far away: only for formats that hold one row in a file.
+    # Number of remote files to open in parallel, for formats with one row per file.
     _NUM_THREADS_PER_TASK: ClassVar[int] = 0
-    # Bytes in blocks for one byte in files.
+    # Ratio of the size of blocks to the size of files.
     _ENCODING_RATIO: ClassVar[float] = 1.0
-    # What an error calls the format.
+    # Name of the format in errors.
     _KIND: ClassVar[str] = ""
 
     def __init__(
@@ -126,51 +135,51 @@ class FileBasedDatasource(Datasource):
                 keep=keep,
                 skip=skip,
             )
-        self._target: int | None = partitions.DEFAULT_BLOCK_BYTES
-        # The program that makes the dataset decides, and not the environment of the worker that reads.
-        self._trusted = trust.unpickles(trust.RAY_ALLOW_PICKLED)
+        self._target: int | None = balancing.DEFAULT_BLOCK_BYTES
+        # The program that creates the dataset decides, not the environment of the worker.
+        self._trusted = pickled_columns.may_unpickle(pickled_columns.RAY_ALLOW_PICKLED)
 
-    # ------------------------------------------------------------ to override
+    # ------------------------------------------------------------ overridable methods
 
     def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[Any]:
         """Yield the blocks of one open file.
 
         Args:
             f: The file, decompressed.
-            path: Its path.
+            path: Path of the file.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define _read_stream(f, path)")
+        raise NotImplementedError(f"{type(self).__name__} must define _read_stream(f, path)")
 
     def _open_input_source(self, filesystem: pafs.FileSystem, path: str, **open_args: Any) -> pa.NativeFile:
-        """Open a file; a format that has to move about in it opens it with `open_input_file`."""
+        """Open a file; formats that need random access override this with `open_input_file`."""
         return streams.open_stream(filesystem, path, **open_args)
 
     def _rows_per_file(self) -> int | None:
-        """Return how many rows each file has, where the format says so."""
+        """Return the number of rows per file, if the format defines it."""
         return None
 
     def _can_divide(self, file: paths.SourceFile) -> bool:
-        """Whether a file is lines, and can be read from any of them on."""
+        """Return whether a file consists of lines and can be read from the start of any of them."""
         return False
 
-    # ------------------------------------------------------------ the source
+    # ------------------------------------------------------------ datasource interface
 
     @property
     def supports_distributed_reads(self) -> bool:
-        """Whether any worker can read; `local://` paths stay in the driver's process."""
+        """Whether any worker can read; `local://` paths are read in the driver process."""
         return self._distributed
 
     def schema(self) -> pa.Schema | None:
-        """Return the schema, if it was given."""
+        """Return the schema that was passed, if any."""
         return self._schema
 
     def num_rows(self) -> int | None:
-        """Return the number of rows where each file has one."""
+        """Return the number of rows, if the format defines the number per file."""
         rows = self._rows_per_file()
         return None if rows is None else rows * len(self._files)
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return about how many bytes the files take as blocks; None if their sizes are unknown."""
+        """Estimate the size of the files in memory, in bytes; None if their sizes are unknown."""
         sizes = [file.size for file in self._files]
         if any(size is None for size in sizes):
             return None
@@ -179,14 +188,14 @@ class FileBasedDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Cut the files into consecutive groups of about the same size."""
-        files = line_ranges.divided(self._in_order(data_context), parallelism, self._can_divide)
+        """Split the files into consecutive groups of about the same size."""
+        files = line_ranges.split_files(self._order_files(data_context), parallelism, self._can_divide)
         if not files:
             return []
         reader = self._changed(_target=(data_context or DataContext.get_current()).target_max_block_size)
         sizes = [file.read_bytes for file in files]
         tasks = []
-        for group in partitions.balanced(files, sizes, parallelism):
+        for group in balancing.balance(files, sizes, parallelism):
             part = reader._changed(_files=group)
             known = [file.read_bytes for file in group if file.size is not None]
             metadata = BlockMetadata(
@@ -200,7 +209,7 @@ class FileBasedDatasource(Datasource):
             )
         return tasks
 
-    def _in_order(self, data_context: Any) -> list[paths.SourceFile]:
+    def _order_files(self, data_context: Any) -> list[paths.SourceFile]:
         files = list(self._files)
         if self._shuffle is not None:
             config = self._shuffle if isinstance(self._shuffle, FileShuffleConfig) else FileShuffleConfig()
@@ -213,7 +222,7 @@ class FileBasedDatasource(Datasource):
     # ------------------------------------------------------------ reading, in a worker
 
     def _read(self) -> Iterator[pa.Table]:
-        return partitions.joined(self._blocks(), self._target)
+        return balancing.merge_small(self._blocks(), self._target)
 
     def _blocks(self) -> Iterator[pa.Table]:
         if self._NUM_THREADS_PER_TASK <= 1 or len(self._files) == 1 or filesystems.is_local(self._filesystem):
@@ -242,33 +251,33 @@ class FileBasedDatasource(Datasource):
             values = {} if self._parser is None else self._parser(file.path)
             for block in retrying.iterate(lambda: self._stream(file), f"reading {file.path}"):
                 if values:
-                    block = extras.with_partitions(block, values, self._parser)
-                yield extras.with_path(block, file.path) if self._include_paths else block
+                    block = path_columns.add_partition_columns(block, values, self._parser)
+                yield path_columns.add_path_column(block, file.path) if self._include_paths else block
         except Exception as error:
-            made = errors.named(error, kind, file.path)
+            made = errors.with_path(error, kind, file.path)
             if made is error:
                 raise
             raise made from error
 
     def _stream(self, file: paths.SourceFile) -> Iterator[pa.Table]:
-        with self._opened(file) as opened:
+        with self._open(file) as opened:
             for found in self._read_stream(opened, file.path):
                 block = found if isinstance(found, pa.Table) else batches.to_block(found)
-                _ = block.column_names  # names that are no UTF-8 raise here, where the file is known
-                yield trust.admit(block, self._trusted)
+                _ = block.column_names  # raises for names that are not UTF-8, while the file is known
+                yield pickled_columns.restore_objects(block, self._trusted)
 
-    def _opened(self, file: paths.SourceFile) -> pa.NativeFile:
+    def _open(self, file: paths.SourceFile) -> pa.NativeFile:
         if file.stop is not None:
             return line_ranges.open_range(self._filesystem, file)
         return self._open_input_source(self._filesystem, file.path, **self._open_args)
 
 
 def identity_of(files: list[paths.SourceFile], inside: str = "") -> str | None:
-    """Return a name for exactly these files; None if the filesystem cannot tell one content from another.
+    """Return an identifier of the content of files; None if the filesystem cannot distinguish versions of a file.
 
     Args:
-        files: What is read.
-        inside: What of them, if not all.
+        files: The files.
+        inside: The selected part of the files, if not all.
     """
     if any(file.size is None and file.changed is None for file in files):
         return None
@@ -276,9 +285,9 @@ def identity_of(files: list[paths.SourceFile], inside: str = "") -> str | None:
     return hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()
 
 
-# `paths` is Ray's name for an argument, which hides the module.
+# The argument `paths`, a name of Ray's, hides the module.
 _as_list = paths.as_list
 _resolve_all = paths.resolve_all
 _expand = paths.expand
-_chosen = paths.chosen
+_chosen = paths.filter_files
 _SourceFile = paths.SourceFile

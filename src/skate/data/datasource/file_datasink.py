@@ -1,4 +1,4 @@
-"""Folders of files as a sink: one class that names files and makes them appear whole, to derive writers from."""
+"""Base classes of datasinks for folders of files: they name files and make them appear atomically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
 from skate.data._block import rows, tables
-from skate.data._io import durability, retrying
+from skate.data._io import retrying, streams
 from skate.data.block import Block, BlockAccessor
 from skate.data.datasource.datasink import Datasink, TaskContext, WriteResult
 from skate.data.datasource.filename_provider import FilenameProvider
@@ -29,29 +29,29 @@ _NO_NUMBER = -1
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-class WaitingFile(str):
-    """The path that a file is going to have, with the one that it has until then."""
+class StagedFile(str):
+    """The final path of a file, together with its current path in the staging folder."""
 
     waiting: str
 
-    def __new__(cls, path: str, waiting: str) -> WaitingFile:
-        """Note where the file is."""
+    def __new__(cls, path: str, waiting: str) -> StagedFile:
+        """Store both paths."""
         made = super().__new__(cls, path)
         made.waiting = waiting
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WaitingFile, (str(self), self.waiting)
+        return StagedFile, (str(self), self.waiting)
 
 
 class _FileDatasink(Datasink[list[str]]):
-    """Write files into a folder; every call of `write` returns the paths that it wrote.
+    """Write files into a folder; every call of `write` returns the paths of its files.
 
-    A file is written under a hidden name and renamed at its end, so that nobody sees half of it; on an object store,
-    where a file appears when its upload ends, it gets its name at once and is removed if writing it fails. With
-    `mode="overwrite"` the files that were there are removed when the new ones are complete, not before.
+    A file is written under a hidden name and renamed when it is complete, so that readers never see a partial file. On
+    an object store, where a file appears when its upload ends, it is written under its final name and removed if
+    writing fails. With `mode="overwrite"`, existing files are removed once the new ones are complete.
 
-    In a write that can be resumed, files wait in a folder of their own until whoever has asked for it moves them.
+    In a resumable write, files stay in a staging folder until the job moves them.
     """
 
     def __init__(
@@ -75,22 +75,22 @@ class _FileDatasink(Datasink[list[str]]):
         self.dataset_uuid = dataset_uuid
         self._names_are_ours = filename_provider is None
         self.filename_provider = filename_provider or _PartNames(dataset_uuid, file_format)
-        self.mode = _checked(mode)
+        self.mode = _check_mode(mode)
         self._skips = False
-        self._waiting_room: str | None = None
+        self._staging_folder: str | None = None
         self._part: str | None = None
         self._written: list[str] = []
         self._replaced: list[str] = []
-        # When a write has a name of its own, in case the plan gives it none.
+        # The identifier of the write, in case the plan provides none.
         self._write_uuid = uuid.uuid4().hex
 
     # ------------------------------------------------------------ in the driver
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Look at the target, before anything is written.
+        """Check the target and create the folder.
 
         Raises:
-            ValueError: It exists, and the mode is `"error"`.
+            ValueError: The target exists, and the mode is `"error"`.
         """
         if self.mode == SaveMode.APPEND:
             return
@@ -114,7 +114,7 @@ class _FileDatasink(Datasink[list[str]]):
             )
 
     def on_write_complete(self, write_result: WriteResult[list[str]]) -> None:
-        """Remove what the new files replace."""
+        """Remove the files that the new ones replace."""
         written = {path for paths in write_result.write_returns for path in paths or ()}
         for path in self._replaced:
             if path not in written:
@@ -124,7 +124,7 @@ class _FileDatasink(Datasink[list[str]]):
     # ------------------------------------------------------------ in a worker
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> list[str]:
-        """Write one part, and return the paths of its files."""
+        """Write the blocks of one task and return the paths of the files."""
         if self._skips:
             return []
         block = tables.concat(list(blocks) or [pa.table({})])
@@ -134,77 +134,77 @@ class _FileDatasink(Datasink[list[str]]):
             self._create_folder(self.path)
         mine = copy.copy(self)  # several threads may write at a time
         mine._written = []
-        if self._waiting_room is not None:
-            ctx = mine._enter_waiting_room(self._waiting_room, ctx)
+        if self._staging_folder is not None:
+            ctx = mine._use_staging_folder(self._staging_folder, ctx)
         mine.write_block(BlockAccessor.for_block(block), 0, ctx)
         return mine._written
 
     def write_block(self, block: BlockAccessor, block_index: int, ctx: TaskContext) -> None:
-        """Write one block; what derives from this says how."""
-        raise NotImplementedError(f"{type(self).__name__} has to define write_block(block, block_index, ctx)")
+        """Write one block; subclasses implement this."""
+        raise NotImplementedError(f"{type(self).__name__} must define write_block(block, block_index, ctx)")
 
     def open_output_stream(self, path: str) -> pa.NativeFile:
         """Open a file for writing."""
         return self._filesystem.open_output_stream(path, **self.open_stream_args)
 
     def _write_file(self, name: str, fill: Callable[[pa.NativeFile], None], folder: str = "") -> None:
-        """Make a file appear whole, or not at all.
+        """Write a file that appears complete or not at all.
 
         Args:
-            name: What it is called.
-            fill: Writes it, once it is open.
-            folder: Where it goes, inside the folder of the sink.
+            name: Name of the file.
+            fill: Function that writes the content to the open file.
+            folder: Folder of the file, relative to that of the datasink.
         """
         path = posixpath.join(self.path, folder, name)
         if filesystems.commits_on_close(self._filesystem):
-            self._check_that_it_names_its_part(name)
+            self._check_contains_part(name)
             retrying.call(lambda: self._fill(path, fill), f"writing {path}")
-        elif self._waiting_room is not None:
-            waiting = posixpath.join(self._waiting_room, folder)
+        elif self._staging_folder is not None:
+            waiting = posixpath.join(self._staging_folder, folder)
             self._create_folder(waiting)
             hidden = posixpath.join(waiting, name)
             retrying.call(lambda: self._fill(hidden, fill), f"writing {path}")
-            durability.flush(self._filesystem, hidden)
-            path = WaitingFile(path, hidden)
+            streams.fsync(self._filesystem, hidden)
+            path = StagedFile(path, hidden)
         else:
             if folder:
                 self._create_folder(posixpath.join(self.path, folder))
-            # The same hidden name at every attempt: what a killed attempt left is replaced by the next.
+            # Every attempt uses the same hidden name, so that a retry replaces the remains of a killed attempt.
             hidden = posixpath.join(self.path, folder, f".{name}.partial")
             retrying.call(lambda: self._fill(hidden, fill), f"writing {path}")
             retrying.call(lambda: self._filesystem.move(hidden, path), f"writing {path}")
         self._written.append(path)
 
-    # ------------------------------------------------------------ in a write that can be resumed
+    # ------------------------------------------------------------ resumable writes
 
     @property
     def supports_resume(self) -> bool:
-        """Whether a write can be resumed: as long as nobody has put something else in place of `write`."""
+        """Whether a write is resumable: not if a subclass overrides `write`."""
         return type(self).write is _FileDatasink.write
 
-    def keep_in(self, waiting_room: str) -> None:
-        """Let files wait in a folder instead of appearing, where the filesystem can move them later."""
-        self._waiting_room = waiting_room
+    def stage_in(self, staging_folder: str) -> None:
+        """Stage files in a folder, if the filesystem can move them later."""
+        self._staging_folder = staging_folder
 
-    def _enter_waiting_room(self, waiting_room: str, ctx: TaskContext) -> TaskContext:
-        """Choose a place for the files of this attempt.
+    def _use_staging_folder(self, staging_folder: str, ctx: TaskContext) -> TaskContext:
+        """Choose a staging folder for the files of this attempt.
 
-        A worker may die after it has reported its files. Then the task is done again while somebody moves them: what is
-        written now must not touch what was written then.
+        A worker may die after it has reported its files. The retry of its task then runs while the job moves those
+        files, so the two attempts must not share paths.
         """
         attempt = uuid.uuid4().hex[:8]
-        self._waiting_room = posixpath.join(waiting_room, attempt)
+        self._staging_folder = posixpath.join(staging_folder, attempt)
         if filesystems.commits_on_close(self._filesystem):
             ctx = replace(ctx, part=f"{ctx.part}_{attempt}")
         self._part = ctx.part
         return ctx
 
-    def _check_that_it_names_its_part(self, name: str) -> None:
-        # An object appears at once: what a killed program has left is found by its name.
-        if self._waiting_room is not None and self._part is not None and self._part not in name:
+    def _check_contains_part(self, name: str) -> None:
+        # On an object store files appear at once, so the remains of a killed job are identified by their names.
+        if self._staging_folder is not None and self._part is not None and self._part not in name:
             raise ResumeError(
-                f"the file name {name!r} does not hold {self._part!r}, and without it nobody could tell what a killed "
-                f"job has left in {self.unresolved_path}: let the filename_provider put write_uuid into the name"
+                f"the file name {name!r} does not contain {self._part!r}, which identifies the remains of a killed "
+                f"job in {self.unresolved_path}: make the filename_provider include write_uuid in the name"
             )
 
     def _fill(self, path: str, fill: Callable[[pa.NativeFile], None]) -> None:
@@ -212,31 +212,31 @@ class _FileDatasink(Datasink[list[str]]):
             with self.open_output_stream(path) as file:
                 fill(file)
         except BaseException:
-            self._remove(path)  # closing a stream completes it, however short it is
+            self._remove(path)  # closing a stream completes the file, even if it is partial
             raise
 
     def _remove(self, path: str) -> None:
         try:
             self._filesystem.delete_file(path)
         except FileNotFoundError:
-            pass  # it never appeared, or somebody else was faster
+            pass  # it never appeared, or another process removed it
 
     def _create_folder(self, path: str) -> None:
-        # A store of objects has no folders, and a missing bucket should be an error, not a new bucket.
+        # Object stores have no folders, and a missing bucket is an error rather than a reason to create it.
         if not filesystems.commits_on_close(self._filesystem):
             self._filesystem.create_dir(path, recursive=True)
 
-    def _naming(self, ctx: TaskContext) -> tuple[str, int]:
-        """Return what names the write, and the number of the task, for the provider of names."""
+    def _name_arguments(self, ctx: TaskContext) -> tuple[str, int]:
+        """Return the identifier of the write and the task index, for the filename provider."""
         if ctx.part is not None:
             named = ctx.part if _SAFE_NAME.fullmatch(ctx.part) else _digest(ctx.part)
-            # The number of the task may differ when the part is written again.
+            # The task index may differ when the part is written again.
             return named, _NO_NUMBER if self._names_are_ours else ctx.task_idx
         return str(ctx.kwargs.get("write_uuid") or self._write_uuid), ctx.task_idx
 
 
 class _PartNames(FilenameProvider):
-    """Names files after their part alone, where it has a name: that is unique already."""
+    """Name files after their part, which is already unique, if it has an identifier."""
 
     def get_filename_for_task(self, write_uuid: str, task_index: int) -> str:
         if task_index != _NO_NUMBER:
@@ -246,25 +246,25 @@ class _PartNames(FilenameProvider):
 
 
 class RowBasedFileDatasink(_FileDatasink):
-    """Derive from this to write a file for each row: `write_row_to_file` is all that is needed.
+    """Base class of datasinks that write one file per row; only `write_row_to_file` is required.
 
     Args:
         path: The folder.
-        filesystem: A pyarrow or fsspec filesystem; found by the URI if not given.
-        try_create_dir: Make the folder if it is not there.
-        open_stream_args: For opening files.
-        filename_provider: Names the files.
-        file_format: The extension of the files.
-        mode: What to do when the folder exists.
+        filesystem: A pyarrow or fsspec filesystem; derived from the URI by default.
+        try_create_dir: Create the folder if it does not exist.
+        open_stream_args: Options for opening files.
+        filename_provider: Provider of the file names.
+        file_format: Extension of the files.
+        mode: How to treat an existing folder.
     """
 
     def write_row_to_file(self, row: dict[str, Any], file: pa.NativeFile) -> None:
-        """Write one row into its open file."""
-        raise NotImplementedError(f"{type(self).__name__} has to define write_row_to_file(row, file)")
+        """Write one row to its open file."""
+        raise NotImplementedError(f"{type(self).__name__} must define write_row_to_file(row, file)")
 
     def write_block(self, block: BlockAccessor, block_index: int, ctx: TaskContext) -> None:
-        """Write a file for each row of a block."""
-        write_uuid, task_index = self._naming(ctx)
+        """Write one file per row of a block."""
+        write_uuid, task_index = self._name_arguments(ctx)
         for row_index, row in enumerate(rows.to_rows(block.to_arrow())):
             name = self.filename_provider.get_filename_for_row(
                 row, write_uuid, task_index, block_index, row_index
@@ -273,12 +273,12 @@ class RowBasedFileDatasink(_FileDatasink):
 
 
 class BlockBasedFileDatasink(_FileDatasink):
-    """Derive from this to write a file for each block: `write_block_to_file` is all that is needed.
+    """Base class of datasinks that write one file per block; only `write_block_to_file` is required.
 
     Args:
         path: The folder.
-        min_rows_per_file: Put at least so many rows into each file.
-        file_datasink_kwargs: As for `RowBasedFileDatasink`.
+        min_rows_per_file: Minimum number of rows per file.
+        file_datasink_kwargs: Passed to `RowBasedFileDatasink`.
     """
 
     def __init__(
@@ -297,31 +297,29 @@ class BlockBasedFileDatasink(_FileDatasink):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """How many rows each call of `write` should get at least."""
+        """The minimum number of rows per call of `write`."""
         return self._min_rows_per_file
 
     def write_block_to_file(self, block: BlockAccessor, file: pa.NativeFile) -> None:
-        """Write a block into its open file."""
-        raise NotImplementedError(f"{type(self).__name__} has to define write_block_to_file(block, file)")
+        """Write a block to its open file."""
+        raise NotImplementedError(f"{type(self).__name__} must define write_block_to_file(block, file)")
 
     def write_block(self, block: BlockAccessor, block_index: int, ctx: TaskContext) -> None:
         """Write a block as one file."""
-        write_uuid, task_index = self._naming(ctx)
+        write_uuid, task_index = self._name_arguments(ctx)
         name = self.filename_provider.get_filename_for_block(
             block.to_arrow(), write_uuid, task_index, block_index
         )
         self._write_file(name, lambda file: self.write_block_to_file(block, file))
 
 
-def _checked(mode: SaveMode | str) -> SaveMode:
+def _check_mode(mode: SaveMode | str) -> SaveMode:
     try:
         found = SaveMode(mode)
     except ValueError:
         found = SaveMode.UPSERT
     if found not in _FILE_MODES:
-        raise ValueError(
-            f"mode is {mode!r}: files can be written with {', '.join(map(repr, map(str, _FILE_MODES)))}"
-        )
+        raise ValueError(f"mode is {mode!r}: use one of {', '.join(map(repr, map(str, _FILE_MODES)))}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Metadata of files: which files a path stands for, and how large they are, where a user knows it better."""
+"""Providers of file metadata: the files that a path refers to, and their sizes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ __all__ = ["BaseFileMetadataProvider", "DefaultFileMetadataProvider", "FileMetad
 
 
 class FileMetadataProvider:
-    """Tell what is known of files before they are read."""
+    """Base class of providers of file metadata."""
 
     def _get_block_metadata(self, paths: list[str], **kwargs: Any) -> BlockMetadata:
-        raise NotImplementedError(f"{type(self).__name__} has to define _get_block_metadata(paths, **kwargs)")
+        raise NotImplementedError(f"{type(self).__name__} must define _get_block_metadata(paths, **kwargs)")
 
     def __call__(self, paths: list[str], **kwargs: Any) -> BlockMetadata:
-        """Return what is known of files that one task reads."""
+        """Return the metadata of the files that one task reads."""
         return self._get_block_metadata(paths, **kwargs)
 
 
 class BaseFileMetadataProvider(FileMetadataProvider):
-    """Derive from this, and pass it as `meta_provider=` to a reader, to list files yourself."""
+    """Base class of custom providers, which are passed to readers as `meta_provider=`."""
 
     def expand_paths(
         self,
@@ -35,19 +35,19 @@ class BaseFileMetadataProvider(FileMetadataProvider):
         partitioning: Partitioning | None = None,
         ignore_missing_paths: bool = False,
     ) -> Iterator[tuple[str, int | None]]:
-        """Yield the files that paths stand for, each with its size in bytes, or None.
+        """Yield the files that paths refer to, each with its size in bytes, or None.
 
         Args:
-            paths: Files and folders, as the filesystem wants them.
-            filesystem: Where they are.
-            partitioning: What the names of folders tell.
-            ignore_missing_paths: Leave out paths that are not there.
+            paths: Files and folders, in the form that the filesystem expects.
+            filesystem: The filesystem.
+            partitioning: The partitioning of the folders.
+            ignore_missing_paths: Skip paths that do not exist.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define expand_paths(paths, filesystem)")
+        raise NotImplementedError(f"{type(self).__name__} must define expand_paths(paths, filesystem)")
 
 
 class DefaultFileMetadataProvider(BaseFileMetadataProvider):
-    """List files as readers do without a provider: folders with all that is in them, globs, and single files.
+    """List files as readers do by default: folders recursively, globs, and single files.
 
     >>> provider = DefaultFileMetadataProvider()
     >>> provider(["a.csv", "b.csv"], rows_per_file=1, file_sizes=[10, 20]).size_bytes
@@ -76,7 +76,7 @@ class DefaultFileMetadataProvider(BaseFileMetadataProvider):
         partitioning: Partitioning | None = None,
         ignore_missing_paths: bool = False,
     ) -> Iterator[tuple[str, int | None]]:
-        """Yield the files that paths stand for, each with its size in bytes; None where a store does not say."""
+        """Yield the files that paths refer to, each with its size in bytes; None if it is unknown."""
         found, resolved = file_paths.resolve_all(paths, filesystem)
         for file in file_paths.expand(resolved, found, ignore_missing=ignore_missing_paths):
             yield file.path, file.size

@@ -1,4 +1,4 @@
-"""Names of the files that a write makes."""
+"""Providers of names for the files of a write."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pyarrow as pa
 
 
 class FilenameProvider:
-    """Derive from this to name the files of a write yourself.
+    """Base class of custom providers of file names.
 
-    One of the methods is enough: the others build on `get_filename_for_task`. A name must not repeat within a write,
-    and must be the same when a task is done again: build it from the arguments, not from chance.
+    Overriding one method is enough: the others are based on `get_filename_for_task`. A name must be unique within a
+    write, and the same for a retry of a task: derive it from the arguments, not from random values.
 
     Args:
-        dataset_uuid: Part of every name; left out if not given.
+        dataset_uuid: Prefix of every name; none by default.
         file_format: The extension.
 
     >>> FilenameProvider(file_format="csv").get_filename_for_task("5f3a", 2)
@@ -29,8 +29,8 @@ class FilenameProvider:
         """Return the name of the file that a task writes.
 
         Args:
-            write_uuid: Names the write, so that two writes into one folder do not collide.
-            task_index: Number of the task.
+            write_uuid: Identifier of the write, so that two writes into one folder do not collide.
+            task_index: Index of the task.
         """
         # A subclass may not have called __init__.
         dataset, extension = getattr(self, "_dataset_uuid", None), getattr(self, "_file_format", None)
@@ -40,37 +40,37 @@ class FilenameProvider:
     def get_filename_for_block(
         self, block: pa.Table | None, write_uuid: str, task_index: int, block_index: int
     ) -> str:
-        """Return the name of the file for one of the blocks that a task writes.
+        """Return the name of the file for one of the blocks of a task.
 
         Args:
-            block: What is written.
-            write_uuid: Names the write.
-            task_index: Number of the task.
-            block_index: Number of the file within the task.
+            block: The block.
+            write_uuid: Identifier of the write.
+            task_index: Index of the task.
+            block_index: Index of the file within the task.
         """
         name = self.get_filename_for_task(write_uuid, task_index)
-        return name if block_index == 0 else numbered(name, f"{block_index:06}")
+        return name if block_index == 0 else insert_number(name, f"{block_index:06}")
 
     def get_filename_for_row(
         self, row: dict[str, Any], write_uuid: str, task_index: int, block_index: int, row_index: int
     ) -> str:
-        """Return the name of the file for one row, for formats that hold one row in a file.
+        """Return the name of the file for one row, for formats with one row per file.
 
         Args:
-            row: What is written.
-            write_uuid: Names the write.
-            task_index: Number of the task.
-            block_index: Number of the block within the task.
-            row_index: Number of the row within the block.
+            row: The row.
+            write_uuid: Identifier of the write.
+            task_index: Index of the task.
+            block_index: Index of the block within the task.
+            row_index: Index of the row within the block.
         """
         name = self.get_filename_for_task(write_uuid, task_index)
-        return numbered(name, f"{block_index:06}_{row_index:06}")
+        return insert_number(name, f"{block_index:06}_{row_index:06}")
 
 
-def numbered(name: str, number: str) -> str:
-    """Return a file name with a number before its extension.
+def insert_number(name: str, number: str) -> str:
+    """Insert a number before the extension of a file name.
 
-    >>> numbered("data.csv", "000001")
+    >>> insert_number("data.csv", "000001")
     'data_000001.csv'
     """
     stem, dot, extension = name.rpartition(".")

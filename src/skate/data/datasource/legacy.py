@@ -1,4 +1,4 @@
-"""Sources in the shape that Ray had before: arguments of the read come with it, and not with the source."""
+"""Support for Ray's older datasource interface, in which the read call passes the arguments."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from skate.data.datasource.datasource import Datasource, ReadTask
 
 
 class Reader:
-    """What an older source's `create_reader` returns; derive a `Datasource` with `get_read_tasks` instead."""
+    """Returned by `create_reader` of an older datasource; new code derives a `Datasource` with `get_read_tasks`."""
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return how many bytes the source is expected to take as blocks, or None."""
-        raise NotImplementedError(f"{type(self).__name__} has to define estimate_inmemory_data_size()")
+        """Estimate the size of the data in memory, in bytes; None if unknown."""
+        raise NotImplementedError(f"{type(self).__name__} must define estimate_inmemory_data_size()")
 
     def get_read_tasks(self, parallelism: int) -> list[ReadTask]:
-        """Cut the source into tasks.
+        """Divide the datasource into tasks.
 
         Args:
-            parallelism: How many tasks are wanted; more or fewer are allowed.
+            parallelism: Desired number of tasks; more or fewer are allowed.
         """
-        raise NotImplementedError(f"{type(self).__name__} has to define get_read_tasks(parallelism)")
+        raise NotImplementedError(f"{type(self).__name__} must define get_read_tasks(parallelism)")
 
 
 class LegacyDatasource(Datasource):
-    """Read a source that defines `create_reader(**read_args)`, or `prepare_read(parallelism, **read_args)`.
+    """Adapter for a datasource that defines `create_reader(**read_args)` or `prepare_read(parallelism, **read_args)`.
 
     Args:
-        source: The source.
-        read_args: What was given for the read.
+        source: The datasource.
+        read_args: Arguments of the read call.
     """
 
     def __init__(self, source: Any, read_args: dict[str, Any]) -> None:
@@ -38,23 +38,23 @@ class LegacyDatasource(Datasource):
 
     @staticmethod
     def is_one(source: Any) -> bool:
-        """Whether a source is of that shape."""
+        """Return whether an object is such a datasource."""
         return hasattr(source, "create_reader") or hasattr(source, "prepare_read")
 
     def get_name(self) -> str:
-        """Return the name that plans and statistics show."""
+        """Return the name for plans and statistics."""
         name = getattr(self._source, "get_name", None)
         return type(self._source).__name__ if name is None else str(name())
 
     def estimate_inmemory_data_size(self) -> int | None:
-        """Return what the reader says, or the source."""
+        """Return the estimate of the reader or the datasource."""
         found = (self._reader or self._source).estimate_inmemory_data_size()
         return None if found is None else int(found)
 
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        """Return the tasks of the reader, or of the source."""
+        """Return the tasks of the reader or the datasource."""
         if self._reader is not None:
             return list(self._reader.get_read_tasks(parallelism))
         return list(self._source.prepare_read(parallelism, **self._read_args))

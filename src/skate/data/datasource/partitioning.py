@@ -1,4 +1,4 @@
-"""Partitions: values that stand in the names of folders, `year=2024/country=fr/data.parquet`."""
+"""Partitioning: values in the names of folders, such as `year=2024/country=fr/data.parquet`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PartitionDataType = type[int] | type[float] | type[str] | type[bool]
 
-# How Hive, Spark and pyarrow name the folder of rows whose value is null.
+# The folder name of null values in Hive, Spark and pyarrow.
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _ARROW_TYPES: dict[Any, pa.DataType] = {
     int: pa.int64(),
@@ -34,7 +34,7 @@ _ARROW_TYPES: dict[Any, pa.DataType] = {
 
 
 class PartitionStyle(StrEnum):
-    """How values stand in a path: `key=value/` or `value/`."""
+    """The form of values in a path: `key=value/` or `value/`."""
 
     HIVE = "hive"
     DIRECTORY = "dir"
@@ -46,11 +46,11 @@ class Partitioning:
 
     Args:
         style: `"hive"` for `key=value` folders, `"dir"` for folders named by the value alone.
-        base_dir: Folder below which partitions start; the root if not given.
-        field_names: Keys in the order of the folders. Needed for `"dir"`, where None skips a folder; for `"hive"` the
-            keys that paths must have.
-        field_types: Python types of values, by key; those not named are strings.
-        filesystem: Of `base_dir`.
+        base_dir: Folder below which partitions start; the root by default.
+        field_names: Keys in the order of the folders. Required for `"dir"`, where None skips a folder; for `"hive"`,
+            the keys that paths must have.
+        field_types: Python types of values, by key; strings by default.
+        filesystem: Filesystem of `base_dir`.
 
     >>> Partitioning("hive", field_types={"year": int}).style
     <PartitionStyle.HIVE: 'hive'>
@@ -81,7 +81,7 @@ class Partitioning:
 
     @property
     def normalized_base_dir(self) -> str:
-        """The base folder without scheme, with a slash at the end unless it is the root."""
+        """The base folder without a scheme, with a trailing slash unless it is the root."""
         assert self.base_dir is not None
         base = self.base_dir
         if base and (filesystems.scheme_of(base) or self.filesystem is not None):
@@ -94,8 +94,8 @@ class Partitioning:
         return filesystems.resolve(self.base_dir or ".", self.filesystem)[0]
 
     def to_pyarrow(self) -> pads.Partitioning:
-        """Return what pyarrow.dataset calls this."""
-        import pyarrow.dataset as pads  # it loads pandas, which `import skate.data` need not wait for
+        """Return the equivalent pyarrow partitioning."""
+        import pyarrow.dataset as pads  # it imports pandas, which `import skate.data` should not wait for
 
         if self.style == PartitionStyle.HIVE:
             return (
@@ -114,10 +114,10 @@ class Partitioning:
 
 
 class PathPartitionParser:
-    """Read the partition values out of a path.
+    """Extract the partition values from a path.
 
     Args:
-        partitioning: How the folders are named.
+        partitioning: The partitioning.
 
     >>> parse = PathPartitionParser.of(field_types={"year": int})
     >>> parse("data/year=2024/country=fr/part.parquet")
@@ -132,39 +132,37 @@ class PathPartitionParser:
         field_types: dict[str, PartitionDataType] | None = None,
         filesystem: pafs.FileSystem | None = None,
     ) -> PathPartitionParser:
-        """Return a parser for the partitioning that these arguments describe."""
+        """Create a parser for the partitioning that these arguments describe."""
         return PathPartitionParser(Partitioning(style, base_dir, field_names, field_types, filesystem))
 
     def __init__(self, partitioning: Partitioning) -> None:
         if partitioning.style not in tuple(PartitionStyle):
             raise ValueError(f"partition style {partitioning.style!r} is unknown: use 'hive' or 'dir'")
         if partitioning.style == PartitionStyle.DIRECTORY and not partitioning.field_names:
-            raise ValueError(
-                "partition style 'dir' needs field_names: folders hold values without their keys"
-            )
+            raise ValueError("partition style 'dir' needs field_names: its folder names do not contain keys")
         self._scheme = partitioning
 
     @property
     def scheme(self) -> Partitioning:
-        """How the folders are named."""
+        """The partitioning."""
         return self._scheme
 
     def __call__(self, path: str) -> dict[str, Any]:
-        """Return the values of a path, by key; empty if it has none.
+        """Return the values in a path, by key; empty if it has none.
 
         Raises:
-            ValueError: The path does not have the folders that the partitioning names.
+            ValueError: The folders of the path do not match the partitioning.
         """
         folders = self._folders(path)
         if folders is None:
             return {}
         parse = self._hive if self._scheme.style == PartitionStyle.HIVE else self._directory
-        return {key: self._typed(key, value) for key, value in parse(folders, path).items()}
+        return {key: self._convert(key, value) for key, value in parse(folders, path).items()}
 
     def evaluate_predicate_on_partition(self, path: str, predicate: Expr) -> bool:
-        """Return whether the rows of a file can satisfy a predicate over partition columns.
+        """Return whether the rows of a file can match a predicate on partition columns.
 
-        A path without the columns that the predicate reads cannot: it has no partition to match.
+        A path without the columns of the predicate does not match.
         """
         from skate.data._expressions.evaluate import mask
 
@@ -182,7 +180,7 @@ class PathPartitionParser:
         folder = posixpath.dirname(path)
         base = self._scheme.normalized_base_dir
         if base and not f"{folder}/".startswith(base):
-            base = os.path.abspath(base) + "/"  # paths of files are absolute, whatever the user wrote
+            base = os.path.abspath(base) + "/"  # paths of files are always absolute
             if not f"{folder}/".startswith(base):
                 return None
         return [part for part in f"{folder}/"[len(base) :].split("/") if part]
@@ -193,7 +191,7 @@ class PathPartitionParser:
         names = self._scheme.field_names
         if names and found and list(found) != names:
             raise ValueError(
-                f"{path} has the partition keys {list(found)}, not {names} as the partitioning says"
+                f"{path} has the partition keys {list(found)}, not {names} as in the partitioning"
             )
         return found
 
@@ -208,29 +206,29 @@ class PathPartitionParser:
             name: unquote(folder) for name, folder in zip(names, folders, strict=False) if name is not None
         }
 
-    def _typed(self, key: str, value: str) -> Any:
+    def _convert(self, key: str, value: str) -> Any:
         assert self._scheme.field_types is not None
         if value == NULL_PARTITION:
             return None
         wanted = self._scheme.field_types.get(key, str)
         if wanted is bool:
             if value.lower() not in ("true", "false"):
-                raise ValueError(f"partition {key}={value} is no bool: true or false is wanted")
+                raise ValueError(f"partition {key}={value} is not a bool: use true or false")
             return value.lower() == "true"
         try:
             return wanted(value)
         except ValueError:
             raise ValueError(
-                f"partition {key}={value} is no {wanted.__name__}, as field_types says"
+                f"partition {key}={value} is not of type {wanted.__name__}, as field_types requires"
             ) from None
 
 
 class PathPartitionFilter:
-    """Choose files by the partition values in their paths.
+    """Select files by the partition values in their paths.
 
     Args:
-        path_partition_parser: Reads the values.
-        filter_fn: Takes a dict of them and says whether the file is wanted; None takes all files.
+        path_partition_parser: Parser of the values.
+        filter_fn: Function that takes a dict of the values and returns whether to read the file; None reads all.
 
     >>> recent = PathPartitionFilter.of(lambda values: int(values["year"]) > 2020)
     >>> recent(["year=2019/a.csv", "year=2024/b.csv"])
@@ -246,7 +244,7 @@ class PathPartitionFilter:
         field_types: dict[str, PartitionDataType] | None = None,
         filesystem: pafs.FileSystem | None = None,
     ) -> PathPartitionFilter:
-        """Return a filter for the partitioning that these arguments describe."""
+        """Create a filter for the partitioning that these arguments describe."""
         parser = PathPartitionParser.of(style, base_dir, field_names, field_types, filesystem)
         return PathPartitionFilter(parser, filter_fn)
 
@@ -258,13 +256,13 @@ class PathPartitionFilter:
 
     @property
     def parser(self) -> PathPartitionParser:
-        """What reads the values."""
+        """The parser of the values."""
         return self._parser
 
     def __call__(self, paths: list[str]) -> list[str]:
-        """Return the paths that are wanted, in order."""
+        """Return the selected paths, in order."""
         return [path for path in paths if self.apply(path)]
 
     def apply(self, path: str) -> bool:
-        """Return whether one path is wanted."""
+        """Return whether one path is selected."""
         return self._filter_fn is None or bool(self._filter_fn(self._parser(path)))

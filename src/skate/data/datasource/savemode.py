@@ -1,4 +1,4 @@
-"""What a writer does when there is something at its target already."""
+"""How a writer treats an existing target."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import StrEnum
 
 
 class SaveMode(StrEnum):
-    """What to do when the target exists.
+    """How to treat an existing target.
 
     Attributes:
-        CREATE: Make a new table; an error if it exists.
-        APPEND: Add to what is there.
-        OVERWRITE: Replace what is there.
+        CREATE: Create a new table; raise an error if it exists.
+        APPEND: Add to the existing data.
+        OVERWRITE: Replace the existing data.
         IGNORE: Write nothing.
-        ERROR: Raise.
-        UPSERT: Replace rows with the same key, and add the others.
+        ERROR: Raise an error.
+        UPSERT: Replace rows with equal keys and add the others.
     """
 
     CREATE = "create"

@@ -1,4 +1,4 @@
-"""The column types that Arrow and pandas do not have: tensors, and Python objects."""
+"""Extension types that Arrow and pandas lack: tensors and Python objects."""
 
 from __future__ import annotations
 

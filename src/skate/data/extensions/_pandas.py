@@ -1,4 +1,4 @@
-"""Tensors as a column of a pandas DataFrame."""
+"""Columns of tensors in pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TensorDtype(_extensions.ExtensionDtype):  # type: ignore[misc,name-defined
     """The pandas type of a column of tensors.
 
     Args:
-        shape: The shape of a tensor, with None for a side that differs from one to the next.
-        dtype: The NumPy type of its elements.
+        shape: Shape of a tensor, with None for dimensions that differ between tensors.
+        dtype: NumPy dtype of the elements.
 
     Example:
         >>> TensorDtype((2, 3), np.dtype("int64"))
@@ -42,7 +42,7 @@ class TensorDtype(_extensions.ExtensionDtype):  # type: ignore[misc,name-defined
 
     @property
     def element_dtype(self) -> np.dtype[Any]:
-        """The NumPy type of its elements."""
+        """The NumPy dtype of the elements."""
         return self._dtype
 
     @property
@@ -52,7 +52,7 @@ class TensorDtype(_extensions.ExtensionDtype):  # type: ignore[misc,name-defined
 
     @property
     def name(self) -> str:
-        """The type as text, from which pandas can make it again."""
+        """The name of the type, from which pandas can recreate it."""
         return repr(self)
 
     @classmethod
@@ -64,10 +64,10 @@ class TensorDtype(_extensions.ExtensionDtype):  # type: ignore[misc,name-defined
     def construct_from_string(cls, string: str) -> TensorDtype:
         """Return the type that `name` describes."""
         if not isinstance(string, str):
-            raise TypeError(f"a name is a string, got {type(string).__qualname__}")
+            raise TypeError(f"the name must be a string, got {type(string).__qualname__}")
         match = re.fullmatch(r"TensorDtype\(shape=\((.*)\), dtype=(.*)\)", string)
         if match is None:
-            raise TypeError(f"{string!r} is no name of a TensorDtype")
+            raise TypeError(f"{string!r} is not the name of a TensorDtype")
         sides = [side.strip() for side in match[1].split(",") if side.strip()]
         return cls([None if side == "None" else int(side) for side in sides], match[2])
 
@@ -95,10 +95,10 @@ class TensorArray(_extensions.ExtensionArray):  # type: ignore[misc,name-defined
     """A column of tensors in a pandas DataFrame.
 
     Args:
-        values: An ndarray with a tensor for each item, or a sequence of ndarrays, whose shapes may differ.
+        values: An ndarray with one tensor per item, or a sequence of ndarrays of any shapes.
 
     Raises:
-        TypeError: It is neither, or its elements are objects.
+        TypeError: The values are of another type, or their elements are objects.
 
     Example:
         >>> frame = pandas.DataFrame({"x": TensorArray(np.arange(4).reshape(2, 2))})
@@ -169,29 +169,29 @@ class TensorArray(_extensions.ExtensionArray):  # type: ignore[misc,name-defined
         return np.array([np.array_equal(a, b) for a, b in zip(self._items, other._items, strict=True)], bool)
 
     def isna(self) -> npt.NDArray[np.bool_]:
-        """Tell which tensors are missing."""
+        """Return a mask of the missing tensors."""
         return np.array([item is None for item in self._items], dtype=bool)
 
     def copy(self) -> TensorArray:
-        """Return a column of its own; the tensors are shared."""
+        """Return a shallow copy, which shares the tensors."""
         return TensorArray(list(self._items))
 
     def take(self, indices: Any, allow_fill: bool = False, fill_value: Any = None) -> TensorArray:
-        """Return the tensors at these positions; with `allow_fill`, -1 stands for `fill_value`."""
+        """Return the tensors at these positions; with `allow_fill`, -1 means `fill_value`."""
         positions = np.asarray(indices, dtype=np.intp)
         if not allow_fill:
             return TensorArray(list(self._items[positions]))
         if positions.size and (positions.min() < -1 or positions.max() >= len(self)):
-            outside = "positions have to be -1 or within the column"
+            outside = "positions must be -1 or within the column"
             raise (IndexError if positions.min() >= -1 else ValueError)(
                 f"{outside}, got {positions.tolist()}"
             )
-        # What pandas fills with, NaN for example, is no tensor.
+        # Fill values of pandas, such as NaN, are not tensors.
         fill = fill_value if isinstance(fill_value, np.ndarray) else None
         return TensorArray([fill if position == -1 else self._items[position] for position in positions])
 
     def to_numpy(self, dtype: Any = None, copy: bool = False, na_value: Any = None) -> npt.NDArray[Any]:
-        """Return one ndarray if the tensors are of one shape, else an ndarray of ndarrays."""
+        """Return one ndarray if all tensors have the same shape, else an ndarray of ndarrays."""
         shapes = {None if item is None else item.shape for item in self._items}
         if len(shapes) == 1 and None not in shapes:
             stacked = np.stack(list(self._items))
@@ -199,7 +199,7 @@ class TensorArray(_extensions.ExtensionArray):  # type: ignore[misc,name-defined
         return self._items.copy() if copy else self._items
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        # An object array, as pandas wants one dimension of every column.
+        # An object array, because pandas expects one dimension per column.
         return self._items.copy() if copy else self._items
 
     def __arrow_array__(self, type: Any = None) -> Any:

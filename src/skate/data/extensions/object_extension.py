@@ -1,4 +1,4 @@
-"""Columns of Python objects, under the names Ray has for them."""
+"""Columns of Python objects, under Ray's names."""
 
 from __future__ import annotations
 

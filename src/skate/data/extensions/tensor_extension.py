@@ -1,6 +1,6 @@
-"""Columns of tensors, under the names Ray has for them.
+"""Columns of tensors, under Ray's names.
 
-Ray has three types for tensors of one shape; here it is always Arrow's own, and their names build that.
+Ray has three types for tensors of one shape; all of them create Arrow's own type here.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ __all__ = [
 FixedShapeTensorType = pa.FixedShapeTensorType
 
 
-class _NameOfArrowsType(type):
+class _ArrowTypeAlias(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, pa.FixedShapeTensorType)
 
 
-class ArrowTensorTypeV2(metaclass=_NameOfArrowsType):
-    """Return the Arrow type of a column whose tensors have one shape.
+class ArrowTensorTypeV2(metaclass=_ArrowTypeAlias):
+    """Return the Arrow type of a column of tensors of one shape.
 
     Args:
         shape: The shape of a tensor.
@@ -54,13 +54,13 @@ class ArrowTensorTypeV2(metaclass=_NameOfArrowsType):
 ArrowTensorType = ArrowTensorTypeV2
 
 
-class _NameOfArrowsArray(type):
+class _ArrowArrayAlias(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, pa.FixedShapeTensorArray)
 
 
-class ArrowTensorArray(metaclass=_NameOfArrowsArray):
-    """Make columns of tensors; what it makes is Arrow's own array of tensors.
+class ArrowTensorArray(metaclass=_ArrowArrayAlias):
+    """Create columns of tensors, as arrays of Arrow's own type.
 
     Example:
         >>> import numpy as np
@@ -70,8 +70,8 @@ class ArrowTensorArray(metaclass=_NameOfArrowsArray):
 
     @staticmethod
     def from_numpy(arr: npt.NDArray[Any] | Sequence[Any], column_name: str | None = None) -> Any:
-        """Return a column with a tensor for each item of an array, or of a list of arrays.
+        """Create a column with one tensor per item of an array or of a list of arrays.
 
-        One of a single dimension is a plain column; arrays of differing shapes are a column of such.
+        A one-dimensional array gives a plain column; arrays of different shapes give variable-shaped tensors.
         """
         return columns.to_column(arr, column_name or "")

@@ -1,6 +1,6 @@
 """Preprocessors: scale, encode, fill, hash, tokenize and combine columns.
 
-Each is fitted to a dataset if it needs statistics of it, transforms datasets lazily, and single batches at once.
+A preprocessor that needs statistics is fitted to a dataset. It transforms datasets lazily and batches immediately.
 
 >>> import skate
 >>> from skate.data.preprocessors import MinMaxScaler

@@ -1,4 +1,4 @@
-"""Preprocessors one after the other."""
+"""Chains of preprocessors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Chain"]
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.chain")
 class Chain(SerializablePreprocessorBase):
-    """Apply preprocessors one after the other; each is fitted to what the ones before it make.
+    """Apply preprocessors in sequence; each is fitted to the output of the previous ones.
 
     Args:
         *preprocessors: The preprocessors, in order.
@@ -38,7 +38,7 @@ class Chain(SerializablePreprocessorBase):
         self._preprocessors = preprocessors
 
     def fit_status(self) -> Preprocessor.FitStatus:
-        """Return whether all preprocessors have been fitted, of those that have to be."""
+        """Return whether all fittable preprocessors have been fitted."""
         status = Preprocessor.FitStatus
         found = {each.fit_status() for each in self.preprocessors} - {status.NOT_FITTABLE}
         if not found:
@@ -54,14 +54,14 @@ class Chain(SerializablePreprocessorBase):
         transform_batch_size: int | None = None,
         transform_concurrency: int | None = None,
     ) -> Dataset:
-        """Fit each preprocessor to what the ones before it make, and return what the last one makes.
+        """Fit each preprocessor to the output of the previous ones, and return the output of the last one.
 
         Args:
             ds: The dataset.
-            transform_num_cpus: As `num_cpus` of `transform`, and so on.
-            transform_memory: As `memory` of `transform`.
-            transform_batch_size: As `batch_size` of `transform`.
-            transform_concurrency: As `concurrency` of `transform`.
+            transform_num_cpus: `num_cpus` of `transform`.
+            transform_memory: `memory` of `transform`.
+            transform_batch_size: `batch_size` of `transform`.
+            transform_concurrency: `concurrency` of `transform`.
         """
         for each in self.preprocessors:
             ds = each.fit_transform(
@@ -73,10 +73,10 @@ class Chain(SerializablePreprocessorBase):
             )
         return ds
 
-    def _fit_anew(self, ds: Dataset) -> Preprocessor:
+    def _refit(self, ds: Dataset) -> Preprocessor:
         for each in self.preprocessors:
             if each.fit_status() is not Preprocessor.FitStatus.NOT_FITTABLE:
-                each._fit_anew(ds)
+                each._refit(ds)
             ds = each.transform(ds)
         return self
 

@@ -1,4 +1,4 @@
-"""Putting columns together into one column of vectors."""
+"""Concatenation of columns to a column of vectors."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["Concatenator"]
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.concatenator")
 class Concatenator(ColumnPreprocessor):
-    """Put columns together into one column of vectors, and leave them out. Null becomes NaN.
+    """Concatenate columns to one column of vectors, and drop them. Null becomes NaN.
 
     Args:
         columns: The columns, in the order of the vector.
-        output_column_name: Where the vectors go: a column after all others.
-        dtype: The NumPy type of the vectors; one that holds all the columns' values if not given.
-        raise_if_missing: Accepted; a column that is missing is an error, as other vectors would come out.
-        flatten: Whether the elements of columns of lists or tensors become elements of the vector. If not, the
-            lists do, and the vector is one of Python objects.
+        output_column_name: Name of the column of vectors, which comes last.
+        dtype: NumPy dtype of the vectors; by default one that represents all values.
+        raise_if_missing: Accepted; a missing column is always an error, because the vectors would differ.
+        flatten: Whether the elements of lists or tensors become elements of the vector. Otherwise the lists do, and the
+            vector holds Python objects.
 
     Raises:
-        ValueError: There are no columns.
+        ValueError: The list of columns is empty.
 
     >>> import skate
     >>> ds = skate.data.from_items([{"x": 1, "y": 2.5, "label": "a"}])
@@ -73,29 +73,28 @@ class Concatenator(ColumnPreprocessor):
         self._flatten = flatten
 
     def get_output_columns(self) -> list[str]:
-        """Return the one column that is written."""
+        """Return the output column."""
         return [self.output_column_name]
 
-    def _left_out(self) -> list[str]:
+    def _dropped_columns(self) -> list[str]:
         return self.columns
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+    def _compute_columns(self, table: pa.Table) -> dict[str, Column]:
         missing = [name for name in self.columns if name not in table.column_names]
         if missing:
             raise ValueError(
-                f"{self!r} has nothing to put where {', '.join(map(repr, missing))} belongs: the batch has no such"
-                " column"
+                f"{self!r} needs the columns {', '.join(map(repr, missing))}: the batch has no such column"
             )
         columns = [table.column(name) for name in self.columns]
         if not any(map(holds_lists, columns)):
-            vectors = _stacked(columns, self.dtype)
+            vectors = _stack(columns, self.dtype)
         elif self.flatten:
-            vectors = _flattened(columns, self.dtype)
+            vectors = _flatten(columns, self.dtype)
         elif self.dtype is None:
-            vectors = _of_objects(columns)
+            vectors = _stack_objects(columns)
         else:
             raise ValueError(
-                f"a vector of {np.dtype(self.dtype)} cannot have lists for elements: set flatten=True, or no dtype"
+                f"a vector of {np.dtype(self.dtype)} cannot hold lists: set flatten=True, or pass no dtype"
             )
         return {self.output_column_name: vectors}
 
@@ -109,17 +108,17 @@ class Concatenator(ColumnPreprocessor):
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _stacked(columns: list[pa.ChunkedArray], dtype: Any) -> pa.Array:
-    """Return one vector for each row of columns that hold one value each."""
+def _stack(columns: list[pa.ChunkedArray], dtype: Any) -> pa.Array:
+    """Return one vector per row from columns of scalars."""
     arrays = [values.to_ndarray(column) for column in columns]
     if any(array.dtype == object for array in arrays) and dtype is None:
-        return _of_objects(columns)
+        return _stack_objects(columns)
     dtype = np.result_type(*arrays) if dtype is None else dtype
     return tensors.from_ndarray(np.stack([array.astype(dtype) for array in arrays], axis=1))
 
 
-def _flattened(columns: list[pa.ChunkedArray], dtype: Any) -> pa.Array:
-    """Return one vector for each row, of all elements of the lists in it."""
+def _flatten(columns: list[pa.ChunkedArray], dtype: Any) -> pa.Array:
+    """Return one vector per row from all elements of its lists."""
     flat = [_matrix(column) for column in columns]
     if all(each is not None for each in flat):
         joined = np.concatenate([each for each in flat if each is not None], axis=1)
@@ -130,7 +129,7 @@ def _flattened(columns: list[pa.ChunkedArray], dtype: Any) -> pa.Array:
 
 
 def _matrix(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
-    """Return a column as a matrix with a row for each value, if they all have the same length."""
+    """Return a column as a matrix with one row per value, if all values have the same length."""
     if tensors.is_tensor(column.type) or not holds_lists(column):
         array = values.to_ndarray(column)
         return None if array.dtype == object else array.reshape(len(array), math.prod(array.shape[1:]))
@@ -141,7 +140,7 @@ def _matrix(column: pa.ChunkedArray) -> npt.NDArray[Any] | None:
     return None if array.dtype == object else array.reshape(len(column), lengths["max"] or 0)
 
 
-def _of_objects(columns: list[pa.ChunkedArray]) -> pa.Array:
-    """Return one vector of Python objects for each row."""
+def _stack_objects(columns: list[pa.ChunkedArray]) -> pa.Array:
+    """Return one vector of Python objects per row."""
     rows = zip(*(values.to_list(column) for column in columns), strict=True)
     return objects.from_objects([tensors.object_array(row) for row in rows])

@@ -1,4 +1,4 @@
-"""Putting numbers into bins."""
+"""Discretization of numbers into bins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from skate.air._optional import load
 from skate.data._arguments import ArgumentTypeError, checked, message
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import Max, Min
 from skate.data.preprocessor import Preprocessor
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["CustomKBinsDiscretizer", "UniformKBinsDiscretizer"]
 
-# By how much of their range pandas widens bins so that the value on an open edge is in one of them.
-_WIDER = 0.001
+# Fraction of the range by which pandas widens the bins to include a value on an open edge.
+_WIDENING = 0.001
 
 
 class _Discretizer(ColumnPreprocessor):
-    """What both do once the edges are known."""
+    """Shared implementation, once the edges are known."""
 
     columns = Option[list[str]]()
     bins = Option[Any]()
@@ -58,27 +58,27 @@ class _Discretizer(ColumnPreprocessor):
         self._include_lowest = include_lowest
         self._duplicates = duplicates
         self._dtypes = dtypes
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _check_bins(self, bins: Any) -> None:
-        """Raise unless these are bins of a column."""
+        """Raise an error unless these are valid bins of a column."""
         raise NotImplementedError
 
     def _edges(self, column: str) -> Any:
         raise NotImplementedError
 
-    def _of_column(self, column: str) -> Any:
-        """Return what `bins` says about a column."""
+    def _bins_of(self, column: str) -> Any:
+        """Return the bins of a column."""
         if not isinstance(self.bins, dict):
             return self.bins
         missing = [name for name in self.columns if name not in self.bins]
         if missing:
             raise ValueError(
-                f"bins says nothing about {', '.join(map(repr, missing))}: give bins for each column, or one for all"
+                f"bins lacks {', '.join(map(repr, missing))}: pass bins for each column, or one value for all"
             )
         return self.bins[column]
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         pandas = load("pandas", type(self).__name__)
         numbers = numbers_of(table, name, self)
         edges = self._edges(name)
@@ -108,21 +108,21 @@ class _Discretizer(ColumnPreprocessor):
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.custom_kbins_discretizer")
 class CustomKBinsDiscretizer(_Discretizer):
-    """Replace numbers by the number of the bin that they are in, given the edges of the bins.
+    """Replace numbers with the index of their bin, for given edges.
 
-    A number that is in none becomes null. It needs pandas, with whose `cut` it shares most arguments.
+    A number outside of all bins becomes null. Needs pandas; most arguments are those of `pandas.cut`.
 
     Args:
         columns: The columns.
         bins: The edges, in increasing order, or a pandas IntervalIndex; for all columns, or by column.
-        right: Whether a bin has its right edge and not its left one.
-        include_lowest: Whether the first bin has its left edge too.
-        duplicates: "raise" an error if two edges are the same, or "drop" one of them.
-        dtypes: For a column with names for its bins: a pandas CategoricalDtype of these, in the order of the bins.
-        output_columns: Where the results go; the columns themselves if not given.
+        right: Whether bins include the right edge instead of the left one.
+        include_lowest: Whether the first bin includes its left edge.
+        duplicates: "raise" an error for duplicate edges, or "drop" them.
+        dtypes: A pandas CategoricalDtype with the names of the bins, in order, for columns that have names.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> CustomKBinsDiscretizer(["id"], bins=[0, 2, 9]).transform(skate.data.range(4)).take_all()
@@ -137,28 +137,27 @@ class CustomKBinsDiscretizer(_Discretizer):
             raise ArgumentTypeError(message("bins", words, bins))
 
     def _edges(self, column: str) -> Any:
-        edges = self._of_column(column)
+        edges = self._bins_of(column)
         return edges if hasattr(edges, "__len__") else list(edges)
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.uniform_kbins_discretizer")
 class UniformKBinsDiscretizer(_Discretizer):
-    """Replace numbers by the number of the bin that they are in, with bins of one width over the range of a column.
+    """Replace numbers with the index of their bin, for bins of equal width over the range of a column.
 
-    A number outside of the range that it was fitted to becomes null. It needs pandas, with whose `cut` it shares most
-    arguments.
+    A number outside of the fitted range becomes null. Needs pandas; most arguments are those of `pandas.cut`.
 
     Args:
         columns: The columns.
-        bins: How many bins; for all columns, or by column.
-        right: Whether a bin has its right edge and not its left one.
-        include_lowest: Whether the first bin has its left edge too.
-        duplicates: "raise" an error if two edges are the same, or "drop" one of them.
-        dtypes: For a column with names for its bins: a pandas CategoricalDtype of these, in the order of the bins.
-        output_columns: Where the results go; the columns themselves if not given.
+        bins: Number of bins, for all columns or by column.
+        right: Whether bins include the right edge instead of the left one.
+        include_lowest: Whether the first bin includes its left edge.
+        duplicates: "raise" an error for duplicate edges, or "drop" them.
+        dtypes: A pandas CategoricalDtype with the names of the bins, in order, for columns that have names.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> UniformKBinsDiscretizer(["id"], bins=2).fit_transform(skate.data.range(4)).take_all()
@@ -172,7 +171,7 @@ class UniformKBinsDiscretizer(_Discretizer):
 
     def _fit(self, ds: Dataset) -> Preprocessor:
         for name in self.columns:
-            self._of_column(name)
+            self._bins_of(name)
         self.stat_computation_plan.add_aggregator(aggregator_fn=Min, columns=self.columns)
         self.stat_computation_plan.add_aggregator(aggregator_fn=Max, columns=self.columns)
         return self
@@ -182,8 +181,10 @@ class UniformKBinsDiscretizer(_Discretizer):
         for name in self.columns:
             least, most = found[f"min({name})"], found[f"max({name})"]
             if least is None:
-                raise ValueError(f"the column {name!r} has no numbers, and so no range to divide into bins")
-            stats[name] = _uniform(float(least), float(most), self._of_column(name), self.right)
+                raise ValueError(
+                    f"the column {name!r} has no numbers and therefore no range to divide into bins"
+                )
+            stats[name] = _uniform(float(least), float(most), self._bins_of(name), self.right)
         return stats
 
     def _edges(self, column: str) -> Any:
@@ -191,12 +192,12 @@ class UniformKBinsDiscretizer(_Discretizer):
 
 
 def _uniform(least: float, most: float, count: int, right: bool) -> npt.NDArray[np.float64]:
-    """Return the edges that `pandas.cut` would choose."""
+    """Return the edges that `pandas.cut` computes."""
     if least == most:
-        around = _WIDER * (abs(least) or 1)
+        around = _WIDENING * (abs(least) or 1)
         return np.linspace(least - around, most + around, count + 1)
     edges = np.linspace(least, most, count + 1)
-    wider = (most - least) * _WIDER
+    wider = (most - least) * _WIDENING
     if right:
         edges[0] -= wider
     else:

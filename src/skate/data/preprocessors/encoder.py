@@ -1,4 +1,4 @@
-"""Encoders: replace values by numbers, vectors or categories."""
+"""Encoders: replace values with codes, vectors or categories."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from skate.data._preprocessors.columns import (
     as_lists,
     column_of,
     holds_lists,
-    of_vectors,
+    vectors_to_column,
 )
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessor import Preprocessor
 from skate.data.util.data_batch_conversion import BatchFormat
@@ -32,25 +32,25 @@ __all__ = ["Categorizer", "LabelEncoder", "MultiHotEncoder", "OneHotEncoder", "O
 
 
 class _Encoder(ColumnPreprocessor):
-    """What encoders share: numbers for the distinct values of columns."""
+    """Shared implementation: codes for the distinct values of columns."""
 
-    def _ask_for_values(self, columns: list[str], *, elements: bool = False) -> None:
+    def _request_values(self, columns: list[str], *, elements: bool = False) -> None:
         count = partial(_values_of, elements=elements)
         self.stat_computation_plan.add_aggregator(aggregator_fn=count, columns=columns)
 
     def _limits(self) -> dict[str, int]:
-        """Return how many values of a column get a number, where not all do."""
+        """Return the maximum number of encoded values, for columns that have a limit."""
         return {}
 
     def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
         limits = self._limits()
         stats = {}
         for column, (name, pickled) in zip(self.get_input_columns(), found.items(), strict=True):
-            stats[name] = categories.numbered(categories.loaded(pickled), column, limits.get(column))
+            stats[name] = categories.assign_codes(categories.load_counts(pickled), column, limits.get(column))
         return stats
 
     def _numbers(self, column: str) -> dict[Any, int]:
-        return categories.as_numbers(self.stats_[f"unique_values({column})"])
+        return categories.as_codes(self.stats_[f"unique_values({column})"])
 
     def _column(self, table: pa.Table, name: str) -> pa.ChunkedArray:
         column = column_of(table, name, self)
@@ -64,17 +64,17 @@ def _values_of(column: str, elements: bool) -> categories.Frequencies:
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.ordinal_encoder")
 class OrdinalEncoder(_Encoder):
-    """Replace values by their number, counted from 0 in the order of the values.
+    """Replace values with their code, counted from 0 in the order of the values.
 
-    A value that was not there when it was fitted becomes null.
+    A value that did not occur during fitting becomes null.
 
     Args:
         columns: The columns.
-        encode_lists: Whether in a column of lists the elements of the lists are replaced, and not whole lists.
-        output_columns: Where the results go; the columns themselves if not given.
+        encode_lists: Whether to encode the elements of lists instead of whole lists.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns. On fit and transform: a value is null.
+        ValueError: The numbers of columns and output columns differ. On fit and transform: a value is null.
 
     >>> import skate
     >>> ds = skate.data.from_items(["warm", "cold", "warm"])
@@ -93,33 +93,33 @@ class OrdinalEncoder(_Encoder):
         super().__init__()
         self._columns = columns
         self._encode_lists = encode_lists
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
-        """Return Arrow's: a table is transformed into a table."""
+        """Return Arrow: tables are transformed to tables."""
         return BatchFormat.ARROW
 
     def _fit(self, ds: Dataset) -> Preprocessor:
-        self._ask_for_values(self.columns, elements=self.encode_lists)
+        self._request_values(self.columns, elements=self.encode_lists)
         return self
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         column, numbers = self._column(table, name), self._numbers(name)
         if self.encode_lists and holds_lists(column):
-            return _encoded_lists(as_lists(column), numbers)
-        return categories.of_codes(categories.numbers_for(column, numbers))
+            return _encode_lists(as_lists(column), numbers)
+        return categories.codes_to_column(categories.codes_for(column, numbers))
 
 
-def _encoded_lists(column: Column, numbers: dict[Any, int]) -> pa.Array:
-    codes = categories.numbers_for(pc.list_flatten(column), numbers)
+def _encode_lists(column: Column, numbers: dict[Any, int]) -> pa.Array:
+    codes = categories.codes_for(pc.list_flatten(column), numbers)
     lengths = pc.list_value_length(column).to_numpy()
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), categories.of_codes(codes))
+    return pa.ListArray.from_arrays(pa.array(offsets), categories.codes_to_column(codes))
 
 
 class _VectorEncoder(_Encoder):
-    """What encoders share that make vectors with a place for each value."""
+    """Shared implementation of encoders that produce vectors with one element per value."""
 
     columns = Option[list[str]]()
     max_categories = Option[dict[str, int]](make=dict)
@@ -136,13 +136,13 @@ class _VectorEncoder(_Encoder):
         super().__init__()
         self._columns = columns
         self._max_categories = max_categories or {}
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _limits(self) -> dict[str, int]:
         unknown = [name for name in self.max_categories if name not in self.columns]
         if unknown:
             raise ValueError(
-                f"max_categories is about {', '.join(map(repr, unknown))}; the columns are {self.columns}"
+                f"max_categories has {', '.join(map(repr, unknown))}, but the columns are {self.columns}"
             )
         return self.max_categories
 
@@ -152,17 +152,17 @@ class _VectorEncoder(_Encoder):
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.one_hot_encoder")
 class OneHotEncoder(_VectorEncoder):
-    """Replace values by vectors with a 1 in the place of the value and 0 in all others.
+    """Replace values with vectors that are 1 at the index of the value and 0 elsewhere.
 
-    A value that was not there when it was fitted becomes a vector of zeros. A list is one value.
+    A value that did not occur during fitting becomes a vector of zeros. A list counts as one value.
 
     Args:
         columns: The columns.
-        max_categories: For some columns, how many values have a place: those that occur most often.
-        output_columns: Where the results go; the columns themselves if not given.
+        max_categories: Maximum number of encoded values by column, the most frequent first.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns. On fit and transform: a value is null.
+        ValueError: The numbers of columns and output columns differ. On fit and transform: a value is null.
 
     >>> import skate
     >>> ds = skate.data.from_items(["warm", "cold"])
@@ -172,36 +172,36 @@ class OneHotEncoder(_VectorEncoder):
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
-        """Return Arrow's: a table is transformed into a table."""
+        """Return Arrow: tables are transformed to tables."""
         return BatchFormat.ARROW
 
     def _fit(self, ds: Dataset) -> Preprocessor:
-        self._limits()  # which are looked at before anything is computed
-        self._ask_for_values(self.columns)
+        self._limits()  # check them before anything is computed
+        self._request_values(self.columns)
         return self
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         numbers = self._numbers(name)
-        codes = categories.numbers_for(self._column(table, name), numbers)
+        codes = categories.codes_for(self._column(table, name), numbers)
         vectors = np.zeros((len(codes), len(numbers)), np.uint8)
         known = np.flatnonzero(codes >= 0)
         vectors[known, codes[known]] = 1
-        return of_vectors(vectors, one_length=True)
+        return vectors_to_column(vectors, one_length=True)
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.multi_hot_encoder")
 class MultiHotEncoder(_VectorEncoder):
-    """Replace lists by vectors that say how often each value is in the list.
+    """Replace lists with vectors of the number of occurrences of each value.
 
-    Values that were not there when it was fitted are not counted. What is no list is taken for one of one element.
+    Values that did not occur during fitting are ignored. A value that is not a list counts as a list of one element.
 
     Args:
         columns: The columns.
-        max_categories: For some columns, how many values have a place: those that occur most often.
-        output_columns: Where the results go; the columns themselves if not given.
+        max_categories: Maximum number of encoded values by column, the most frequent first.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns. On fit and transform: a value is null.
+        ValueError: The numbers of columns and output columns differ. On fit and transform: a value is null.
 
     >>> import skate
     >>> ds = skate.data.from_items([{"genre": ["comedy", "action"]}, {"genre": ["drama", "drama"]}])
@@ -210,30 +210,30 @@ class MultiHotEncoder(_VectorEncoder):
     """
 
     def _fit(self, ds: Dataset) -> Preprocessor:
-        self._limits()  # which are looked at before anything is computed
-        self._ask_for_values(self.columns, elements=True)
+        self._limits()  # check them before anything is computed
+        self._request_values(self.columns, elements=True)
         return self
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         column, numbers = self._column(table, name), self._numbers(name)
         row_of = np.arange(table.num_rows)
         if holds_lists(column):
             column = as_lists(column)
             row_of = np.repeat(row_of, pc.list_value_length(column).to_numpy())
             column = pc.list_flatten(column)
-        codes = categories.numbers_for(column, numbers)
-        return of_vectors(categories.counted_in_rows(row_of, codes, table.num_rows, len(numbers)))
+        codes = categories.codes_for(column, numbers)
+        return vectors_to_column(categories.count_per_row(row_of, codes, table.num_rows, len(numbers)))
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.label_encoder")
 class LabelEncoder(_Encoder):
-    """Replace labels by their number, counted from 0 in the order of the labels.
+    """Replace labels with their code, counted from 0 in the order of the labels.
 
-    A label that was not there when it was fitted becomes null.
+    A label that did not occur during fitting becomes null.
 
     Args:
         label_column: The column of labels.
-        output_column: Where the results go; the column of labels itself if not given.
+        output_column: Name of the output column; the label column by default.
 
     Raises:
         ValueError: On fit and transform: a label is null.
@@ -257,31 +257,31 @@ class LabelEncoder(_Encoder):
         self._output_column = output_column or label_column
 
     def get_input_columns(self) -> list[str]:
-        """Return the column of labels."""
+        """Return the label column."""
         return [self.label_column]
 
     def get_output_columns(self) -> list[str]:
-        """Return the column of numbers."""
+        """Return the column of codes."""
         return [self.output_column]
 
     def inverse_transform(self, ds: Dataset) -> Dataset:
-        """Return a dataset with labels again, in the column of labels, made of the numbers in the output column.
+        """Replace the codes in the output column with labels, in the label column.
 
         Raises:
-            PreprocessorNotFittedException: `fit` has to be called before.
+            PreprocessorNotFittedException: `fit` has not been called.
         """
         self._check_fitted("inverse_transform")
-        return ds.map_batches(self._with_labels, batch_format="pyarrow")
+        return ds.map_batches(self._decode_labels, batch_format="pyarrow")
 
     def _fit(self, ds: Dataset) -> Preprocessor:
-        self._ask_for_values([self.label_column])
+        self._request_values([self.label_column])
         return self
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
-        codes = categories.numbers_for(self._column(table, name), self._numbers(name))
-        return categories.of_codes(codes)
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
+        codes = categories.codes_for(self._column(table, name), self._numbers(name))
+        return categories.codes_to_column(codes)
 
-    def _with_labels(self, table: pa.Table) -> pa.Table:
+    def _decode_labels(self, table: pa.Table) -> pa.Table:
         by_label = self._numbers(self.label_column)
         labels = sorted(by_label, key=by_label.__getitem__)
         numbers = column_of(table, self.output_column, self).cast(pa.int64())
@@ -294,18 +294,18 @@ class LabelEncoder(_Encoder):
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.categorizer")
 class Categorizer(_Encoder):
-    """Give columns a type of categories: Arrow's dictionaries, which are pandas' categoricals. It needs pandas.
+    """Convert columns to Arrow dictionaries, which are categoricals in pandas. Needs pandas.
 
-    A value that is no category becomes null; nulls stay.
+    A value that is not a category becomes null; nulls stay null.
 
     Args:
         columns: The columns.
-        dtypes: The categories of some columns, as a pandas CategoricalDtype; those of the others are the values that
-            are there when it is fitted.
-        output_columns: Where the results go; the columns themselves if not given.
+        dtypes: Categories of some columns, as a pandas CategoricalDtype; for the others, the values that occur during
+            fitting.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> ds = skate.data.from_items(["b", "a", "b"])
@@ -329,10 +329,10 @@ class Categorizer(_Encoder):
             check_protocol(f"dtypes[{name!r}]", dtype, "categories", "a pandas CategoricalDtype")
         self._columns = columns
         self._dtypes = dtypes or {}
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _fit(self, ds: Dataset) -> Preprocessor:
-        self._ask_for_values([name for name in self.columns if name not in self.dtypes])
+        self._request_values([name for name in self.columns if name not in self.dtypes])
         self.stats_ = dict(self.dtypes)
         return self
 
@@ -343,22 +343,22 @@ class Categorizer(_Encoder):
             if name in self.dtypes:
                 stats[name] = self.dtypes[name]
                 continue
-            counts = categories.loaded(found[f"unique_values({name})"])
-            present = categories.in_order(value for value in counts if value is not None)
+            counts = categories.load_counts(found[f"unique_values({name})"])
+            present = categories.sort_values(value for value in counts if value is not None)
             stats[name] = pandas.CategoricalDtype(present)
         return stats
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         dtype = self.stats_[name]
         known = list(dtype.categories)
         numbers = {value: number for number, value in enumerate(known)}
-        codes = categories.numbers_for(column_of(table, name, self), numbers)
-        indices = categories.of_codes(codes).cast(pa.int32())
+        codes = categories.codes_for(column_of(table, name, self), numbers)
+        indices = categories.codes_to_column(codes).cast(pa.int32())
         return pa.DictionaryArray.from_arrays(indices, pa.array(known), ordered=bool(dtype.ordered))
 
     def _set_serializable_fields(self, fields: dict[str, Any], version: int) -> None:
         pandas = load("pandas", "Categorizer")
-        # Ray saves the parts of a type, and None if there is none.
+        # Ray saves the components of a dtype, and None if there is none.
         dtypes = {
             name: pandas.CategoricalDtype(**each) if isinstance(each, dict) else each
             for name, each in (fields.get("dtypes") or {}).items()

@@ -1,4 +1,4 @@
-"""Hashing columns of counts into a vector of a fixed length."""
+"""Feature hashing of columns of counts to vectors of a fixed length."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["FeatureHasher"]
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.feature_hasher")
 class FeatureHasher(ColumnPreprocessor):
-    """Add up columns in the places of a vector that the hashes of their names point to.
+    """Sum columns into a vector, at the index given by the hash of each column's name.
 
-    That makes a vector of a chosen length out of any number of columns, such as the counts of tokens.
+    The vector has a fixed length for any number of columns, such as token counts.
 
     Args:
         columns: The columns.
-        num_features: The length of the vector.
-        output_column: Where the vectors go.
+        num_features: Length of the vector.
+        output_column: Name of the output column.
 
     >>> import skate
     >>> ds = skate.data.from_items([{"I": 1, "like": 1}, {"I": 1, "like": 0}])
@@ -46,18 +46,18 @@ class FeatureHasher(ColumnPreprocessor):
         self._output_column = output_column
 
     def get_output_columns(self) -> list[str]:
-        """Return the one column that is written."""
+        """Return the output column."""
         return [self.output_column]
 
     def _width(self) -> int:
         return self.num_features
 
-    def _made_of(self, table: pa.Table) -> dict[str, Column]:
+    def _compute_columns(self, table: pa.Table) -> dict[str, Column]:
         counts = [values.to_ndarray(column_of(table, name, self)) for name in self.columns]
         for name, each in zip(self.columns, counts, strict=True):
             if each.dtype.kind not in "biuf":
                 kind = table.schema.field(name).type
-                raise TypeError(f"FeatureHasher adds up numbers, and the column {name!r} is of type {kind}")
+                raise TypeError(f"FeatureHasher needs numbers, but the column {name!r} is of type {kind}")
         dtype = np.result_type(np.int64, *(each.dtype for each in counts))
         vectors = np.zeros((table.num_rows, self.num_features), dtype)
         for name, each in zip(self.columns, counts, strict=True):

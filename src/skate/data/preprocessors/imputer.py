@@ -1,4 +1,4 @@
-"""Filling in what is missing."""
+"""Imputation of missing values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from skate.data._arguments import checked
 from skate.data._block.columns import CONVERSION_ERRORS
-from skate.data._preprocessors.categories import Frequencies, loaded
+from skate.data._preprocessors.categories import Frequencies, load_counts
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import Mean
 from skate.data.preprocessor import Preprocessor
@@ -29,18 +29,18 @@ _STRATEGIES = ("mean", "most_frequent", "constant")
 class SimpleImputer(ColumnPreprocessor):
     """Replace nulls and NaNs.
 
-    A column that a batch does not have at all is added, with the value that replaces nulls in it.
+    A column that a batch lacks is added, filled with the replacement.
 
     Args:
         columns: The columns.
-        strategy: By what: "mean", the mean of the column; "most_frequent", the value that occurs most often in it;
-            or "constant", one value for all columns.
-        fill_value: That value.
-        output_columns: Where the results go; the columns themselves if not given.
+        strategy: The replacement: "mean", the mean of the column; "most_frequent", its most frequent value; or
+            "constant", one value for all columns.
+        fill_value: The replacement for the strategy "constant".
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There is no such strategy, the constant is missing, or there are not as many output columns as
-            columns.
+        ValueError: The strategy is unknown, the constant is missing, or the number of output columns differs from the
+            number of columns.
 
     >>> import skate
     >>> ds = skate.data.from_items([{"x": 1.0}, {"x": None}, {"x": 3.0}])
@@ -64,13 +64,13 @@ class SimpleImputer(ColumnPreprocessor):
     ) -> None:
         super().__init__()
         if strategy not in _STRATEGIES:
-            raise ValueError(f"strategy is one of {', '.join(map(repr, _STRATEGIES))}, not {strategy!r}")
+            raise ValueError(f"strategy must be one of {', '.join(map(repr, _STRATEGIES))}, got {strategy!r}")
         if strategy == "constant" and fill_value is None:
-            raise ValueError('strategy="constant" needs a fill_value: the value that nulls are replaced by')
+            raise ValueError('strategy="constant" needs a fill_value, the replacement of nulls')
         self._columns = columns
         self._strategy = strategy
         self._fill_value = fill_value
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     @property
     def _is_fittable(self) -> bool:  # type: ignore[override]  # of one class, some are and some are not
@@ -83,7 +83,7 @@ class SimpleImputer(ColumnPreprocessor):
 
     def _fit_data(self, ds: Dataset) -> Dataset:
         return ds.select_columns(list(dict.fromkeys(self.columns))).map_batches(
-            _without_nan, batch_format="pyarrow"
+            _nan_to_null, batch_format="pyarrow"
         )
 
     def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -91,15 +91,15 @@ class SimpleImputer(ColumnPreprocessor):
             return found
         stats = {}
         for name, pickled in found.items():
-            counts = {value: count for value, count in loaded(pickled).items() if value is not None}
+            counts = {value: count for value, count in load_counts(pickled).items() if value is not None}
             stats[name] = max(counts, key=counts.__getitem__, default=None)
         return stats
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         value = self._replacement(name)
         if name not in table.column_names:
             return pa.repeat(value, table.num_rows)
-        return _filled(table.column(name), value, name)
+        return _fill(table.column(name), value, name)
 
     def _replacement(self, column: str) -> Any:
         if self.strategy == "constant":
@@ -107,8 +107,8 @@ class SimpleImputer(ColumnPreprocessor):
         value = self.stats_[f"{self.strategy}({column})"]
         if value is None or (isinstance(value, float) and math.isnan(value)):
             raise ValueError(
-                f"there is nothing to fill the column {column!r} with: it had no values when {self!r} was fitted. Leave"
-                ' it out, or use strategy="constant".'
+                f"cannot fill the column {column!r}: it had no values when {self!r} was fitted. Omit"
+                ' it, or use strategy="constant".'
             )
         return value
 
@@ -117,8 +117,8 @@ def _most_frequent(column: str) -> Frequencies:
     return Frequencies(column, f"most_frequent({column})")
 
 
-def _without_nan(table: pa.Table) -> pa.Table:
-    """Return a table with null for NaN, which would make the mean NaN."""
+def _nan_to_null(table: pa.Table) -> pa.Table:
+    """Replace NaN, which would make the mean NaN, with null."""
     for i, field in enumerate(table.schema):
         if pa.types.is_float32(field.type) or pa.types.is_float64(field.type):
             column = table.column(i)
@@ -127,10 +127,10 @@ def _without_nan(table: pa.Table) -> pa.Table:
     return table
 
 
-def _filled(column: pa.ChunkedArray, value: Any, name: str) -> Column:
+def _fill(column: pa.ChunkedArray, value: Any, name: str) -> Column:
     if pa.types.is_dictionary(column.type):
         # The value need not be one of the categories.
-        return _filled(column.cast(column.type.value_type), value, name).dictionary_encode()
+        return _fill(column.cast(column.type.value_type), value, name).dictionary_encode()
     if pa.types.is_integer(column.type) and isinstance(value, float):
         column = column.cast(pa.float64())
     elif pa.types.is_null(column.type):

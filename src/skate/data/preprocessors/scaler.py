@@ -1,4 +1,4 @@
-"""Scalers: move and stretch columns of numbers by statistics of each."""
+"""Scalers: shift and scale numeric columns by their statistics."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from skate.data._arguments import POSITIVE, SHARE, checked
-from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, of_numbers
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, numbers_of, numbers_to_column
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import AbsMax, ApproximateQuantile, Max, Mean, Min, Std
 from skate.data.preprocessor import Preprocessor
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler"]
 
-# A column whose values differ by less than this, as rounding errors do, is as good as constant: it is not stretched.
+# A column whose spread is within rounding errors counts as constant and is not scaled.
 _CONSTANT = 1e-8
 
 
 class _Scaler(ColumnPreprocessor):
-    """What all scalers do: subtract one number from each column, and divide by another."""
+    """Shared implementation: subtract one number from each column and divide by another."""
 
     columns = Option[list[str]]()
     output_columns = Option[list[str]](like="columns")
@@ -35,33 +35,33 @@ class _Scaler(ColumnPreprocessor):
     def __init__(self, columns: list[str], output_columns: list[str] | None = None) -> None:
         super().__init__()
         self._columns = columns
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     @abc.abstractmethod
     def _center_and_spread(self, column: str) -> tuple[float | None, float | None]:
-        """Return what is subtracted and what to divide by; None if there were no values."""
+        """Return the number to subtract and the divisor; None if there were no values."""
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         center, spread = self._center_and_spread(name)
         if center is None or spread is None:
             return pa.nulls(table.num_rows, pa.float64())
         # Statistics of decimals are decimals, which do not mix with floats.
         moved = numbers_of(table, name, self) - float(center)
-        return of_numbers(moved / float(spread))
+        return numbers_to_column(moved / float(spread))
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.standard_scaler")
 class StandardScaler(_Scaler):
-    """Give columns a mean of 0 and a standard deviation of 1.
+    """Scale columns to a mean of 0 and a standard deviation of 1.
 
-    The standard deviation is that of the whole population. A column that is constant becomes zero. Nulls stay.
+    The standard deviation is that of the population. A constant column becomes zero. Nulls stay null.
 
     Args:
         columns: The columns.
-        output_columns: Where the results go; the columns themselves if not given.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> StandardScaler(["id"]).fit_transform(skate.data.range(2)).take_all()
@@ -70,7 +70,7 @@ class StandardScaler(_Scaler):
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
-        """Return Arrow's: a table is transformed into a table."""
+        """Return Arrow: tables are transformed to tables."""
         return BatchFormat.ARROW
 
     def _fit(self, ds: Dataset) -> Preprocessor:
@@ -86,16 +86,16 @@ class StandardScaler(_Scaler):
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.min_max_scaler")
 class MinMaxScaler(_Scaler):
-    """Move the smallest value of columns to 0 and the largest to 1.
+    """Scale columns to the range from 0 to 1.
 
-    A column that is constant becomes zero. Nulls stay.
+    A constant column becomes zero. Nulls stay null.
 
     Args:
         columns: The columns.
-        output_columns: Where the results go; the columns themselves if not given.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> MinMaxScaler(["id"], output_columns=["part"]).fit_transform(skate.data.range(3)).take(2)
@@ -116,14 +116,14 @@ class MinMaxScaler(_Scaler):
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.max_abs_scaler")
 class MaxAbsScaler(_Scaler):
-    """Divide columns by their largest absolute value, which puts them between -1 and 1; zero stays zero.
+    """Divide columns by their largest absolute value, so that they lie between -1 and 1; zero stays zero.
 
     Args:
         columns: The columns.
-        output_columns: Where the results go; the columns themselves if not given.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> MaxAbsScaler(["item"]).fit_transform(skate.data.from_items([-4, 2])).take_all()
@@ -141,18 +141,18 @@ class MaxAbsScaler(_Scaler):
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.robust_scaler")
 class RobustScaler(_Scaler):
-    """Move the median of columns to 0, and divide by the distance between two quantiles: outliers do not matter.
+    """Subtract the median and divide by the distance between two quantiles, which is robust to outliers.
 
     Quantiles of many rows are approximate; see `skate.data.aggregate.ApproximateQuantile`.
 
     Args:
         columns: The columns.
         quantile_range: The lower and the upper quantile, each from 0 to 1.
-        output_columns: Where the results go; the columns themselves if not given.
-        quantile_precision: Larger is more exact, and takes more memory.
+        output_columns: Names of the output columns; the input columns by default.
+        quantile_precision: A larger value is more exact and takes more memory.
 
     Raises:
-        ValueError: There are not as many output columns as columns, or the quantiles are none.
+        ValueError: The number of output columns differs from the number of columns, or the quantiles are invalid.
 
     >>> import skate
     >>> scaler = RobustScaler(["item"])
@@ -179,7 +179,7 @@ class RobustScaler(_Scaler):
         low, high = quantile_range
         if not 0 <= low < high <= 1:
             raise ValueError(
-                f"quantile_range is a lower and an upper number from 0 to 1, as in (0.25, 0.75), not {quantile_range!r}"
+                f"quantile_range must be two increasing numbers from 0 to 1, as in (0.25, 0.75), got {quantile_range!r}"
             )
         self._quantile_range = quantile_range
         self._quantile_precision = quantile_precision

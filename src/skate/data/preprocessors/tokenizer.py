@@ -1,4 +1,4 @@
-"""Splitting text into tokens."""
+"""Tokenization of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skate.data._arguments import checked
 from skate.data._block import values
 from skate.data._block.columns import from_values
 from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessors.utils import simple_split_tokenizer
 
@@ -19,15 +19,15 @@ __all__ = ["Tokenizer"]
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.tokenizer")
 class Tokenizer(ColumnPreprocessor):
-    """Replace text by the list of its tokens; null stays null.
+    """Replace text with the list of its tokens; null stays null.
 
     Args:
         columns: The columns.
-        tokenization_fn: Returns the tokens of a text; the parts between spaces if not given.
-        output_columns: Where the results go; the columns themselves if not given.
+        tokenization_fn: Function that returns the tokens of a text; by default it splits at spaces.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> Tokenizer(["item"]).transform(skate.data.from_items(["hello world"])).take_all()
@@ -50,9 +50,9 @@ class Tokenizer(ColumnPreprocessor):
         super().__init__()
         self._columns = columns
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         texts = values.to_list(column_of(table, name, self))
         tokens = [None if text is None else self.tokenization_fn(text) for text in texts]
         return from_values(tokens, name) if texts else pa.array([], pa.list_(pa.string()))

@@ -1,4 +1,4 @@
-"""Transforms of torchvision, on columns of images."""
+"""Torchvision transforms of columns of images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skate.data._arguments import checked
 from skate.data._block import tensors
 from skate.data._block.columns import as_ndarray, is_tensor_like
 from skate.data._preprocessors.columns import require_column
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.preprocessor import SerializablePreprocessorBase
 from skate.data.util.data_batch_conversion import BatchFormat
@@ -23,17 +23,17 @@ __all__ = ["TorchVisionPreprocessor"]
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.torchvision_preprocessor")
 class TorchVisionPreprocessor(SerializablePreprocessorBase):
-    """Apply a transform of torchvision to columns of images, or any function of a tensor. It needs torch.
+    """Apply a torchvision transform, or any function of a tensor, to columns of images. Needs torch.
 
     Args:
         columns: The columns.
-        transform: The transform. It gets a tensor; if it takes none, as `ToTensor` does, an ndarray. It returns a
-            tensor or an ndarray.
-        output_columns: Where the results go; the columns themselves if not given.
-        batched: Whether the transform gets a batch of images and not each of them. It gets an ndarray then.
+        transform: The transform. It receives a tensor, or an ndarray if it does not accept tensors, as `ToTensor` does
+            not. It returns a tensor or an ndarray.
+        output_columns: Names of the output columns; the input columns by default.
+        batched: Whether the transform receives a batch of images, as an ndarray, instead of single images.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> ds = skate.data.from_items([{"image": np.zeros((2, 4, 3))}])
@@ -60,26 +60,26 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
         super().__init__()
         self._columns = columns
         self._torchvision_transform = transform
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
         self._batched = batched
 
     @classmethod
     def preferred_batch_format(cls) -> BatchFormat:
-        """Return NumPy's: a dict of arrays."""
+        """Return NumPy: a dict of arrays."""
         return BatchFormat.NUMPY
 
     def _transform_numpy(self, np_data: Any) -> Any:
         if isinstance(np_data, np.ndarray):
-            return self._transformed(np_data)
+            return self._transform_images(np_data)
         for name in self.columns:
             require_column(name, np_data, self)
         made = {
-            output: self._transformed(np_data[name])
+            output: self._transform_images(np_data[name])
             for name, output in zip(self.columns, self.output_columns, strict=True)
         }
         return {**np_data, **made}
 
-    def _transformed(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _transform_images(self, images: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if self.batched:
             return _array(self.torchvision_transform(_writable(images)))
         results = [_array(self._call(_writable(image))) for image in images]
@@ -92,7 +92,7 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
         try:
             return self.torchvision_transform(torch.as_tensor(image))
         except TypeError:
-            # It takes no tensor. If it fails with an array too, that error is shown with this one as its context.
+            # It does not accept a tensor. If it also fails with an array, this error is the context of that one.
             return self.torchvision_transform(image)
 
     def __repr__(self) -> str:
@@ -103,14 +103,15 @@ class TorchVisionPreprocessor(SerializablePreprocessorBase):
 
 
 def _writable(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    # A tensor may be written to, and torch does not know about shared memory that may not.
+    # A tensor may be modified, and torch does not detect read-only shared memory.
     return image if image.flags.writeable else image.copy()
 
 
 def _array(result: Any) -> npt.NDArray[Any]:
     if not isinstance(result, np.ndarray) and not is_tensor_like(result):
         raise ValueError(
-            f"the transform of a TorchVisionPreprocessor returns a tensor or an ndarray, not {type(result).__name__}:"
+            f"the transform of a TorchVisionPreprocessor must return a tensor or an ndarray, got "
+            f"{type(result).__name__}:"
             f" {result!r}"
         )
     return as_ndarray(result)

@@ -1,4 +1,4 @@
-"""Functions and classes that preprocessors share, for those who write their own."""
+"""Functions and classes for custom preprocessors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["StatComputationPlan", "simple_hash", "simple_split_tokenizer"]
 
 
 def simple_split_tokenizer(value: str) -> list[str]:
-    """Return the parts of a text between spaces.
+    """Split a text at spaces.
 
     >>> simple_split_tokenizer("two words")
     ['two', 'words']
@@ -19,7 +19,7 @@ def simple_split_tokenizer(value: str) -> list[str]:
 
 
 def simple_hash(value: object, num_features: int) -> int:
-    """Return a number from 0 up to `num_features` that is the same for equal values, on every machine.
+    """Return a hash from 0 to `num_features`, exclusive, that is the same on every machine.
 
     >>> simple_hash("banana", 100)
     10

@@ -1,4 +1,4 @@
-"""Turning text into vectors of counts."""
+"""Vectorization of text to token counts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from skate.data._arguments import POSITIVE, checked
 from skate.data._block import values
-from skate.data._preprocessors.categories import added, counted_in_rows, loaded
-from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of, of_vectors
-from skate.data._preprocessors.options import Option, matching_outputs
+from skate.data._preprocessors.categories import add_counts, count_per_row, load_counts
+from skate.data._preprocessors.columns import Column, ColumnPreprocessor, column_of, vectors_to_column
+from skate.data._preprocessors.options import Option, resolve_outputs
 from skate.data._preprocessors.registry import SerializablePreprocessor
 from skate.data.aggregate import AggregateFnV2
 from skate.data.preprocessor import Preprocessor
@@ -32,19 +32,19 @@ Tokenize = Callable[[str], list[str]]
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.hashing_vectorizer")
 class HashingVectorizer(ColumnPreprocessor):
-    """Replace text by a vector of counts, in which the hash of a token is its place; null stays null.
+    """Replace text with a vector of token counts, indexed by the hash of the token; null stays null.
 
-    Nothing has to be fitted, and the length of the vectors does not depend on the text, but different tokens can
-    have one place.
+    It needs no fitting, and the length of the vectors does not depend on the text, but different tokens may share an
+    index.
 
     Args:
         columns: The columns.
-        num_features: The length of the vectors.
-        tokenization_fn: Returns the tokens of a text; the parts between spaces if not given.
-        output_columns: Where the results go; the columns themselves if not given.
+        num_features: Length of the vectors.
+        tokenization_fn: Function that returns the tokens of a text; by default it splits at spaces.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> HashingVectorizer(["item"], num_features=3).transform(skate.data.from_items(["a b b"])).take_all()
@@ -71,31 +71,30 @@ class HashingVectorizer(ColumnPreprocessor):
         self._columns = columns
         self._num_features = num_features
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _width(self) -> int:
         return self.num_features
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
-        place = _Places(self.num_features).__getitem__
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
+        place = _HashIndices(self.num_features).__getitem__
         return _vectors(column_of(table, name, self), self.tokenization_fn, place, self.num_features)
 
 
 @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.count_vectorizer")
 class CountVectorizer(ColumnPreprocessor):
-    """Replace text by a vector with the count of each token; null stays null.
+    """Replace text with a vector of the count of each token; null stays null.
 
-    The tokens that occur most often in the dataset that it is fitted to come first. Tokens that do not occur there
-    are not counted.
+    The most frequent tokens of the fitted dataset come first. Tokens that did not occur during fitting are ignored.
 
     Args:
         columns: The columns.
-        tokenization_fn: Returns the tokens of a text; the parts between spaces if not given.
-        max_features: How many tokens of each column are counted, at most: the ones that occur most often.
-        output_columns: Where the results go; the columns themselves if not given.
+        tokenization_fn: Function that returns the tokens of a text; by default it splits at spaces.
+        max_features: Maximum number of tokens per column, the most frequent first.
+        output_columns: Names of the output columns; the input columns by default.
 
     Raises:
-        ValueError: There are not as many output columns as columns.
+        ValueError: The number of output columns differs from the number of columns.
 
     >>> import skate
     >>> ds = skate.data.from_items(["b b a", "c b"])
@@ -121,7 +120,7 @@ class CountVectorizer(ColumnPreprocessor):
         self._columns = columns
         self._tokenization_fn = tokenization_fn or simple_split_tokenizer
         self._max_features = max_features
-        self._output_columns = matching_outputs(columns, output_columns)
+        self._output_columns = resolve_outputs(columns, output_columns)
 
     def _fit(self, ds: Dataset) -> Preprocessor:
         self.stat_computation_plan.add_aggregator(
@@ -130,16 +129,16 @@ class CountVectorizer(ColumnPreprocessor):
         return self
 
     def _finish_fit(self, found: dict[str, Any]) -> dict[str, Any]:
-        counts = {name: Counter(loaded(each)) for name, each in found.items()}
+        counts = {name: Counter(load_counts(each)) for name, each in found.items()}
         return {name: Counter(dict(each.most_common(self.max_features))) for name, each in counts.items()}
 
     def _width(self) -> int:
         return sum(len(self.stats_[f"token_counts({name})"]) for name in self.columns)
 
-    def _made_of_column(self, table: pa.Table, name: str) -> Column:
+    def _compute_column(self, table: pa.Table, name: str) -> Column:
         counts = Counter(self.stats_[f"token_counts({name})"])
         places = {token: number for number, (token, _) in enumerate(counts.most_common())}
-        place = partial(_place_in, places)
+        place = partial(_index_of, places)
         return _vectors(column_of(table, name, self), self.tokenization_fn, place, len(places))
 
 
@@ -156,18 +155,18 @@ class _TokenCounts(AggregateFnV2[dict[Any, int], bytes]):
         return dict(Counter(itertools.chain.from_iterable(map(self._tokenize, texts))))
 
     def combine(self, current_accumulator: dict[Any, int], new: dict[Any, int]) -> dict[Any, int]:
-        return added(current_accumulator, new)
+        return add_counts(current_accumulator, new)
 
     def finalize(self, accumulator: dict[Any, int]) -> bytes:
         return pickle.dumps(accumulator)
 
 
-def _place_in(places: dict[Any, int], token: Any) -> int:
+def _index_of(places: dict[Any, int], token: Any) -> int:
     return places.get(token, -1)
 
 
-class _Places(dict[Any, int]):
-    """The places of tokens in a vector: a hash is computed once for each of them."""
+class _HashIndices(dict[Any, int]):
+    """Cache of the index of each token in a vector, so that its hash is computed once."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -182,5 +181,5 @@ def _vectors(texts: Column, tokenize: Tokenize, place: Callable[[Any], int], wid
     tokens = [() if text is None else tokenize(text) for text in values.to_list(texts)]
     row_of = np.repeat(np.arange(len(tokens)), [len(each) for each in tokens])
     places = np.fromiter(map(place, itertools.chain.from_iterable(tokens)), np.int64, len(row_of))
-    counts = counted_in_rows(row_of, places, len(tokens), width)
-    return of_vectors(counts, missing=np.asarray(texts.is_null()))
+    counts = count_per_row(row_of, places, len(tokens), width)
+    return vectors_to_column(counts, missing=np.asarray(texts.is_null()))

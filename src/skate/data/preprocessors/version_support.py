@@ -1,4 +1,4 @@
-"""Saving preprocessors of your own so that later versions can load them."""
+"""Support for saving custom preprocessors so that later versions can load them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs that extend `skate.data` may use besides its classes."""
+"""Helpers for programs that extend `skate.data`."""
 
 from skate.data.util.data_batch_conversion import BatchFormat
 

@@ -1,4 +1,4 @@
-"""The formats that a batch of rows can have."""
+"""Batch formats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BatchFormat"]
 
 
 class BatchFormat(enum.StrEnum):
-    """What a batch is: a DataFrame, a table of Arrow, or a dict of arrays.
+    """The format of a batch: a DataFrame, an Arrow table, or a dict of arrays.
 
     >>> BatchFormat("pandas") is BatchFormat.PANDAS
     True

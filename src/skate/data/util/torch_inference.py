@@ -1,4 +1,4 @@
-"""Inference with torch in `map_batches`: the steps of a batch through a model, of which a program fills in some."""
+"""Inference with torch in `map_batches`: a sequence of steps of which a program overrides some."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _STEPS = ("initialize", "get_device", "collate", "process_on_device", "finalize"
 
 
 class TorchInference:
-    """A model for `map_batches`: derive from it, say what is computed, and give the class to `map_batches`.
+    """Base class of models for `map_batches`: pass a subclass that defines the computation.
 
-    Each batch goes through `collate` (arrays to tensors), to the device, through `process_on_device`, back to the CPU,
-    and through `finalize` (tensors to arrays). `collate` and `process_on_device` return tensors: one, a list of them
-    or a dict; or a tuple of those and of anything else, which is handed to the next step as it is.
+    Each batch passes through `collate` (arrays to tensors), to the device, through `process_on_device`, back to the
+    CPU, and through `finalize` (tensors to arrays). `collate` and `process_on_device` return tensors: one, a list or a
+    dict of them; or a tuple of those and another value, which is passed to the next step unchanged.
 
     Args:
-        *args: Given to `initialize`: what `map_batches` got as `fn_constructor_args`.
-        **kwargs: The same, by name.
+        *args: Passed to `initialize`: the `fn_constructor_args` of `map_batches`.
+        **kwargs: Passed to `initialize`: the `fn_constructor_kwargs` of `map_batches`.
 
     >>> import numpy as np, torch, skate
     >>> class Doubled(TorchInference):
@@ -43,63 +43,63 @@ class TorchInference:
         self.initialize(*args, **kwargs)
 
     def initialize(self, *args: Any, **kwargs: Any) -> None:
-        """Load the model: called once, in the process that is going to use it."""
+        """Load the model; called once in the process that uses it."""
 
     def get_device(self) -> Any:
-        """Return the device that `process_on_device` computes on: the process's GPU, if not said otherwise."""
+        """Return the device for `process_on_device`; by default the GPU of the process."""
         torch = load("torch", "TorchInference")
         if not torch.cuda.is_available():
             raise RuntimeError(
-                f"CUDA is not available to {type(self).__name__}: ask for a GPU with map_batches(num_gpus=1), or "
+                f"CUDA is not available to {type(self).__name__}: request a GPU with map_batches(num_gpus=1), or "
                 "return torch.device('cpu') from get_device"
             )
         return torch.device("cuda")
 
     def collate(self, input_batch: Any) -> Any:
-        """Return a batch as tensors on the CPU; if not said otherwise, a tensor for each array of a NumPy batch."""
+        """Convert a batch to tensors on the CPU; by default, one tensor per array of a NumPy batch."""
         if not isinstance(input_batch, Mapping) or not all(
             isinstance(column, np.ndarray) for column in input_batch.values()
         ):
             raise TypeError(
-                f"a batch that is a {type(input_batch).__name__} and no dict of arrays has no tensors that are known: "
-                'override `collate`, or give map_batches batch_format="numpy"'
+                f"a batch must be a dict of arrays, got {type(input_batch).__name__}: "
+                'override `collate`, or pass batch_format="numpy" to map_batches'
             )
         return to_tensors(input_batch)
 
     def process_on_device(self, input_batch: Any, collated_tensors: Any, collated_other: Any) -> Any:
-        """Compute: return the tensors of the result, where they are.
+        """Run the model and return its output tensors, on the device.
 
         Args:
             input_batch: The batch before `collate`.
-            collated_tensors: What `collate` made of it, on the device.
-            collated_other: What else `collate` returned, or None.
+            collated_tensors: Tensors from `collate`, on the device.
+            collated_other: Other value from `collate`, or None.
         """
-        raise NotImplementedError(f"{type(self).__name__} must override process_on_device: what it computes")
+        raise NotImplementedError(f"{type(self).__name__} must override process_on_device")
 
     def finalize(self, input_batch: Any, output_tensors: Any, output_other: Any) -> Any:
-        """Return the batch that follows; if not said otherwise, the tensors as arrays, in the same structure.
+        """Return the output batch; by default, the tensors as arrays in the same structure.
 
         Args:
             input_batch: The batch before `collate`.
-            output_tensors: What `process_on_device` computed, on the CPU.
-            output_other: What else it returned, or None.
+            output_tensors: Tensors from `process_on_device`, on the CPU.
+            output_other: Other value from `process_on_device`, or None.
         """
         if output_other is not None:
             raise TypeError(
-                f"process_on_device of {type(self).__name__} returned output_other besides tensors, and nothing says "
-                "where it goes. Override `finalize`."
+                f"process_on_device of {type(self).__name__} returned output_other besides tensors, and the "
+                "default `finalize` cannot handle it. Override `finalize`."
             )
-        return _each_tensor(output_tensors, lambda tensor: tensor.numpy(), self._unknown)
+        return _map_tensors(output_tensors, lambda tensor: tensor.numpy(), self._raise_not_a_tensor)
 
-    def _unknown(self, value: Any) -> Any:
+    def _raise_not_a_tensor(self, value: Any) -> Any:
         raise TypeError(
-            f"process_on_device of {type(self).__name__} returned a {type(value).__name__} where a tensor should be. "
-            "Override `finalize` to make a batch of it."
+            f"process_on_device of {type(self).__name__} returned a {type(value).__name__} instead of a tensor. "
+            "Override `finalize` to convert it to a batch."
         )
 
 
 class Managed:
-    """Takes batches through the steps of a model; `managed` derives a class from it for each model."""
+    """Pass batches through the steps of a model; `managed` derives one class per model."""
 
     model_class: type[TorchInference]
 
@@ -108,7 +108,7 @@ class Managed:
         self._device = load("torch", "TorchInference").device(self._model.get_device())
 
     def __call__(self, batch: Any) -> Any:
-        """Return what the model makes of a batch."""
+        """Return the output of the model for a batch."""
         model, device = self._model, self._device
         torch = load("torch", "TorchInference")
         cpu = torch.device("cpu")
@@ -116,73 +116,73 @@ class Managed:
         self._check("collate must return CPU tensors, which are moved to the device for it", tensors, cpu)
         with torch.inference_mode():
             made, made_other = _split(
-                model.process_on_device(batch, _each_tensor(tensors, lambda each: each.to(device)), other)
+                model.process_on_device(batch, _map_tensors(tensors, lambda each: each.to(device)), other)
             )
         self._check(
             f"process_on_device must return tensors on {device}, which are moved back for it", made, device
         )
-        return model.finalize(batch, _each_tensor(made, lambda each: each.to(cpu)), made_other)
+        return model.finalize(batch, _map_tensors(made, lambda each: each.to(cpu)), made_other)
 
     def _check(self, wanted: str, tensors: Any, device: Any) -> None:
         found: list[Any] = []
-        _each_tensor(tensors, found.append)
+        _map_tensors(tensors, found.append)
         wrong = [each.device for each in found if each.device.type != device.type]
         if wrong:
             raise ValueError(f"{self.model_class.__name__}.{wanted}; one is on {wrong[0]}")
 
 
 def is_inference(fn: Any) -> bool:
-    """Tell whether what the user gave is a model's class."""
+    """Return whether the function passed by the user is a model class."""
     return isinstance(fn, type) and issubclass(fn, TorchInference)
 
 
 def managed(model: type[TorchInference]) -> type[Managed]:
-    """Return the class whose instances take batches through a model's steps; it is called as the model is."""
+    """Return the class whose instances pass batches through the steps of a model; it has the name of the model."""
     return type(model.__name__, (Managed,), {"model_class": model, "__doc__": model.__doc__})
 
 
 def check(model: type[TorchInference], fn_args: Any, fn_kwargs: Any, num_gpus: Any) -> None:
-    """Look at what a model was given to `map_batches` with."""
+    """Check the arguments of `map_batches` for a model."""
     if fn_args or fn_kwargs:
         raise ValueError(
-            f"{model.__name__} takes no fn_args and no fn_kwargs: its steps get the batch alone. Give what it needs "
-            "as fn_constructor_args: `initialize` gets them"
+            f"{model.__name__} does not accept fn_args or fn_kwargs: its steps receive only the batch. Pass arguments "
+            "as fn_constructor_args, which `initialize` receives"
         )
     for name in _STEPS:
         step = getattr(model, name)
         if inspect.iscoroutinefunction(step) or inspect.isasyncgenfunction(step):
             raise TypeError(
-                f"{model.__name__}.{name} is async, but nobody would wait for it: make it a plain method"
+                f"{model.__name__}.{name} is async, but its steps are not awaited: make it a regular method"
             )
     if "__call__" in vars(model):
         _logger.warning(
-            "%s has a __call__, which will not be used directly: batches go through collate, process_on_device and "
+            "%s defines __call__, which is not used: batches pass through collate, process_on_device and "
             "finalize",
             model.__name__,
         )
     if num_gpus is None:
         _logger.warning(
-            "%s is not given a GPU, because num_gpus is not set: map_batches(…, num_gpus=1), or num_gpus=0 if its "
+            "%s gets no GPU because num_gpus is not set: pass num_gpus=1, or num_gpus=0 if its "
             "get_device returns a CPU",
             model.__name__,
         )
 
 
 def _split(returned: Any) -> tuple[Any, Any]:
-    """Return the tensors and what came with them: a tuple of two means both."""
+    """Split a return value into the tensors and another value: a tuple of two holds both."""
     if isinstance(returned, tuple) and len(returned) == 2:
         return returned[0], returned[1]
     return returned, None
 
 
-def _each_tensor(
+def _map_tensors(
     value: Any, function: Callable[[Any], Any], otherwise: Callable[[Any], Any] = lambda value: value
 ) -> Any:
-    """Return the same dicts, lists and tuples, with a function applied to each tensor and another to what is none."""
+    """Apply a function to each tensor in dicts, lists and tuples, and another function to other values."""
     if isinstance(value, load("torch", "TorchInference").Tensor):
         return function(value)
     if isinstance(value, Mapping):
-        return {name: _each_tensor(each, function, otherwise) for name, each in value.items()}
+        return {name: _map_tensors(each, function, otherwise) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_each_tensor(each, function, otherwise) for each in value)
+        return type(value)(_map_tensors(each, function, otherwise) for each in value)
     return otherwise(value)

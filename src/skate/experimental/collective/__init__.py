@@ -1,4 +1,4 @@
-"""Collective groups of actors that a driver makes and takes down."""
+"""Collective groups of actors, created and destroyed by a driver."""
 
 from skate.experimental.collective.collective import (
     create_collective_group,

@@ -10,7 +10,7 @@ __all__ = ["CommunicatorHandle"]
 
 
 class CommunicatorHandle:
-    """A collective group, as the driver that made it sees it.
+    """A collective group, as seen by the driver that created it.
 
     Args:
         actors: The members, in the order of their ranks.
@@ -24,7 +24,7 @@ class CommunicatorHandle:
         self._backend = Backend(backend)
 
     def get_rank(self, actor: Any) -> int:
-        """Return the rank of an actor; -1 if it is no member."""
+        """Return the rank of an actor; -1 if it is not a member."""
         return self._actors.index(actor) if actor in self._actors else -1
 
     @property

@@ -1,4 +1,4 @@
-"""Helpers of what Ray calls experimental."""
+"""Types of Ray's experimental APIs."""
 
 from skate.experimental.util import types
 

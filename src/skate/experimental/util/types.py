@@ -1,4 +1,4 @@
-"""The words that collective operations of compiled graphs take."""
+"""Operations and devices of collective operations in compiled graphs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["AllGatherOp", "AllReduceOp", "Device", "ReduceOp", "ReduceScatterOp"
 
 
 class ReduceOp(Enum):
-    """How the tensors of all ranks become one."""
+    """The reduction of the tensors of all ranks."""
 
     SUM = 0
     PRODUCT = 1
@@ -20,25 +20,25 @@ class ReduceOp(Enum):
 
 @dataclass
 class AllGatherOp:
-    """Give every rank the tensors of all ranks."""
+    """Gather the tensors of all ranks on every rank."""
 
 
 @dataclass
 class AllReduceOp:
-    """Give every rank the reduction over all ranks."""
+    """Reduce over all ranks and give every rank the result."""
 
     reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  # Ray's name
 
 
 @dataclass
 class ReduceScatterOp:
-    """Give every rank its part of the reduction over all ranks."""
+    """Reduce over all ranks and give every rank its part of the result."""
 
     reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  # Ray's name
 
 
 class Device(Enum):
-    """Where the reader of a tensor finds it."""
+    """The device on which a reader receives a tensor."""
 
     DEFAULT = "default"
     CPU = "cpu"

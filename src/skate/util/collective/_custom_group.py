@@ -1,10 +1,10 @@
-"""A collective group with a custom backend in one of its members."""
+"""A member of a collective group with a custom backend."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from skate.util.collective._membership import Membership
+from skate.util.collective._group import Membership
 from skate.util.collective.collective_group.base_collective_group import BaseGroup
 from skate.util.collective.types import (
     AllGatherOptions,
@@ -23,7 +23,7 @@ __all__ = ["CustomGroup"]
 
 
 class CustomGroup(Membership):
-    """Runs the operations of one group in this process through the class of the backend.
+    """Run the operations of one group in this process with the class of the backend.
 
     Raises:
         RuntimeError: This process cannot use the backend.
@@ -45,16 +45,16 @@ class CustomGroup(Membership):
         self.handle.destroy_group()
 
     def allreduce(self, tensor: Any, op: ReduceOp) -> None:
-        """Replace the tensor by the reduction over all ranks."""
+        """Replace the tensor with the reduction over all ranks."""
         self.handle.allreduce([tensor], AllReduceOptions(op))
 
     def reduce(self, tensor: Any, dst_rank: int, op: ReduceOp) -> None:
-        """Replace the tensor of `dst_rank` by the reduction over all ranks."""
+        """Replace the tensor of `dst_rank` with the reduction over all ranks."""
         self.check_rank(dst_rank)
         self.handle.reduce([tensor], ReduceOptions(op, dst_rank))
 
     def broadcast(self, tensor: Any, src_rank: int) -> None:
-        """Replace the tensor of every rank by that of `src_rank`."""
+        """Replace the tensor of every rank with that of `src_rank`."""
         self.check_rank(src_rank)
         self.handle.broadcast([tensor], BroadcastOptions(src_rank))
 
@@ -64,7 +64,7 @@ class CustomGroup(Membership):
         self.handle.allgather([tensor_list], [tensor], AllGatherOptions())
 
     def reducescatter(self, tensor: Any, tensor_list: list[Any], op: ReduceOp) -> None:
-        """Replace the tensor by the reduction, over all ranks, of their list's entry for this rank."""
+        """Replace the tensor with the reduction over all ranks of the list entry for this rank."""
         self.check_length("reducescatter", tensor_list)
         self.handle.reducescatter([tensor], [tensor_list], ReduceScatterOptions(op))
 
@@ -74,10 +74,10 @@ class CustomGroup(Membership):
         self.handle.send([tensor], SendOptions(dst_rank))
 
     def recv(self, tensor: Any, src_rank: int) -> None:
-        """Replace the tensor by the one that another rank sends."""
+        """Replace the tensor with the one that another rank sends."""
         self.check_peer(src_rank)
         self.handle.recv([tensor], RecvOptions(src_rank))
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called this."""
         self.handle.barrier(BarrierOptions())

@@ -1,7 +1,7 @@
-"""A collective group in one of its members: a torch process group of its own.
+"""A member of a collective group, with its own torch process group.
 
-It is built directly, not through ``torch.distributed.init_process_group``, so a process can be in any
-number of groups, and the program's own default process group is left alone.
+The process group is created directly, not through ``torch.distributed.init_process_group``, so a process can be in
+any number of groups, and the default process group of the program is unaffected.
 """
 
 from __future__ import annotations
@@ -16,17 +16,57 @@ from typing import Any
 
 from skate.util import _interfaces, _session
 from skate.util.collective import _rendezvous
-from skate.util.collective._membership import Membership
 from skate.util.collective._torch import check_backend, load_torch, tensor_of
 from skate.util.collective.types import Backend, ReduceOp
 
-__all__ = ["Group", "form_group"]
+__all__ = ["Group", "Membership", "form_group"]
 
-_GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"  # by which a user chooses where gloo listens
+_GLOO_VARIABLE = "GLOO_SOCKET_IFNAME"  # with which a user chooses the interface of gloo
+
+
+class Membership:
+    """The membership of one process in one group.
+
+    Attributes:
+        name: The name of the group.
+        backend: The backend of the group.
+        rank: The rank of this process.
+        world_size: The number of members.
+    """
+
+    def __init__(self, name: str, backend: Backend, rank: int, world_size: int) -> None:
+        self.name = name
+        self.backend = backend
+        self.rank = rank
+        self.world_size = world_size
+
+    def check_rank(self, rank: int) -> None:
+        """Raise ValueError unless `rank` is a rank of the group."""
+        if not isinstance(rank, int) or not 0 <= rank < self.world_size:
+            raise ValueError(
+                f"Rank {rank!r} is not in collective group {self.name!r}, "
+                f"whose ranks are 0 to {self.world_size - 1}."
+            )
+
+    def check_peer(self, rank: int) -> None:
+        """Raise an error unless `rank` is another rank of the group."""
+        self.check_rank(rank)
+        if rank == self.rank:
+            raise RuntimeError(f"Rank {rank} of collective group {self.name!r} cannot send to itself.")
+
+    def check_length(self, operation: str, tensor_list: list[Any]) -> None:
+        """Raise an error unless the list has one tensor per rank."""
+        if not isinstance(tensor_list, list):
+            raise TypeError(f"{operation} takes a list of tensors, got {type(tensor_list).__qualname__}.")
+        if len(tensor_list) != self.world_size:
+            raise ValueError(
+                f"{operation} in collective group {self.name!r} takes a list of {self.world_size} tensors, "
+                f"one per rank; got {len(tensor_list)}."
+            )
 
 
 class Group(Membership):
-    """Runs the operations of one group in this process."""
+    """Run the operations of one group in this process."""
 
     def __init__(
         self,
@@ -44,7 +84,7 @@ class Group(Membership):
 
     @property
     def handle(self) -> Group:
-        """The group as the program gets it."""
+        """The group, for the program."""
         return self
 
     def close(self) -> None:
@@ -55,12 +95,12 @@ class Group(Membership):
         self._cleanup()
 
     def allreduce(self, tensor: Any, op: ReduceOp) -> None:
-        """Replace the tensor by the reduction over all ranks."""
+        """Replace the tensor with the reduction over all ranks."""
         with tensor_of(tensor, self.backend, written=True) as operand:
             self._reduce_in_place(operand, op)
 
     def reduce(self, tensor: Any, dst_rank: int, op: ReduceOp) -> None:
-        """Replace the tensor of `dst_rank` by the reduction over all ranks."""
+        """Replace the tensor of `dst_rank` with the reduction over all ranks."""
         self.check_rank(dst_rank)
         options = self._torch.distributed.ReduceOptions()
         options.rootRank = dst_rank
@@ -71,7 +111,7 @@ class Group(Membership):
             self._run("reduce", lambda group: group.reduce([mine], options))
 
     def broadcast(self, tensor: Any, src_rank: int) -> None:
-        """Replace the tensor of every rank by that of `src_rank`."""
+        """Replace the tensor of every rank with that of `src_rank`."""
         self.check_rank(src_rank)
         options = self._torch.distributed.BroadcastOptions()
         options.rootRank = src_rank
@@ -90,14 +130,14 @@ class Group(Membership):
             self._run("allgather", lambda group: group.allgather([outputs], [operand]))
 
     def reducescatter(self, tensor: Any, tensor_list: list[Any], op: ReduceOp) -> None:
-        """Replace the tensor by the reduction, over all ranks, of their list's entry for this rank."""
+        """Replace the tensor with the reduction over all ranks of the list entry for this rank."""
         self.check_length("reducescatter", tensor_list)
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(tensor_of(tensor, self.backend, written=True))
             inputs = [
                 stack.enter_context(tensor_of(entry, self.backend, written=False)) for entry in tensor_list
             ]
-            # Not every version of Gloo can scatter, and those that can do this inside.
+            # Not every version of Gloo supports reduce-scatter, and those that do implement it this way.
             everything = self._torch.stack(inputs)
             self._reduce_in_place(everything, op)
             output.copy_(everything[self.rank])
@@ -109,13 +149,13 @@ class Group(Membership):
             self._run("send", lambda group: group.send([self._raw(operand)], dst_rank, 0))
 
     def recv(self, tensor: Any, src_rank: int) -> None:
-        """Replace the tensor by the one that another rank sends."""
+        """Replace the tensor with the one that another rank sends."""
         self.check_peer(src_rank)
         with tensor_of(tensor, self.backend, written=True) as operand:
             self._run("recv", lambda group: group.recv([self._raw(operand)], src_rank, 0))
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called this."""
         options = self._torch.distributed.BarrierOptions()
         if self.backend == Backend.NCCL:
             options.device_ids = [self._torch.cuda.current_device()]
@@ -135,7 +175,7 @@ class Group(Membership):
         return getattr(torch.distributed.ReduceOp, op.name)
 
     def _raw(self, operand: Any) -> Any:
-        """View a tensor as bytes: what is only moved may have any dtype."""
+        """View a tensor as bytes, because operations that only move data support any dtype."""
         return operand.reshape(-1).view(self._torch.uint8)
 
     def _run(self, operation: str, start: Callable[[Any], Any]) -> None:
@@ -144,7 +184,7 @@ class Group(Membership):
         except RuntimeError as error:
             raise RuntimeError(
                 f"{operation} failed on rank {self.rank} of collective group {self.name!r}; another member "
-                f"may have ended, or not called {operation} with a tensor of the same size in time: {error}"
+                f"may have ended, or may not have called {operation} with a tensor of the same size in time: {error}"
             ) from error
 
 
@@ -153,7 +193,7 @@ def form_group(name: str, world_size: int, rank: int, backend: Backend, timeout_
 
     Raises:
         ImportError: If torch is not installed.
-        RuntimeError: If the backend or the engine cannot do it, or members do not come in time.
+        RuntimeError: If the backend or the engine does not support it, or members do not join in time.
     """
     check_backend(backend)
     timeout = timeout_ms / 1000
@@ -161,10 +201,10 @@ def form_group(name: str, world_size: int, rank: int, backend: Backend, timeout_
     if world_size > 1:
         if _session.engine_name() == "inline":
             raise RuntimeError(
-                f"Collective group {name!r} has {world_size} members, which work at the same time; the "
-                "inline engine runs one thing at a time. Use skate.init(engine='local')."
+                f"Collective group {name!r} has {world_size} members, which run concurrently; the "
+                "inline engine runs one task at a time. Use skate.init(engine='local')."
             )
-        meeting = _rendezvous.meet(name, world_size, rank, str(backend), timeout)
+        meeting = _rendezvous.wait_for_members(name, world_size, rank, str(backend), timeout)
     connect = _connect_nccl if backend == Backend.NCCL else _connect_gloo
     try:
         process_group, cleanup = connect(rank, world_size, meeting, timeout)
@@ -179,7 +219,7 @@ def form_group(name: str, world_size: int, rank: int, backend: Backend, timeout_
 
 
 def _connect_gloo(
-    rank: int, world_size: int, meeting: _rendezvous.Meeting | None, timeout: float
+    rank: int, world_size: int, meeting: _rendezvous.FormedGroup | None, timeout: float
 ) -> tuple[Any, Callable[[], None]]:
     distributed = load_torch().distributed
     gloo = distributed.ProcessGroupGloo
@@ -196,7 +236,7 @@ def _connect_gloo(
 
 
 def _connect_nccl(
-    rank: int, world_size: int, meeting: _rendezvous.Meeting | None, timeout: float
+    rank: int, world_size: int, meeting: _rendezvous.FormedGroup | None, timeout: float
 ) -> tuple[Any, Callable[[], None]]:
     distributed = load_torch().distributed
     options = distributed.ProcessGroupNCCL.Options()
@@ -206,7 +246,7 @@ def _connect_nccl(
     if len(set(meeting.nodes)) > 1:
         raise NotImplementedError("the NCCL backend connects members on one node only")
     _interfaces.bind_collectives(_interfaces.LOOPBACK)
-    # NCCL's own threads use the store for as long as the group lives; they must not need Python for it.
+    # NCCL's threads use the store during the lifetime of the group; they must not need Python for it.
     folder = _session.session_folder() or tempfile.gettempdir()
     path = Path(folder) / f"skate-nccl-{os.getuid()}-{meeting.token}"
     store = distributed.FileStore(str(path), world_size)
@@ -219,7 +259,7 @@ def _connect_nccl(
 
 
 def _store(token: str, timeout: float) -> Any:
-    """Return a torch store in which the members of a group tell each other their addresses."""
+    """Return a torch store in which the members of a group exchange their addresses."""
     distributed = load_torch().distributed
 
     class RendezvousStore(distributed.Store):  # type: ignore[misc, name-defined]  # torch is loaded lazily

@@ -1,7 +1,7 @@
-"""How the members of a group find each other: through small actors, without any port of its own.
+"""Rendezvous of the members of a group through small actors, without additional ports.
 
-`meet` blocks until all ranks of a group have come, so that nobody ever sees the traces of an earlier group
-of the same name. Then each group has a token, under which its members exchange their addresses.
+`wait_for_members` blocks until all ranks of a group have joined, so that members never see data of an earlier group
+of the same name. Each group then has a token, under which its members exchange their addresses.
 """
 
 from __future__ import annotations
@@ -15,23 +15,32 @@ from typing import Any, Final
 import skate
 from skate.exceptions import GetTimeoutError, RayActorError
 
-__all__ = ["Declaration", "Meeting", "declaration_of", "declare", "meet", "publish", "read", "undeclare"]
+__all__ = [
+    "Declaration",
+    "FormedGroup",
+    "declaration_of",
+    "declare",
+    "publish",
+    "read",
+    "undeclare",
+    "wait_for_members",
+]
 
-# The names of the two actors. The process that starts an actor owns it, and the actor ends with that process. Members
-# of groups come and go, so declarations have an actor of their own, which only processes that declare groups start.
-_MEETINGS: Final = "skate.util.collective.rendezvous"
+# The names of the two actors. An actor ends with the process that started it. Members of groups come and go, so
+# declarations have a separate actor, which only processes that declare groups start.
+_RENDEZVOUS: Final = "skate.util.collective.rendezvous"
 _DECLARATIONS: Final = "skate.util.collective.declarations"
 
-# By the node, the worker and the name of the actor: a later session of this process has another node.
+# By node, worker and name of the actor: a later session of this process has another node.
 _handles: dict[tuple[str, str, str], Any] = {}
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """A group all of whose ranks have come.
+class FormedGroup:
+    """A group that all ranks have joined.
 
     Attributes:
-        token: Names this group, and no other one that ever was.
+        token: Unique identifier of this group.
         nodes: The node of each rank.
     """
 
@@ -41,7 +50,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A group that the driver has declared: its members join it when they first use it."""
+    """A group that the driver declared; its members join on first use."""
 
     ranks: dict[str, int]
     world_size: int
@@ -49,12 +58,12 @@ class Declaration:
     timeout_ms: int
 
 
-def meet(name: str, world_size: int, rank: int, backend: str, timeout: float) -> Meeting:
+def wait_for_members(name: str, world_size: int, rank: int, backend: str, timeout: float) -> FormedGroup:
     """Wait for the other ranks of the group.
 
     Raises:
-        RuntimeError: If they do not come within `timeout` seconds.
-        ValueError: If another member has asked for another world size or backend, or for the same rank.
+        RuntimeError: If they do not join within `timeout` seconds.
+        ValueError: If another member requested another world size or backend, or the same rank.
     """
     deadline = time.monotonic() + timeout
     node = skate.get_runtime_context().get_node_id()
@@ -68,7 +77,7 @@ def meet(name: str, world_size: int, rank: int, backend: str, timeout: float) ->
             missing = skate.get(rendezvous.leave.remote(name, member))
             raise RuntimeError(
                 f"Rank {rank} of collective group {name!r} waited {timeout:g} s for rank(s) "
-                f"{', '.join(map(str, missing))} in vain. All {world_size} members must call "
+                f"{', '.join(map(str, missing))} without success. All {world_size} members must call "
                 "init_collective_group at the same time, or, in a declared group, their first operation."
             ) from None
         except RayActorError:
@@ -76,27 +85,27 @@ def meet(name: str, world_size: int, rank: int, backend: str, timeout: float) ->
                 raise
             _handles.clear()  # its owner has ended; the next caller starts another
         else:
-            return Meeting(token, tuple(nodes))
+            return FormedGroup(token, tuple(nodes))
 
 
 def publish(token: str, key: str, value: bytes) -> None:
-    """Tell the other members something."""
+    """Publish a value for the other members."""
     skate.get(_rendezvous().publish.remote(token, key, value))
 
 
 def read(token: str, keys: list[str], timeout: float) -> dict[str, bytes]:
-    """Return what members have published under `keys`, once they all have."""
+    """Return the values that members published under `keys`, once all are available."""
     found: dict[str, bytes] = skate.get(_rendezvous().read.remote(token, keys), timeout=timeout)
     return found
 
 
 def finish(token: str) -> None:
-    """Say that this member has read all it needs."""
+    """Report that this member has read all values it needs."""
     _rendezvous().finish.remote(token)
 
 
 def declare(name: str, declaration: Declaration) -> bool:
-    """Declare a group; False if one of this name is declared already."""
+    """Declare a group; return False if one of this name is already declared."""
     deadline = time.monotonic() + declaration.timeout_ms / 1000
     while True:
         try:
@@ -112,12 +121,12 @@ def declaration_of(name: str) -> Declaration | None:
     try:
         found: Declaration | None = skate.get(skate.get_actor(_DECLARATIONS).declaration_of.remote(name))
     except (ValueError, RayActorError):
-        return None  # no group has been declared by anyone who still runs
+        return None  # no running process has declared a group
     return found
 
 
 def undeclare(name: str) -> None:
-    """Withdraw the declaration of a group, if there is one."""
+    """Remove the declaration of a group, if there is one."""
     try:
         skate.get(skate.get_actor(_DECLARATIONS).undeclare.remote(name))
     except (ValueError, RayActorError):
@@ -125,7 +134,7 @@ def undeclare(name: str) -> None:
 
 
 def _rendezvous() -> Any:
-    return _actor(_MEETINGS, Rendezvous)
+    return _actor(_RENDEZVOUS, Rendezvous)
 
 
 def _declarations() -> Any:
@@ -133,7 +142,7 @@ def _declarations() -> Any:
 
 
 def _actor(name: str, kind: type) -> Any:
-    """Return the handle of an actor of this namespace; start it if need be."""
+    """Return the handle of an actor of this namespace; start it if necessary."""
     context = skate.get_runtime_context()
     key = context.get_node_id(), context.get_worker_id(), name
     handle = _handles.get(key)
@@ -146,7 +155,7 @@ def _actor(name: str, kind: type) -> Any:
 
 
 @dataclass
-class _Forming:
+class _PendingGroup:
     """A group that waits for some of its ranks."""
 
     world_size: int
@@ -166,10 +175,10 @@ class _Member:
 
 
 class Rendezvous:
-    """The actor in which members meet. All its methods are coroutines, so nothing in it needs a lock."""
+    """The actor through which members find each other. All methods are coroutines, so it needs no lock."""
 
     def __init__(self) -> None:
-        self._forming: dict[str, _Forming] = {}
+        self._pending: dict[str, _PendingGroup] = {}
         self._published: dict[str, dict[str, bytes]] = {}
         self._unfinished: dict[str, int] = {}
         self._news = asyncio.Condition()
@@ -177,75 +186,75 @@ class Rendezvous:
     async def join(
         self, name: str, world_size: int, rank: int, backend: str, member: str, node: str
     ) -> tuple[str, list[str]] | None:
-        """Come to a group, and return its token and nodes once all ranks have come."""
-        forming = self._forming.get(name)
-        if forming is not None and (forming.world_size, forming.backend) != (world_size, backend):
-            # It may be left over from members that were killed, so the newcomer is believed.
-            self._dismiss(
-                forming,
+        """Join a group, and return its token and nodes once all ranks have joined."""
+        pending = self._pending.get(name)
+        if pending is not None and (pending.world_size, pending.backend) != (world_size, backend):
+            # The pending group may be left over from members that were killed, so the new member takes precedence.
+            self._reject(
+                pending,
                 f"Rank {rank} of collective group {name!r} joined with world_size={world_size} and "
-                f"backend={backend}; this member with {forming.world_size} and {forming.backend}.",
+                f"backend={backend}; this member with {pending.world_size} and {pending.backend}.",
             )
-            forming = None
-        if forming is None:
-            forming = self._forming[name] = _Forming(world_size, backend)
-        earlier = forming.members.pop(rank, None)
+            pending = None
+        if pending is None:
+            pending = self._pending[name] = _PendingGroup(world_size, backend)
+        earlier = pending.members.pop(rank, None)
         if earlier is not None and not earlier.arrival.done():
             earlier.arrival.set_exception(
-                ValueError(f"Another member of collective group {name!r} joined as rank {rank} too.")
+                ValueError(f"Another member of collective group {name!r} also joined as rank {rank}.")
             )
         arrival: asyncio.Future[tuple[str, list[str]] | None] = asyncio.get_running_loop().create_future()
-        forming.members[rank] = _Member(member, node, arrival)
-        if not forming.missing:
-            self._complete(name, forming)
+        pending.members[rank] = _Member(member, node, arrival)
+        if not pending.missing:
+            self._complete(name, pending)
         return await arrival
 
-    def _complete(self, name: str, forming: _Forming) -> None:
-        del self._forming[name]
+    def _complete(self, name: str, pending: _PendingGroup) -> None:
+        del self._pending[name]
         token = uuid.uuid4().hex
         self._published[token] = {}
-        self._unfinished[token] = forming.world_size
-        nodes = [forming.members[rank].node for rank in range(forming.world_size)]
-        for member in forming.members.values():
+        self._unfinished[token] = pending.world_size
+        nodes = [pending.members[rank].node for rank in range(pending.world_size)]
+        for member in pending.members.values():
             if not member.arrival.done():
                 member.arrival.set_result((token, nodes))
 
     @staticmethod
-    def _dismiss(forming: _Forming, reason: str) -> None:
-        for member in forming.members.values():
+    def _reject(pending: _PendingGroup, reason: str) -> None:
+        for member in pending.members.values():
             if not member.arrival.done():
                 member.arrival.set_exception(ValueError(reason))
 
     async def leave(self, name: str, member: str) -> list[int]:
-        """Give up waiting, and return the ranks that have not come."""
-        forming = self._forming.get(name)
-        if forming is None:
+        """Stop waiting, and return the ranks that have not joined."""
+        pending = self._pending.get(name)
+        if pending is None:
             return []
-        missing = forming.missing
-        for rank, known in list(forming.members.items()):
+        missing = pending.missing
+        for rank, known in list(pending.members.items()):
             if known.id == member:
                 if not known.arrival.done():
-                    known.arrival.set_result(None)  # nobody listens any more
-                del forming.members[rank]
-        if not forming.members:
-            del self._forming[name]
+                    known.arrival.set_result(None)  # the waiter is gone
+                del pending.members[rank]
+        if not pending.members:
+            del self._pending[name]
         return missing
 
     async def publish(self, token: str, key: str, value: bytes) -> None:
-        """Keep a value for the other members."""
+        """Store a value for the other members."""
         async with self._news:
             self._published.setdefault(token, {})[key] = value
             self._news.notify_all()
 
     async def read(self, token: str, keys: list[str]) -> dict[str, bytes]:
-        """Return the values of `keys` once they are all there."""
+        """Return the values of `keys` once all are available."""
         async with self._news:
             await self._news.wait_for(lambda: self._published.get(token, {}).keys() >= set(keys))
             known = self._published[token]
             return {key: known[key] for key in keys}
 
     async def finish(self, token: str) -> None:
-        """Forget what the members have published, once each of them has said that it is done."""
+        """Delete the published values once all members have finished."""
         self._unfinished[token] -= 1
         if self._unfinished[token] == 0:
             del self._unfinished[token]
@@ -253,13 +262,13 @@ class Rendezvous:
 
 
 class Declarations:
-    """The actor that keeps declarations."""
+    """The actor that stores declarations."""
 
     def __init__(self) -> None:
         self._declared: dict[str, Declaration] = {}
 
     async def declare(self, name: str, declaration: Declaration) -> bool:
-        """Keep a declaration, unless there is one of this name."""
+        """Store a declaration; return False if one of this name exists."""
         return self._declared.setdefault(name, declaration) is declaration
 
     async def declaration_of(self, name: str) -> Declaration | None:
@@ -267,5 +276,5 @@ class Declarations:
         return self._declared.get(name)
 
     async def undeclare(self, name: str) -> None:
-        """Forget a declaration."""
+        """Remove a declaration."""
         self._declared.pop(name, None)

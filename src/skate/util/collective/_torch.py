@@ -1,4 +1,4 @@
-"""torch, loaded when it is needed, and what of it is usable here."""
+"""Lazy access to torch, and checks of its backends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def load_torch() -> Any:
 
 
 def gloo_available() -> bool:
-    """Tell whether the backend for CPU tensors can be used in this process."""
+    """Return whether the backend for CPU tensors can be used in this process."""
     if importlib.util.find_spec("torch") is None:
         return False
     distributed = load_torch().distributed
@@ -35,7 +35,7 @@ def gloo_available() -> bool:
 
 
 def nccl_available() -> bool:
-    """Tell whether the backend for CUDA tensors can be used in this process."""
+    """Return whether the backend for CUDA tensors can be used in this process."""
     if importlib.util.find_spec("torch") is None:
         return False
     torch = load_torch()
@@ -45,25 +45,25 @@ def nccl_available() -> bool:
 
 
 def check_backend(backend: Backend) -> None:
-    """Raise an error that says why if `backend` cannot be used in this process."""
+    """Raise an error with the reason if `backend` cannot be used in this process."""
     torch = load_torch()
     if backend == Backend.GLOO and not gloo_available():
         raise RuntimeError("The GLOO backend is not part of this build of torch.")
     if backend == Backend.NCCL and not nccl_available():
-        why = "finds no GPU here" if torch.distributed.is_nccl_available() else "was built without NCCL"
+        why = "finds no GPU" if torch.distributed.is_nccl_available() else "was built without NCCL"
         raise RuntimeError(
-            f"The NCCL backend is for CUDA tensors, and torch {torch.__version__} {why}. "
-            "Pass backend='gloo' for CPU tensors and arrays; for NCCL, give the actor num_gpus=1."
+            f"The NCCL backend needs CUDA, but torch {torch.__version__} {why}. "
+            "Pass backend='gloo' for CPU tensors and arrays; for NCCL, start the actor with num_gpus=1."
         )
 
 
 @contextlib.contextmanager
 def tensor_of(value: Any, backend: str, *, written: bool) -> Iterator[Any]:
-    """Give a contiguous tensor on the memory of `value`; what is written to it ends up in `value`.
+    """Yield a contiguous tensor that shares the memory of `value`, or whose result is copied back to it.
 
     Args:
         value: A tensor or a NumPy array.
-        backend: Says on which kind of device it has to be.
+        backend: The backend, which determines the kind of device.
         written: Whether the operation writes to it.
     """
     torch = load_torch()
@@ -94,8 +94,8 @@ def _tensor_of_array(torch: Any, array: Any, written: bool) -> Any:
     if not array.flags.writeable:
         if written:
             raise ValueError(
-                "The array is read-only, as arrays from the object store are, and a collective operation "
-                "writes its result into it. Pass a copy: array.copy()."
+                "The array is read-only, like all arrays from the object store, but a collective operation "
+                "writes its result to it. Pass a copy: array.copy()."
             )
         array = array.copy()  # torch warns about tensors on read-only memory
     if any(stride < 0 for stride in array.strides):

@@ -1,4 +1,4 @@
-"""Backends of collective operations that a program brings along."""
+"""Registry of custom backends of collective operations."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _custom: dict[str, type[BaseGroup]] = {}
 
 
 def register_collective_backend(name: str, group_cls: type[BaseGroup]) -> None:
-    """Make a backend known under a name, for `init_collective_group` and `create_collective_group`.
+    """Register a backend under a name, for `init_collective_group` and `create_collective_group`.
 
-    The registration is local to this process: the driver and every member make it. Making it again does nothing.
+    The registration is local to this process: the driver and every member must make it. Repeating it has no effect.
 
     Args:
-        name: The name, which also becomes an attribute of `Backend`; upper and lower case mean the same.
-        group_cls: The class whose instances are the members of groups. Its arguments are world size, rank and name of
-            the group.
+        name: Name of the backend, which also becomes an attribute of `Backend`; case is ignored.
+        group_cls: The class of the members of groups. Its arguments are the world size, the rank and the name of the
+            group.
 
     Raises:
         TypeError: `group_cls` is not a subclass of BaseGroup.
@@ -29,7 +29,7 @@ def register_collective_backend(name: str, group_cls: type[BaseGroup]) -> None:
     upper = name.upper()
     known = _custom.get(upper)
     if known is not None and _path(known) == _path(group_cls):
-        _custom[upper] = group_cls  # sent to this process twice, a class becomes two
+        _custom[upper] = group_cls  # a class that is sent to this process twice becomes two classes
         return
     if upper in Backend._known or hasattr(Backend, upper):
         raise ValueError(
@@ -45,5 +45,5 @@ def _path(cls: type) -> tuple[str, str]:
 
 
 def custom_backend(backend: Backend) -> type[BaseGroup] | None:
-    """Return the class that is registered for a backend; None for those of torch."""
+    """Return the class that is registered for a backend; None for torch's own."""
     return _custom.get(backend)

@@ -1,4 +1,4 @@
-"""Collective operations between actors and tasks: everybody in a group calls the same function."""
+"""Collective operations between actors and tasks: all members of a group call the same function."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = [
 ]
 
 _groups: dict[str, Group | CustomGroup] = {}
-_forming = threading.RLock()
+_formation_lock = threading.RLock()
 
 
 def is_backend_available(backend: str) -> bool:
-    """Tell whether a backend, by name, can be used in this process; False for names that are unknown."""
+    """Return whether a backend can be used in this process; False for unknown names."""
     try:
         kind = Backend(backend)
     except ValueError:
@@ -53,7 +53,7 @@ def is_backend_available(backend: str) -> bool:
 
 
 def is_group_initialized(group_name: str) -> bool:
-    """Tell whether this process is a connected member of the group."""
+    """Return whether this process is a connected member of the group."""
     return group_name in _groups
 
 
@@ -64,28 +64,28 @@ def init_collective_group(
     group_name: str = "default",
     gloo_timeout: int = 30000,
 ) -> None:
-    """Join a group, waiting for the others. All members call it, each with its own rank.
+    """Join a group and wait for the other members. All members call it, each with its own rank.
 
     Args:
         world_size: The number of members.
-        rank: The rank of this member, from 0 on.
-        backend: ``"gloo"`` for CPU tensors and arrays, ``"nccl"`` (the default) for CUDA tensors, or a name given to
-            `register_collective_backend` in this process.
-        group_name: What to call the group in the operations.
-        gloo_timeout: How many milliseconds to wait for the others, here and in each operation.
+        rank: The rank of this member, from 0.
+        backend: ``"gloo"`` for CPU tensors and arrays, ``"nccl"`` (the default) for CUDA tensors, or a name that was
+            registered with `register_collective_backend` in this process.
+        group_name: Name of the group for the operations.
+        gloo_timeout: Milliseconds to wait for the other members, here and in each operation.
 
     Raises:
         ImportError: If torch is not installed.
-        ValueError: If an argument makes no sense, or members disagree.
-        RuntimeError: If this process is in a group of this name already, the backend cannot be used here, or
-            the others do not come in time.
+        ValueError: If an argument is invalid, or members disagree.
+        RuntimeError: If this process is already in a group of this name, the backend is not available, or the other
+            members do not join in time.
     """
     kind = Backend(backend)
     _check_name(group_name)
     _check_size(world_size, gloo_timeout)
     if not isinstance(rank, int) or not 0 <= rank < world_size:
         raise ValueError(f"rank must be from 0 to {world_size - 1} in a group of {world_size}, got {rank!r}.")
-    with _forming:
+    with _formation_lock:
         if group_name in _groups:
             raise RuntimeError(
                 f"Trying to initialize a group twice: this process is in collective group {group_name!r} "
@@ -102,45 +102,45 @@ def create_collective_group(
     group_name: str = "default",
     gloo_timeout: int = 30000,
 ) -> None:
-    """Declare a group of actors from outside; they connect when they first use it.
+    """Declare a group of actors from outside; they connect on first use.
 
     Args:
         actors: The handles of the members.
         world_size: The number of members.
         ranks: The rank of each actor.
-        backend: As for `init_collective_group`.
-        group_name: What to call the group in the operations.
-        gloo_timeout: As for `init_collective_group`.
+        backend: A backend of `init_collective_group`.
+        group_name: Name of the group for the operations.
+        gloo_timeout: Milliseconds to wait for the other members.
 
     Raises:
-        ValueError: If actors, ranks and world size do not fit together.
-        RuntimeError: If a group of this name has been declared.
+        ValueError: If actors, ranks and world size do not match.
+        RuntimeError: If a group of this name is already declared.
     """
     kind = Backend(backend)
     _check_name(group_name)
     _check_size(world_size, gloo_timeout)
     if not len(actors) == len(ranks) == world_size:
         raise ValueError(
-            f"A group of world_size={world_size} needs as many actors and ranks; "
+            f"A group of world_size={world_size} needs the same number of actors and ranks; "
             f"got {len(actors)} actor(s) and {len(ranks)} rank(s)."
         )
     if sorted(ranks) != list(range(world_size)):
         raise ValueError(f"ranks must be 0 to {world_size - 1}, each once, got {ranks}.")
     members = {actor._actor_id.hex(): rank for actor, rank in zip(actors, ranks, strict=True)}
     if len(members) != world_size:
-        raise ValueError("An actor can be in a group only once; the list of actors names one twice.")
+        raise ValueError("An actor can be in a group only once, but the list names an actor twice.")
     declaration = _rendezvous.Declaration(members, world_size, str(kind), gloo_timeout)
     if not _rendezvous.declare(group_name, declaration):
         raise RuntimeError(
-            f"Trying to initialize a group twice: collective group {group_name!r} has been declared. "
+            f"Trying to initialize a group twice: collective group {group_name!r} is already declared. "
             "Use another group_name, or destroy_collective_group first."
         )
 
 
 def destroy_collective_group(group_name: str = "default") -> None:
-    """Leave a group and withdraw its declaration; without effect if there is no such group."""
+    """Leave a group and remove its declaration; without such a group, do nothing."""
     _check_name(group_name)
-    with _forming:
+    with _formation_lock:
         group = _groups.pop(group_name, None)
     if group is not None:
         group.close()
@@ -149,86 +149,86 @@ def destroy_collective_group(group_name: str = "default") -> None:
 
 
 def get_rank(group_name: str = "default") -> int:
-    """Return the rank of this process in the group, or -1 if it is not in it."""
+    """Return the rank of this process in the group, or -1 if it is not a member."""
     group = _groups.get(group_name)
     return -1 if group is None else group.rank
 
 
 def get_collective_group_size(group_name: str = "default") -> int:
-    """Return the number of members of the group, or -1 if this process is not in it."""
+    """Return the number of members of the group, or -1 if this process is not a member."""
     group = _groups.get(group_name)
     return -1 if group is None else group.world_size
 
 
 def get_group_handle(group_name: str = "default") -> Group | BaseGroup:
-    """Return the group as this process sees it; a declared group is connected if need be.
+    """Return the group object of this process; a declared group is connected if necessary.
 
     Returns:
-        For a custom backend, the instance of its class.
+        The group; for a custom backend, the instance of its class.
 
     Raises:
         RuntimeError: If this process is not a member of any group of this name.
     """
-    return _joined(group_name).handle
+    return _get_group(group_name).handle
 
 
 def allreduce(tensor: Any, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
-    """Replace the tensor of every member by the reduction of all of them.
+    """Replace the tensor of every member with the reduction over all members.
 
     Args:
-        tensor: A torch tensor or a writable NumPy array; of one shape and dtype everywhere.
+        tensor: A torch tensor or a writable NumPy array; of the same shape and dtype on all members.
         group_name: The group.
-        op: How to reduce.
+        op: The reduction.
     """
-    _joined(group_name).allreduce(tensor, op)
+    _get_group(group_name).allreduce(tensor, op)
 
 
 def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: ReduceOp = ReduceOp.SUM) -> None:
-    """Replace the tensor of one member by the reduction of all of them; the others keep theirs.
+    """Replace the tensor of one member with the reduction over all members; the others keep theirs.
 
     Args:
         tensor: A torch tensor or a NumPy array.
-        dst_rank: The member that gets the result.
+        dst_rank: The member that receives the result.
         group_name: The group.
-        op: How to reduce.
+        op: The reduction.
     """
-    _joined(group_name).reduce(tensor, dst_rank, op)
+    _get_group(group_name).reduce(tensor, dst_rank, op)
 
 
 def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
-    """Replace the tensor of every member by that of one of them.
+    """Replace the tensor of every member with that of one member.
 
     Args:
         tensor: A torch tensor or a NumPy array.
-        src_rank: The member whose tensor all get.
+        src_rank: The member whose tensor is sent.
         group_name: The group.
     """
-    _joined(group_name).broadcast(tensor, src_rank)
+    _get_group(group_name).broadcast(tensor, src_rank)
 
 
 def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") -> None:
-    """Give every member the tensors of all of them.
+    """Gather the tensors of all members on every member.
 
     Args:
-        tensor_list: One tensor or array for each rank; they are overwritten.
-        tensor: What this member contributes.
+        tensor_list: One tensor or array per rank; they are overwritten.
+        tensor: The tensor of this member.
         group_name: The group.
     """
-    _joined(group_name).allgather(tensor_list, tensor)
+    _get_group(group_name).allgather(tensor_list, tensor)
 
 
 def reducescatter(
     tensor: Any, tensor_list: list[Any], group_name: str = "default", op: ReduceOp = ReduceOp.SUM
 ) -> None:
-    """Reduce lists of tensors entry by entry, and give each member the entry of its rank.
+    """Reduce lists of tensors element-wise over all members, and give each member the entry of its rank.
 
     Args:
-        tensor: Gets the result.
-        tensor_list: What this member contributes: one tensor for each rank.
+        tensor: Receives the result.
+        tensor_list: The tensors of this member, one per rank.
         group_name: The group.
-        op: How to reduce.
+        op: The reduction.
     """
-    _joined(group_name).reducescatter(tensor, tensor_list, op)
+    _get_group(group_name).reducescatter(tensor, tensor_list, op)
 
 
 def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
@@ -239,30 +239,30 @@ def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
         dst_rank: The member that receives it.
         group_name: The group.
     """
-    _joined(group_name).send(tensor, dst_rank)
+    _get_group(group_name).send(tensor, dst_rank)
 
 
 def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
-    """Replace the tensor by the one that another member sends.
+    """Replace the tensor with the one that another member sends.
 
     Args:
-        tensor: A torch tensor or a writable NumPy array, as large as what is sent.
+        tensor: A torch tensor or a writable NumPy array, of the size of the sent one.
         src_rank: The member that sends it.
         group_name: The group.
     """
-    _joined(group_name).recv(tensor, src_rank)
+    _get_group(group_name).recv(tensor, src_rank)
 
 
 def barrier(group_name: str = "default") -> None:
     """Wait until all members have called this."""
-    _joined(group_name).barrier()
+    _get_group(group_name).barrier()
 
 
-def _joined(name: str) -> Group | CustomGroup:
+def _get_group(name: str) -> Group | CustomGroup:
     group = _groups.get(name)
     if group is not None:
         return group
-    with _forming:
+    with _formation_lock:
         if name not in _groups:
             _groups[name] = _join_declared(name)
         return _groups[name]
@@ -281,7 +281,7 @@ def _join_declared(name: str) -> Group | CustomGroup:
     if declaration is None or actor_id not in declaration.ranks:
         raise RuntimeError(
             f"This process is not in a collective group {name!r}. Call init_collective_group in every "
-            "member, or create_collective_group with their handles outside."
+            "member, or create_collective_group with their handles in the driver."
         )
     return _form(
         name,

@@ -1,4 +1,4 @@
-"""The words that collective operations take."""
+"""Backends, reductions and options of collective operations."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ unset_timeout_ms: Final = timedelta(milliseconds=-1)
 
 
 class Backend(str):
-    """The library that moves the data.
+    """The name of a communication backend.
 
-    ``Backend("gloo")`` (or ``"torch_gloo"``) is for CPU tensors and arrays, ``Backend("nccl")`` for CUDA
-    tensors; `register_collective_backend` adds others. Upper and lower case mean the same.
+    ``Backend("gloo")`` (or ``"torch_gloo"``) is for CPU tensors and arrays, ``Backend("nccl")`` for CUDA tensors;
+    `register_collective_backend` adds others. Case is ignored.
 
     Raises:
-        ValueError: If the name is none of these.
+        ValueError: If the backend is unknown.
     """
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class Backend(str):
     def __new__(cls, name: str) -> Backend:
         """Return the backend of this name."""
         if not isinstance(name, str):
-            raise TypeError(f"A backend is named by a str, got {name!r}; use 'gloo' or 'nccl'.")
+            raise TypeError(f"The name of a backend must be a str, got {name!r}; use 'gloo' or 'nccl'.")
         known = cls._known.get(name.upper())
         if known is None:
             raise ValueError(
@@ -55,7 +55,7 @@ class Backend(str):
 
 
 class ReduceOp(Enum):
-    """How the tensors of all ranks become one."""
+    """The reduction of the tensors of all ranks."""
 
     SUM = 0
     PRODUCT = 1
@@ -63,7 +63,7 @@ class ReduceOp(Enum):
     MAX = 3
 
 
-# A custom backend gets these. Their names are Ray's.
+# Custom backends receive these options. The names are Ray's.
 
 
 @dataclass
@@ -83,7 +83,7 @@ class BarrierOptions:
 
 @dataclass
 class ReduceOptions:
-    """Options of `reduce`; rank `root_rank` gets the result."""
+    """Options of `reduce`; rank `root_rank` receives the result."""
 
     reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  # Ray's name
     root_rank: int = 0

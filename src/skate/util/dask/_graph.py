@@ -1,4 +1,4 @@
-"""Dask's task graphs, as the scheduler wants them."""
+"""Conversion of dask's task graphs for the scheduler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import skate
 
-# Loaded by name: dask's types come and go between versions, and the package may be absent.
+# Loaded by name: dask's types differ between versions, and the package may be absent.
 try:
     dask: Any = import_module("dask")
     dask_callbacks: Any = import_module("dask.callbacks")
@@ -30,34 +30,34 @@ __all__ = [
     "Key",
     "Node",
     "as_graph",
-    "culled",
+    "cull",
     "dask",
     "dask_callbacks",
     "options_by_key",
     "order",
     "refs_in",
-    "with_values",
+    "substitute_values",
 ]
 
 Key = Hashable
 Node = Any  # an instance of GraphNode
 
-# Else dask pickles a reference to name the collection that it is part of.
+# Otherwise dask pickles a reference to name the collection that it is part of.
 dask.base.normalize_token.register(skate.ObjectRef, lambda ref: ("skate.ObjectRef", ref.hex()))
 
 
 def as_graph(dsk: Any) -> dict[Key, Node]:
-    """Return any kind of graph or expression as nodes by key."""
+    """Return a graph or expression of any kind as nodes by key."""
     mapping = dsk if isinstance(dsk, Mapping) else dsk.__dask_graph__()
     graph: dict[Key, Node] = _task_spec.convert_legacy_graph(mapping)
     return graph
 
 
-def culled(graph: dict[Key, Node], keys: Iterable[Key]) -> dict[Key, Node]:
-    """Return the part of the graph that the keys need.
+def cull(graph: dict[Key, Node], keys: Iterable[Key]) -> dict[Key, Node]:
+    """Return the part of the graph that the keys depend on.
 
     Raises:
-        KeyError: If a key, or what it needs, is not in the graph.
+        KeyError: If the graph lacks a key or one of its dependencies.
     """
     needed: dict[Key, Node] = {}
     todo = list(keys)
@@ -72,18 +72,18 @@ def culled(graph: dict[Key, Node], keys: Iterable[Key]) -> dict[Key, Node]:
 def options_by_key(dsk: Any, common: dict[str, Any], keys: Iterable[Key]) -> dict[Key, dict[str, Any]]:
     """Return the task options of every key.
 
-    Annotations of a collection (`dask.annotate(ray_remote_args=...)`) go before those in force now,
-    and both before `common`.
+    Annotations of a collection (`dask.annotate(ray_remote_args=...)`) take precedence over active ones, and both over
+    `common`.
 
     Raises:
-        ValueError: If `resources` are annotated by themselves, as for dask's own scheduler.
+        ValueError: If `resources` are annotated directly, as for dask's own scheduler.
     """
     now = dask.get_annotations()
     annotated = _annotations_of(dsk)
     if "resources" in now or "resources" in annotated:
         raise ValueError(
-            "Skate takes resources as part of its own options: "
-            "write dask.annotate(ray_remote_args={'resources': ...})"
+            "Skate expects resources in the task options: "
+            "use dask.annotate(ray_remote_args={'resources': ...})"
         )
     common = {**common, **now.get("ray_remote_args", {})}
     own = annotated.get("ray_remote_args", {})
@@ -91,7 +91,7 @@ def options_by_key(dsk: Any, common: dict[str, Any], keys: Iterable[Key]) -> dic
 
 
 def _annotations_of(dsk: Any) -> dict[str, dict[Key, Any]]:
-    """Return the annotations in a graph: kind to key to value."""
+    """Return the annotations in a graph, by kind and key."""
     if hasattr(dsk, "__dask_annotations__"):
         of_expression: dict[str, dict[Key, Any]] = dsk.__dask_annotations__()
         return of_expression
@@ -113,25 +113,27 @@ def refs_in(node: Any) -> Iterator[skate.ObjectRef[Any]]:
         case Task():
             for part in (*node.args, *node.kwargs.values()):
                 yield from refs_in(part)
-        case dict():  # The inner graph of fused tasks.
+        case dict():  # the inner graph of fused tasks
             for part in node.values():
                 if isinstance(part, GraphNode):
                     yield from refs_in(part)
 
 
-def with_values(node: Any, values: Mapping[skate.ObjectRef[Any], Any]) -> Any:
-    """Return the node with the references in it replaced by their values."""
+def substitute_values(node: Any, values: Mapping[skate.ObjectRef[Any], Any]) -> Any:
+    """Return the node with references replaced by their values."""
     match node:
         case skate.ObjectRef():
             return values[node]
         case DataNode(value=skate.ObjectRef()):
             return DataNode(node.key, values[node.value])
         case Task():
-            # A copy: the graph may be the program's own, to be computed again.
+            # A copy: the program may compute its graph again.
             changed = copy.copy(node)
-            changed.args = tuple(with_values(part, values) for part in node.args)
-            changed.kwargs = {name: with_values(part, values) for name, part in node.kwargs.items()}
+            changed.args = tuple(substitute_values(part, values) for part in node.args)
+            changed.kwargs = {name: substitute_values(part, values) for name, part in node.kwargs.items()}
             return changed
         case dict():
-            return {k: with_values(v, values) if isinstance(v, GraphNode) else v for k, v in node.items()}
+            return {
+                k: substitute_values(v, values) if isinstance(v, GraphNode) else v for k, v in node.items()
+            }
     return node

@@ -1,4 +1,4 @@
-"""Hooks that a program can attach to the computation of a dask graph."""
+"""Callbacks for the computation of a dask graph."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Hook = Callable[..., Any] | None
 
 
 class RayCallback(NamedTuple):
-    """The hooks of one callback; None for those it does not define."""
+    """The hooks of one callback; None for undefined ones."""
 
     ray_presubmit: _Hook
     ray_postsubmit: _Hook
@@ -41,8 +41,8 @@ class RayCallback(NamedTuple):
 class RayCallbacks(NamedTuple):
     """The hooks of all active callbacks, by kind.
 
-    Those of a task come in pairs, with None for what a callback does not define: so what a pretask hook
-    returns reaches the posttask hook of the same callback.
+    Hooks of a task come in pairs, with None for undefined ones, so that the result of a pretask hook reaches the
+    posttask hook of the same callback.
     """
 
     ray_presubmit_cbs: list[Callable[..., Any]]
@@ -53,24 +53,24 @@ class RayCallbacks(NamedTuple):
     ray_finish_cbs: list[Callable[..., Any]]
 
 
-# What `unregister` has to remove. It cannot be made anew: a class that travels to a task in this very
-# process comes back with new functions for methods, which are not equal to the old ones.
+# The callbacks that `unregister` removes. They cannot be created again: a class that is sent to a task in this
+# process is restored with new function objects, which do not equal the old ones.
 _registered: dict[int, tuple[RayCallback, tuple[Any, ...]]] = {}
 
 
 class RayDaskCallback(Callback):  # type: ignore[misc]
-    """Watch or change how a graph is computed. Define any of the hooks in a subclass and use it with `with`.
+    """Observe or change the computation of a graph. Define any of the hooks in a subclass and use it with `with`.
 
-    - `_ray_presubmit(task, key, deps)`: before a task is submitted. Anything but None is taken for the
-      task's result, and the task is not run.
+    - `_ray_presubmit(task, key, deps)`: before a task is submitted. Any value but None becomes the result of the
+      task, which is then not run.
     - `_ray_postsubmit(task, key, deps, object_ref)`: after it is submitted.
-    - `_ray_pretask(key, object_refs)`: in the task's process, before it runs, with the references of what
-      it depends on.
-    - `_ray_posttask(key, result, pre_state)`: there, after it has run, with what `_ray_pretask` returned.
+    - `_ray_pretask(key, object_refs)`: in the process of the task, before it runs, with the references of its
+      dependencies.
+    - `_ray_posttask(key, result, pre_state)`: in that process, after it has run, with the result of `_ray_pretask`.
     - `_ray_postsubmit_all(object_refs, dsk)`: after all tasks are submitted, with the final references.
     - `_ray_finish(result)`: at the end, with the final values.
 
-    Hooks can also be given as arguments named `ray_presubmit` and so on.
+    Hooks can also be passed as arguments named `ray_presubmit` and so on.
 
     Example:
         >>> class Names(RayDaskCallback):
@@ -103,20 +103,20 @@ class RayDaskCallback(Callback):  # type: ignore[misc]
         self.unregister()
 
     def register(self) -> None:
-        """Use the callback for everything computed from now on."""
+        """Activate the callback for all further computations."""
         _registered[id(self)] = self._ray_callback, self._callback
         RayDaskCallback.ray_active.add(self._ray_callback)
         super().register()
 
     def unregister(self) -> None:
-        """Stop using the callback."""
+        """Deactivate the callback."""
         ours, of_dask = _registered.pop(id(self), (self._ray_callback, self._callback))
         RayDaskCallback.ray_active.discard(ours)
         Callback.active.discard(of_dask)
 
 
 class ProgressBarCallback(RayDaskCallback):
-    """Draw a bar on stderr that shows how many of a graph's tasks are done."""
+    """Draw a progress bar on stderr with the number of finished tasks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,9 +158,9 @@ def unpack_ray_callbacks(cbs: Iterable[RayCallback] | None) -> RayCallbacks:
 def local_ray_callbacks(
     callbacks: Iterable[RayDaskCallback | RayCallback] | None = None,
 ) -> Iterator[list[RayCallback]]:
-    """Give the callbacks to use: the given ones, or else the active ones, which are inactive meanwhile.
+    """Yield the callbacks to use: the given ones, or else the active ones, which are inactive meanwhile.
 
-    So a graph that is computed inside of another one's hook does not call the hook again.
+    So a graph that is computed inside a hook of another one does not call the hook again.
     """
     if callbacks is not None:
         yield [_as_ray_callback(callback) for callback in callbacks]

@@ -1,26 +1,25 @@
-"""The scheduler: one Skate task for each task of a dask graph."""
+"""The dask scheduler, which runs one Skate task per task of a graph."""
 
 from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import skate
-from skate.util.dask._diagnostics import Diagnostics
 from skate.util.dask._graph import (
     Alias,
     DataNode,
     Key,
     Node,
     as_graph,
-    culled,
+    cull,
     dask,
     options_by_key,
     order,
     refs_in,
-    with_values,
+    substitute_values,
 )
 from skate.util.dask.callbacks import (
     ProgressBarCallback,
@@ -43,23 +42,22 @@ __all__ = [
 def ray_dask_get(dsk: Any, keys: Any, **kwargs: Any) -> Any:
     """Compute keys of a dask graph with Skate tasks.
 
-    Pass it to dask as the scheduler, or make it the default with `enable_dask_on_ray()`. Results stay in
-    shared memory on their way from task to task. A reference among the arguments of a dask task is
-    passed on as its value.
+    Pass it to dask as the scheduler, or make it the default with `enable_dask_on_ray()`. Results stay in shared memory
+    between tasks. A reference among the arguments of a dask task is passed as its value.
 
     Args:
         dsk: The graph, or an expression that has one.
         keys: A key, or a list (of lists) of keys.
         **kwargs: `ray_remote_args`, options for the tasks, as in `f.options(...)`; `ray_callbacks`,
-            `RayDaskCallback` objects to use instead of the active ones; `ray_persist=True` to return
-            references instead of values. What dask passes for other schedulers is ignored.
+            `RayDaskCallback` objects to use instead of the active ones; `ray_persist=True` to return references instead
+            of values. Arguments that dask passes for other schedulers are ignored.
 
     Returns:
         The value of the key, or tuples of values for lists of keys.
 
     Raises:
         KeyError: If the graph lacks a key.
-        ValueError: If `resources` are asked for outside of `ray_remote_args`.
+        ValueError: If `resources` are passed outside of `ray_remote_args`.
 
     Example:
         >>> import dask
@@ -70,9 +68,9 @@ def ray_dask_get(dsk: Any, keys: Any, **kwargs: Any) -> Any:
 
 
 def ray_dask_get_sync(dsk: Any, keys: Any, **kwargs: Any) -> Any:
-    """Compute keys of a dask graph with Skate tasks, one after the other.
+    """Compute keys of a dask graph with Skate tasks, one at a time.
 
-    For debugging: what fails first is raised first. Otherwise like `ray_dask_get`.
+    For debugging: the first failure is raised first. Otherwise like `ray_dask_get`.
     """
     return _compute(dsk, keys, one_at_a_time=True, **kwargs)
 
@@ -80,8 +78,8 @@ def ray_dask_get_sync(dsk: Any, keys: Any, **kwargs: Any) -> Any:
 def ray_dask_persist(*args: Any, **kwargs: Any) -> Any:
     """Compute dask collections in the background, like `dask.persist`, and keep the results in Skate.
 
-    Returns at once. The new collections consist of references to results that are under way; compute
-    them with this scheduler too. The same happens in `collection.persist(scheduler=ray_dask_get)`.
+    Returns immediately. The new collections consist of references to pending results; compute them with this
+    scheduler too. `collection.persist(scheduler=ray_dask_get)` does the same.
     """
     scheduler = kwargs.pop("scheduler", None) or dask.config.get("scheduler", None) or ray_dask_get
     return dask.persist(*args, scheduler=functools.partial(scheduler, ray_persist=True), **kwargs)
@@ -92,10 +90,10 @@ def enable_dask_on_ray(shuffle: str | None = "tasks", use_shuffle_optimization: 
 
     Args:
         shuffle: How dask shuffles data frames: "tasks" or "disk".
-        use_shuffle_optimization: Has no effect: dask plans its shuffles well enough by itself today.
+        use_shuffle_optimization: Accepted as in Ray, without effect: dask optimizes its shuffles itself.
 
     Returns:
-        What `dask.config.set` returns: as a context manager, it limits the setting to a block.
+        The return value of `dask.config.set`: as a context manager, it limits the setting to a block.
 
     Example:
         >>> import dask
@@ -107,7 +105,7 @@ def enable_dask_on_ray(shuffle: str | None = "tasks", use_shuffle_optimization: 
 
 
 def disable_dask_on_ray() -> Any:
-    """Give dask its own default scheduler and shuffle method back."""
+    """Restore dask's own default scheduler and shuffle method."""
     return dask.config.set({"scheduler": None, "dataframe.shuffle.method": None})
 
 
@@ -120,7 +118,7 @@ def _persist(
     return persisted
 
 
-# dask.persist asks a scheduler for a method of this name before it computes the collections itself.
+# dask.persist calls a method of this name of the scheduler, if there is one.
 ray_dask_get.persist = functools.partial(_persist, ray_dask_get)  # type: ignore[attr-defined]
 ray_dask_get_sync.persist = functools.partial(_persist, ray_dask_get_sync)  # type: ignore[attr-defined]
 
@@ -140,10 +138,10 @@ def _compute(
 ) -> Any:
     if resources is not None:
         raise ValueError(
-            f"this scheduler takes resources={resources!r} as part of its task options: "
+            f"this scheduler expects resources={resources!r} in the task options: "
             "pass ray_remote_args={'resources': ...}"
         )
-    wanted = set(_flat(keys))
+    wanted = set(_flatten(keys))
     with local_ray_callbacks(ray_callbacks) as active, local_callbacks(callbacks) as of_dask:
         hooks = unpack_ray_callbacks(_with_progress_bar(active, _ray_enable_progress_bar))
         diagnostics = Diagnostics(of_dask)
@@ -151,17 +149,17 @@ def _compute(
         try:
             graph = as_graph(dsk)
             diagnostics.start(graph)
-            graph = culled(as_graph(graph), wanted)
+            graph = cull(as_graph(graph), wanted)
             options = options_by_key(dsk, ray_remote_args or {}, graph)
             submission = _Submission(graph, wanted, options, hooks, diagnostics)
             found = submission.run(one_at_a_time=one_at_a_time)
             for hook in hooks.ray_postsubmit_all_cbs:
-                hook(_nested(keys, found), graph)
+                hook(_nest(keys, found), graph)
             if ray_persist:
                 failed = False
-                return _nested(keys, found)
+                return _nest(keys, found)
             submission.follow()
-            result = _nested(keys, _values_of(found))
+            result = _nest(keys, _values_of(found))
             failed = False
         finally:
             diagnostics.end(failed=failed)
@@ -186,10 +184,10 @@ class _Submission:
         self._options = options
         self._hooks = hooks
         self._diagnostics = diagnostics
-        self._under_way: dict[skate.ObjectRef[Any], Key] = {}  # only if diagnostics want to know
+        self._pending: dict[skate.ObjectRef[Any], Key] = {}  # only if diagnostics are active
 
     def run(self, *, one_at_a_time: bool) -> dict[Key, Any]:
-        """Submit all tasks; return what became of the wanted keys: references, or values that were there."""
+        """Submit all tasks; return references or values of the wanted keys."""
         uses = Counter(dep for node in self._graph.values() for dep in node.dependencies)
         uses.update(self._wanted)
         found: dict[Key, Any] = {}
@@ -201,15 +199,15 @@ class _Submission:
             for dep in deps:
                 uses[dep] -= 1
                 if not uses[dep]:
-                    del found[dep]  # The tasks that need it hold it now; after them it may go.
+                    del found[dep]  # the tasks that need it hold references to it
         return found
 
     def follow(self) -> None:
-        """Wait for the tasks one by one if anyone wants to watch."""
-        while self._under_way:
-            ready, _ = skate.wait(list(self._under_way), num_returns=1)
+        """Wait for the tasks one by one if diagnostics are active."""
+        while self._pending:
+            ready, _ = skate.wait(list(self._pending), num_returns=1)
             for ref in ready:
-                self._diagnostics.finished(self._under_way.pop(ref), ref)
+                self._diagnostics.finished(self._pending.pop(ref), ref)
 
     def _submit(self, key: Key, deps: dict[Key, Any], uses: int) -> Any:
         node = self._graph[key]
@@ -234,7 +232,7 @@ class _Submission:
         for hook in self._hooks.ray_postsubmit_cbs:
             hook(node, key, deps, ref)
         if self._diagnostics:
-            self._under_way[ref] = key
+            self._pending[ref] = key
             self._diagnostics.submitted(key)
         return ref
 
@@ -251,7 +249,7 @@ def _run_node(
     deps = dict(zip(dep_keys, values, strict=False))
     inner = dict(zip(dict.fromkeys(refs_in(node)), values[len(dep_keys) :], strict=True))
     states = [before(node.key, dep_refs) if before else None for before, _ in hooks]
-    result = (with_values(node, inner) if inner else node)(deps)
+    result = (substitute_values(node, inner) if inner else node)(deps)
     for (_, after), state in zip(hooks, states, strict=True):
         if after:
             after(node.key, result, state)
@@ -265,19 +263,74 @@ def _with_progress_bar(active: list[RayCallback], wish: bool | None) -> list[Ray
     return [*active, ProgressBarCallback()._ray_callback] if wish and not has_one else active
 
 
-def _flat(keys: Any) -> Iterable[Key]:
+def _flatten(keys: Any) -> Iterable[Key]:
     if isinstance(keys, list):
         for each in keys:
-            yield from _flat(each)
+            yield from _flatten(each)
     else:
         yield keys
 
 
-def _nested(keys: Any, found: dict[Key, Any]) -> Any:
-    return tuple(_nested(each, found) for each in keys) if isinstance(keys, list) else found[keys]
+def _nest(keys: Any, found: dict[Key, Any]) -> Any:
+    return tuple(_nest(each, found) for each in keys) if isinstance(keys, list) else found[keys]
 
 
 def _values_of(found: dict[Key, Any]) -> dict[Key, Any]:
     """Return the mapping with references replaced by their values."""
     refs = {key: value for key, value in found.items() if isinstance(value, skate.ObjectRef)}
     return {**found, **dict(zip(refs, skate.get(list(refs.values())), strict=True))}
+
+
+class Diagnostics:
+    """Report the progress of the tasks of one graph to dask's callbacks.
+
+    Args:
+        callbacks: Tuples of the five hooks, as created by `dask.callbacks.Callback`.
+    """
+
+    def __init__(self, callbacks: Iterable[tuple[Any, ...]]) -> None:
+        self._callbacks = [callback for callback in callbacks if any(callback)]
+        self._graph: Mapping[Key, Node] = {}
+        # The parts of the state of dask's local scheduler that callbacks use.
+        self.state: dict[str, Any] = {
+            "waiting": {},
+            "ready": [],
+            "running": set(),
+            "finished": set(),
+            "released": set(),
+            "cache": {},
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self._callbacks)
+
+    def start(self, graph: dict[Key, Any]) -> None:
+        """Report the start. A callback may replace nodes of the graph, as dask's cache does."""
+        self._graph = graph
+        for start, *_ in self._callbacks:
+            if start:
+                start(graph)
+        for _, start_state, *_ in self._callbacks:
+            if start_state:
+                start_state(graph, self.state)
+
+    def submitted(self, key: Key) -> None:
+        """Report that a task was submitted."""
+        self.state["running"].add(key)
+        for _, _, pretask, *_ in self._callbacks:
+            if pretask:
+                pretask(key, self._graph, self.state)
+
+    def finished(self, key: Key, result: Any) -> None:
+        """Report that a task has finished."""
+        self.state["running"].discard(key)
+        self.state["finished"].add(key)
+        for _, _, _, posttask, _ in self._callbacks:
+            if posttask:
+                posttask(key, result, self._graph, self.state, None)
+
+    def end(self, *, failed: bool) -> None:
+        """Report the end, successful or not."""
+        for *_, finish in self._callbacks:
+            if finish:
+                finish(self._graph, self.state, failed)

@@ -1,4 +1,4 @@
-"""Run joblib, and so scikit-learn, on Skate's processes."""
+"""Joblib backend that runs calls, and therefore scikit-learn, in Skate's processes."""
 
 from skate.util.joblib._registration import register_ray
 

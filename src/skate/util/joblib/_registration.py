@@ -1,4 +1,4 @@
-"""Make the backend known to joblib."""
+"""Registration of the backend with joblib."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ __all__ = ["register_ray"]
 
 
 def register_ray() -> None:
-    """Let joblib run on Skate: afterwards `joblib.parallel_backend("ray")` and `"skate"` choose it.
+    """Register the backend under the names "ray" and "skate", for `joblib.parallel_backend`.
 
-    Registering starts no session; the first parallel call does, if none is running.
+    Registration starts no session; the first parallel call does, if none is running.
 
     Raises:
         ImportError: If joblib is not installed.

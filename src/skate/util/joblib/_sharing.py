@@ -1,8 +1,8 @@
-"""Send a large argument that many calls share only once.
+"""Send large arguments that many calls share only once.
 
-The calls of one `joblib.Parallel` often get the same array: the training data. It is put into shared
-memory the first time, and every process reads it from there without a copy, as joblib itself does with
-memory-mapped files. Like there, the array is then read-only.
+The calls of one `joblib.Parallel` often take the same array: the training data. It is put into shared memory on
+first use, and every process reads it without a copy, as joblib itself does with memory-mapped files. The array is
+then read-only, as it is with joblib.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import skate
 
 
 class Shared:
-    """Stands for a large argument in a call that is sent."""
+    """A placeholder for a large argument in a call."""
 
     __slots__ = ("ref",)
 
@@ -27,10 +27,10 @@ class Shared:
 
 
 class SharedArguments:
-    """The large arguments that were sent, as long as the program still holds them.
+    """The large arguments that were sent and still exist in the program.
 
     Args:
-        smallest: How many bytes make an argument large.
+        smallest: Minimum size of a large argument, in bytes.
     """
 
     def __init__(self, smallest: int) -> None:
@@ -38,15 +38,15 @@ class SharedArguments:
         self._known: dict[int, tuple[weakref.ref[Any], Shared]] = {}
 
     def replace(self, call: tuple[Callable[..., Any], Any, Any]) -> tuple[Callable[..., Any], Any, Any]:
-        """Return the call with its large arguments replaced."""
+        """Return the call with large arguments replaced by placeholders."""
         function, args, kwargs = call
-        sent_args = [self._replaced(value) for value in args]
-        sent_kwargs = {name: self._replaced(value) for name, value in kwargs.items()}
+        sent_args = [self._replace_value(value) for value in args]
+        sent_kwargs = {name: self._replace_value(value) for name, value in kwargs.items()}
         if any(isinstance(value, Shared) for value in (*sent_args, *sent_kwargs.values())):
             return run_with_shared, (function, sent_args, sent_kwargs), {}
         return call
 
-    def _replaced(self, value: Any) -> Any:
+    def _replace_value(self, value: Any) -> Any:
         if size_of(value) < self._smallest:
             return value
         key = id(value)
@@ -54,7 +54,7 @@ class SharedArguments:
         if known is not None and known[0]() is value:
             return known[1]
         try:
-            # Once the program drops the array, nobody can send it again: the copy may go too.
+            # Once the program drops the array, it cannot be sent again, so release the copy.
             watch = weakref.ref(value, lambda _: self._known.pop(key, None))
         except TypeError:
             return value
@@ -64,7 +64,7 @@ class SharedArguments:
 
 
 def run_with_shared(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Call the function with the arguments that stand-ins stand for."""
+    """Call the function with the arguments that the placeholders refer to."""
     shared = [value for value in (*args, *kwargs.values()) if isinstance(value, Shared)]
     values = iter(skate.get([each.ref for each in shared]))
     args = [next(values) if isinstance(value, Shared) else value for value in args]
@@ -73,8 +73,8 @@ def run_with_shared(function: Callable[..., Any], args: list[Any], kwargs: dict[
 
 
 def size_of(value: Any) -> int:
-    """Return the bytes that an array, table or sparse matrix takes, and 0 for anything else."""
-    if type(value).__module__ == "builtins":  # Most arguments: let them pass quickly.
+    """Return the size of an array, table or sparse matrix in bytes, and 0 for other values."""
+    if type(value).__module__ == "builtins":  # fast path for most arguments
         return 0
     size = getattr(value, "nbytes", None)  # NumPy, Arrow, torch
     if size is None and hasattr(value, "memory_usage"):  # pandas
@@ -85,4 +85,4 @@ def size_of(value: Any) -> int:
     try:
         return int(size or 0)
     except (TypeError, ValueError):
-        return 0  # An attribute of the same name that means something else.
+        return 0  # an attribute of the same name with another meaning

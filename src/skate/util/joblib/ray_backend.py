@@ -1,4 +1,4 @@
-"""The joblib backend that runs calls in a `skate.util.multiprocessing.Pool`."""
+"""The joblib backend, which runs calls in a `skate.util.multiprocessing.Pool`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from skate.util.multiprocessing.pool import AsyncResult
 
 __all__ = ["RayBackend"]
 
-# How deep calls of `Parallel` inside of each other get processes of their own: with every level the
-# number of processes multiplies.
+# Maximum depth of nested `Parallel` calls that get their own processes, because each level multiplies the number of
+# processes.
 _DEEPEST_PARALLEL_LEVEL = 1
-_DEFAULT_MAX_NBYTES = 1 << 20  # joblib's own
+_DEFAULT_MAX_NBYTES = 1 << 20  # joblib's default
 
 
 class _Result(NamedTuple):
@@ -32,13 +32,13 @@ class _Result(NamedTuple):
 
 
 class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
-    """Run joblib's calls on Skate. Chosen by name: see `register_ray`.
+    """Run joblib's calls on Skate. Selected by name: see `register_ray`.
 
     Args:
-        nesting_level: How many calls of `Parallel` surround this one. Set by joblib.
-        inner_max_num_threads: How many threads a library such as OpenBLAS may use in each process.
-        ray_remote_args: Options for the processes, which are actors, as in `Actor.options(...)`.
-        **kwargs: Accepted because joblib passes what it has for other backends; ignored.
+        nesting_level: Number of enclosing `Parallel` calls. Set by joblib.
+        inner_max_num_threads: Maximum number of threads of libraries such as OpenBLAS per process.
+        ray_remote_args: Options of the processes, which are actors, as in `Actor.options(...)`.
+        **kwargs: Options that joblib passes for other backends; ignored.
     """
 
     supports_retrieve_callback = True
@@ -57,7 +57,7 @@ class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         self._shared: SharedArguments | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """Return how many processes `n_jobs` means: negative ones count back from the session's CPUs."""
+        """Return the number of processes for `n_jobs`; negative values count back from the number of CPUs."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None:
@@ -65,7 +65,7 @@ class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         if n_jobs < 0 and not skate.is_initialized():
             skate.init()
         if not skate.is_initialized():
-            return n_jobs  # The pool starts a session of this size.
+            return n_jobs  # the pool starts a session of this size
         cpus = max(1, int(skate.cluster_resources().get("CPU", 1)))
         return min(n_jobs, cpus) if n_jobs > 0 else max(cpus + 1 + n_jobs, 1)
 
@@ -79,7 +79,7 @@ class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         max_nbytes: int | None = _DEFAULT_MAX_NBYTES,
         **kwargs: Any,
     ) -> int:
-        """Start the processes and return how many there are."""
+        """Start the processes and return their number."""
         n_jobs = self.effective_n_jobs(n_jobs)
         if n_jobs == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
@@ -93,7 +93,7 @@ class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         self, func: Callable[[], Any], callback: Callable[[_Result], object] | None = None
     ) -> AsyncResult:
         """Run a batch of calls in one of the processes. Called by joblib."""
-        assert self._pool is not None, "joblib configures a backend before it submits"
+        assert self._pool is not None, "joblib must configure a backend before it submits"
         if self._shared is not None and isinstance(func, BatchedCalls):
             calls = [self._shared.replace(call) for call in func.items]
             func = BatchedCalls(calls, (func._backend, func._n_jobs))
@@ -106,13 +106,13 @@ class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         )
 
     def retrieve_result_callback(self, out: _Result) -> Any:
-        """Return what a batch returned, or raise what it raised. Called by joblib."""
+        """Return the result of a batch, or raise its exception. Called by joblib."""
         if out.error is not None:
             raise out.error
         return out.value
 
     def terminate(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
@@ -120,7 +120,7 @@ class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """End the processes though they are busy, and start new ones if more is to come."""
+        """Stop busy processes, and start new ones if more calls follow."""
         self.terminate()
         if ensure_ready:
             self.configure(
@@ -128,15 +128,15 @@ class RayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
             )
 
     def get_nested_backend(self) -> tuple[Any, int | None]:
-        """Return what a `Parallel` inside of a call uses: processes again, and one process further down."""
+        """Return the backend of a nested `Parallel`: processes again, then a sequential backend further down."""
         level = (self.nesting_level or 0) + 1
         if level > _DEEPEST_PARALLEL_LEVEL:
             return SequentialBackend(nesting_level=level), None
-        # Without `ray_remote_args`: the processes around it may hold all there is of what it asks for.
+        # Without `ray_remote_args`: the outer processes may hold all of the requested resources.
         return RayBackend(nesting_level=level), None
 
     def __getstate__(self) -> dict[str, Any]:
-        # A nested backend travels with every batch; what belongs to this process stays here.
+        # A nested backend is sent with every batch, without the state of this process.
         return {**self.__dict__, "_pool": None, "_shared": None, "parallel": None}
 
     def _with_thread_limit(self, options: dict[str, Any], n_jobs: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The work of one call of a pool's method, cut into chunks."""
+"""The work of one call of a pool's method, divided into chunks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Protocol
 
 from skate.util.multiprocessing._worker import Outcome
 
-# Behind a chunk that takes longer than this, no other one is sent to the same actor.
-LONG_CHUNK_SECONDS = 0.25
-# Of shorter chunks, so many go into one call: a call costs about as much as a very short chunk.
-CALL_SECONDS = 0.001
-MOST_CHUNKS_PER_CALL = 16
+# After a chunk that takes longer than this, no other one is queued at the same actor.
+LONG_CHUNK_S = 0.25
+# Target duration of a call, into which short chunks are batched: a call costs about as much as a very short chunk.
+CALL_DURATION_S = 0.001
+MAX_CHUNKS_PER_CALL = 16
 
 
 class Pace:
-    """How long the chunks of one function take, and so how many to send to an actor at a time.
+    """The duration of the chunks of one function, from which the number of chunks to send is derived.
 
     Attributes:
-        chunks_per_call: How many chunks to send in one call.
-        calls_per_actor: How many calls to have at one actor: the one that runs and those behind it.
+        chunks_per_call: Number of chunks per call.
+        calls_per_actor: Number of calls at one actor: the running one and those queued behind it.
     """
 
     def __init__(self) -> None:
@@ -29,11 +29,11 @@ class Pace:
         self._seconds: float | None = None
 
     def record(self, seconds: float) -> None:
-        """Take note of how long a chunk took; the latest counts most."""
+        """Record the duration of a chunk; recent chunks have more weight."""
         self._seconds = seconds if self._seconds is None else (self._seconds + seconds) / 2
-        self.calls_per_actor = 1 if self._seconds > LONG_CHUNK_SECONDS else 2
-        fitting = int(CALL_SECONDS / max(self._seconds, 1e-9))
-        self.chunks_per_call = min(max(1, fitting), MOST_CHUNKS_PER_CALL)
+        self.calls_per_actor = 1 if self._seconds > LONG_CHUNK_S else 2
+        fitting = int(CALL_DURATION_S / max(self._seconds, 1e-9))
+        self.chunks_per_call = min(max(1, fitting), MAX_CHUNKS_PER_CALL)
 
 
 new_number = itertools.count(1).__next__
@@ -48,25 +48,25 @@ class Job(Protocol):
     manner: int
 
     def deliver(self, index: int, result: Outcome | Exception) -> Callable[[], object] | None:
-        """Take in what became of chunk `index`; return the user's callback if it is due now.
+        """Store the result of chunk `index`; return the user's callback if it is due.
 
-        Called with the dispatcher's lock held.
+        Called with the lock of the dispatcher held.
         """
 
     def finish(self) -> None:
-        """Note that the callback has run. Called with the dispatcher's lock held."""
+        """Record that the callback has run. Called with the lock of the dispatcher held."""
 
 
 class Chunk:
-    """Some of a job's items, on their way to an actor and back.
+    """Some of the items of a job.
 
     Args:
-        job: What it belongs to.
-        index: Which of the job's chunks it is.
+        job: The job.
+        index: Index of the chunk within the job.
         items: The items.
 
     Attributes:
-        is_alone: Whether it has to have a call of its own.
+        is_alone: Whether it must be sent in a separate call.
     """
 
     __slots__ = ("index", "is_alone", "items", "job")

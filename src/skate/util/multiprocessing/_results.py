@@ -1,4 +1,4 @@
-"""What a pool's methods return: a result to wait for, or an iterator over results."""
+"""Results of a pool's methods: asynchronous results and iterators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from skate.util.multiprocessing._dispatch import Dispatcher
 from skate.util.multiprocessing._job import Chunk, Pace, new_number
-from skate.util.multiprocessing._worker import CALL, MAP, Outcome, received
+from skate.util.multiprocessing._worker import CALL, MAP, Outcome, to_exception
 
 
 class AsyncResult:
-    """Stand for the result of `Pool.apply_async`, `map_async` or `starmap_async`."""
+    """The result of `Pool.apply_async`, `map_async` or `starmap_async`."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class AsyncResult:
         self._dispatcher = dispatcher
         self.function = function
         self.manner = manner
-        self._owner: object | None = owner  # A pool that nobody else holds must live until this is done.
+        self._owner: object | None = owner  # keeps the pool alive until the result is complete
         self._callback = callback
         self._error_callback = error_callback
         self._parts: list[list[Any]] = [[] for _ in chunks]
@@ -46,18 +46,18 @@ class AsyncResult:
         dispatcher.submit(Chunk(self, index, items) for index, items in enumerate(chunks))
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the result is there or `timeout` seconds have passed."""
+        """Wait until the result is available or `timeout` seconds have passed."""
         if not self._is_done:
             self._dispatcher.wait_for(lambda: self._is_done or None, timeout)
 
     def get(self, timeout: float | None = None) -> Any:
-        """Return the result, or raise what the function raised.
+        """Return the result, or raise the exception of the function.
 
         Args:
-            timeout: How many seconds to wait for it; None waits as long as it takes.
+            timeout: Seconds to wait; None waits without limit.
 
         Raises:
-            multiprocessing.TimeoutError: If it is not there in time.
+            multiprocessing.TimeoutError: If the result is not available in time.
         """
         self.wait(timeout)
         if not self._is_done:
@@ -67,30 +67,30 @@ class AsyncResult:
         return self._value()
 
     def ready(self) -> bool:
-        """Tell whether the call is done, well or not."""
+        """Return whether the call has finished, successfully or not."""
         if not self._is_done:
             self._dispatcher.advance()
         return self._is_done
 
     def successful(self) -> bool:
-        """Tell whether the call is done without an exception.
+        """Return whether the call has finished without an exception.
 
         Raises:
-            ValueError: If it is not done yet.
+            ValueError: If it has not finished yet.
         """
         if not self.ready():
             raise ValueError(f"{self!r} not ready")
         return not self._errors
 
     def deliver(self, index: int, result: Outcome | Exception) -> Callable[[], object] | None:
-        """Take in what became of a chunk. Called by the pool."""
+        """Store the result of a chunk. Called by the pool."""
         self._missing -= 1
         if isinstance(result, Exception):
             self._errors[index] = result
         else:
             self._parts[index], failures, _ = result
             if failures:
-                self._errors[index] = received(failures[min(failures)])
+                self._errors[index] = to_exception(failures[min(failures)])
         if self._missing:
             return None
         if self._errors and self._error_callback is not None:
@@ -101,7 +101,7 @@ class AsyncResult:
         return None
 
     def finish(self) -> None:
-        """Note that all is done. Called by the pool."""
+        """Record that the job is complete. Called by the pool."""
         self._is_done = True
         self._owner = self._callback = self._error_callback = None
 
@@ -117,7 +117,7 @@ class AsyncResult:
 class IMapIterator:
     """Iterate over the results of `Pool.imap` or `imap_unordered`.
 
-    An item whose function raised gives the exception as its result instead of raising it.
+    For an item whose function raised an exception, the exception is the result; it is not raised.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class IMapIterator:
         self.number = new_number()
         self.pace = pace
         self._dispatcher = dispatcher
-        self._owner: object | None = owner  # A pool that nobody else holds must live as long as this.
+        self._owner: object | None = owner  # keeps the pool alive as long as the iterator
         self.function = function
         self.manner = MAP
         self._source = iter(iterable)
@@ -144,10 +144,10 @@ class IMapIterator:
         self._is_fed = False
         self._lengths: list[int] = []  # of the chunks submitted so far
         self._arrived: dict[int, list[Any]] = {}
-        self._taken = 0  # chunks
+        self._taken = 0  # number of chunks
         self._results: deque[Any] = deque()
         if hasattr(iterable, "__len__"):
-            # Nothing to wait for: all at once.
+            # Nothing to wait for: submit all at once.
             self._is_fed = True
             items = list(self._source)
             parts = [items[start : start + chunksize] for start in range(0, len(items), chunksize)]
@@ -167,11 +167,11 @@ class IMapIterator:
         """Return the next result.
 
         Args:
-            timeout: How many seconds to wait for it; None waits as long as it takes.
+            timeout: Seconds to wait; None waits without limit.
 
         Raises:
-            multiprocessing.TimeoutError: If it is not there in time.
-            StopIteration: If there are no more.
+            multiprocessing.TimeoutError: If the result is not available in time.
+            StopIteration: If there are no more results.
         """
         with self._turn:
             if not self._results:
@@ -179,17 +179,17 @@ class IMapIterator:
             return self._results.popleft()
 
     def feed_all(self) -> None:
-        """Submit all there is. Called by the pool when it is about to be joined."""
+        """Submit all remaining items. Called by the pool before it is joined."""
         self._feed(sys.maxsize)
 
     def deliver(self, index: int, result: Outcome | Exception) -> None:
-        """Take in what became of a chunk. Called by the pool."""
+        """Store the result of a chunk. Called by the pool."""
         if isinstance(result, Exception):
             self._arrived[index] = [result] * self._lengths[index]
         else:
             values, failures, _ = result
             for position, failure in failures.items():
-                values[position] = received(failure)
+                values[position] = to_exception(failure)
             self._arrived[index] = values
 
     def finish(self) -> None:
@@ -197,21 +197,21 @@ class IMapIterator:
 
     def _next_chunk(self, timeout: float | None) -> list[Any]:
         under_way = len(self._lengths) - self._taken
-        # Two for the one that is taken, until as many are under way as the pool can use.
+        # Two chunks for each one taken, until as many are in flight as the pool can use.
         usable = self._dispatcher.size * (1 + self.pace.calls_per_actor) * self.pace.chunks_per_call
         self._feed(min(2, usable - under_way))
         if self._taken == len(self._lengths):
             self._owner = None
             error, self._source_error = self._source_error, None
             raise StopIteration if error is None else error
-        values = self._dispatcher.wait_for(self._take_arrived, timeout)
+        values = self._dispatcher.wait_for(self._take_available, timeout)
         if values is None:
             raise TimeoutError(f"no result within {timeout} s")
         self._taken += 1
         return values
 
     def _feed(self, most: int) -> None:
-        """Submit up to this many chunks, or what is left of the items."""
+        """Submit up to this many chunks, or the remaining items."""
         with self._feeding:
             if self._is_fed or most < 1:
                 return
@@ -229,21 +229,21 @@ class IMapIterator:
                     self._dispatcher.feeder_done(self)
                     return
 
-    def _take_arrived(self) -> list[Any] | None:
-        """Remove the results to give out next and return them, if they are there."""
+    def _take_available(self) -> list[Any] | None:
+        """Remove and return the results to yield next, if they are available."""
         raise NotImplementedError
 
 
 class OrderedIMapIterator(IMapIterator):
-    """Give the results in the order of the items."""
+    """Yield the results in the order of the items."""
 
-    def _take_arrived(self) -> list[Any] | None:
+    def _take_available(self) -> list[Any] | None:
         return self._arrived.pop(self._taken, None)
 
 
 class UnorderedIMapIterator(IMapIterator):
-    """Give the results as they become ready, those of one chunk together."""
+    """Yield the results as they become available, those of one chunk together."""
 
-    def _take_arrived(self) -> list[Any] | None:
+    def _take_available(self) -> list[Any] | None:
         first = next(iter(self._arrived), None)
         return None if first is None else self._arrived.pop(first)

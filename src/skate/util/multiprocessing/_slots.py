@@ -1,8 +1,8 @@
-"""Decide which of a pool's actors gets which chunk, and when.
+"""Decide which actor of a pool gets which chunk, and when.
 
-Every chunk is dealt to a slot, the place of one actor, so that short work spreads evenly. An actor that
-has nothing left takes chunks from the queue of one that is stuck with a long chunk, so that long work
-spreads well too. This module only decides; it calls nobody and has no clock of its own.
+Chunks are assigned to slots, one per actor, so that short work is distributed evenly. An idle actor takes chunks from
+the queue of one that is stuck with a long chunk, so that long work is balanced too. This module only decides: it makes
+no calls and has no clock.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Iterable
 from typing import Any
 
 from skate.util.multiprocessing._job import Chunk, Pace
-from skate.util.multiprocessing._worker import MOST_FUNCTIONS
+from skate.util.multiprocessing._worker import MAX_FUNCTIONS
 
-# How long an actor has to be busy with one chunk before others take from its queue. Shorter, and an actor
-# that the system merely scheduled later than the others would lose its share.
-STUCK_SECONDS = 0.1
-# The same for an actor's first chunk, with which it imports what the function needs.
-FIRST_STUCK_SECONDS = 0.5
+# Seconds an actor must be busy with one chunk before others take from its queue. With a shorter time, an actor that the
+# system merely scheduled later than the others would lose its share.
+STUCK_AFTER_S = 0.1
+# The same for the first chunk of an actor, during which it imports the modules of the function.
+FIRST_STUCK_AFTER_S = 0.5
 
 
 class Slot:
-    """The place of one actor; the actor itself can be replaced.
+    """The slot of one actor, which can be replaced.
 
     Attributes:
-        actor: The actor, or None if the next one to use the slot has to make it.
-        queue: Chunks that were dealt to the slot and not sent yet.
-        outstanding: How many calls the actor has to finish.
-        chunks_taken: How many chunks the present actor has had.
-        known: Numbers of the latest jobs whose function the present actor has.
+        actor: The actor, or None if it must be created before the slot is used.
+        queue: Chunks that are assigned to the slot and not sent yet.
+        outstanding: Number of calls that the actor has not finished.
+        chunks_taken: Number of chunks that the current actor has received.
+        known: Numbers of the latest jobs whose function the current actor has.
     """
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class Slot:
         self.queue: deque[Chunk] = deque()
         self.outstanding = 0
         self.chunks_taken = 0
-        self.known: deque[int] = deque(maxlen=MOST_FUNCTIONS)
+        self.known: deque[int] = deque(maxlen=MAX_FUNCTIONS)
         self.busy_since = 0.0
-        self.last_pace: Pace | None = None  # of the call that came back last
+        self.last_pace: Pace | None = None  # of the last finished call
         self.last_dealt = 0
 
     @property
@@ -50,16 +50,16 @@ class Slot:
 
     @property
     def stuck_at(self) -> float:
-        """From when on the actor counts as stuck with the chunk that it has."""
-        return self.busy_since + (STUCK_SECONDS if self.last_pace else FIRST_STUCK_SECONDS)
+        """The time from which the actor counts as stuck with its chunk."""
+        return self.busy_since + (STUCK_AFTER_S if self.last_pace else FIRST_STUCK_AFTER_S)
 
 
 class Slots:
     """All slots of a pool.
 
     Args:
-        size: How many there are.
-        max_chunks: How many chunks an actor may have in its life; None for any number.
+        size: Number of slots.
+        max_chunks: Maximum number of chunks per actor; None for any number.
     """
 
     def __init__(self, size: int, max_chunks: int | None) -> None:
@@ -70,13 +70,8 @@ class Slots:
     def __len__(self) -> int:
         return len(self._slots)
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether any chunk has not been sent."""
-        return any(slot.queue for slot in self._slots)
-
-    def deal(self, chunks: Iterable[Chunk]) -> None:
-        """Deal the chunks to the slots with the least to do, in turns."""
+    def assign(self, chunks: Iterable[Chunk]) -> None:
+        """Assign the chunks to the least loaded slots, in round-robin order."""
         heap = [
             (len(slot.queue) + slot.outstanding, slot.last_dealt, index)
             for index, slot in enumerate(self._slots)
@@ -90,24 +85,24 @@ class Slots:
             heapq.heapreplace(heap, (load + 1, self._deals, index))
 
     def next(self, now: float) -> tuple[Slot, list[Chunk]] | None:
-        """Return the next chunks to send in one call, and their slot, if any can go now."""
+        """Return the next chunks to send in one call, and their slot, if any can be sent now."""
         for slot in self._slots:
             if slot.queue and self._has_room(slot):
                 return slot, self._send(slot, slot.queue, now)
         for slot in self._slots:
-            if slot.is_idle and (stuck := self._stuck(now)):
+            if slot.is_idle and (stuck := self._stuck_queues(now)):
                 return slot, self._send(slot, max(stuck, key=len), now)
         return None
 
     def seconds_to_next(self, now: float) -> float | None:
-        """Return after how many seconds to ask for `next` again even if nothing happens until then."""
+        """Return the seconds after which to call `next` again even without new events."""
         if not any(slot.is_idle for slot in self._slots):
             return None
         times = [slot.stuck_at for slot in self._slots if slot.queue]
         return max(0.0, min(times) - now) if times else None
 
-    def landed(self, slot: Slot, pace: Pace, now: float) -> Any:
-        """Note that a call has come back; return the actor if this was its last, to be stopped."""
+    def finish_call(self, slot: Slot, pace: Pace, now: float) -> Any:
+        """Record that a call has finished; return the actor if it must be stopped."""
         slot.outstanding -= 1
         slot.busy_since = now
         slot.last_pace = pace
@@ -117,21 +112,21 @@ class Slots:
         return actor
 
     def take_chunks(self) -> list[Chunk]:
-        """Remove all chunks that have not been sent and return them."""
+        """Remove and return all chunks that have not been sent."""
         chunks = [chunk for slot in self._slots for chunk in slot.queue]
         for slot in self._slots:
             slot.queue.clear()
         return chunks
 
     def take_actors(self) -> list[Any]:
-        """Remove all actors and return them."""
+        """Remove and return all actors."""
         actors = [slot.actor for slot in self._slots if slot.actor is not None]
         for slot in self._slots:
             slot.actor = None
         return actors
 
     def fill(self, actors: Iterable[Any]) -> None:
-        """Give every slot its first actor."""
+        """Set the first actor of every slot."""
         for slot, actor in zip(self._slots, actors, strict=True):
             slot.actor = actor
 
@@ -140,14 +135,14 @@ class Slots:
             return True
         if slot.actor is None or slot.chunks_taken == self._max_chunks:
             return False
-        return slot.outstanding < slot.queue[0].job.pace.calls_per_actor and self._is_proven(slot)
+        return slot.outstanding < slot.queue[0].job.pace.calls_per_actor and self._has_run_same_function(slot)
 
-    def _is_proven(self, slot: Slot) -> bool:
-        """Tell whether the actor has just run what it would get more of: else it may be stuck with it."""
+    def _has_run_same_function(self, slot: Slot) -> bool:
+        """Return whether the actor has just run the same function; otherwise it may be stuck with it."""
         return slot.last_pace is slot.queue[0].job.pace
 
-    def _stuck(self, now: float) -> list[deque[Chunk]]:
-        """Return the queues of slots whose actor has been busy with one chunk for long."""
+    def _stuck_queues(self, now: float) -> list[deque[Chunk]]:
+        """Return the queues of slots whose actor has been busy with one chunk for a long time."""
         return [slot.queue for slot in self._slots if slot.queue and now >= slot.stuck_at]
 
     def _send(self, slot: Slot, queue: deque[Chunk], now: float) -> list[Chunk]:

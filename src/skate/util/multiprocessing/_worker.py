@@ -1,4 +1,4 @@
-"""What runs inside a pool's processes."""
+"""The actor that runs in the processes of a pool."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from skate.exceptions import UnserializableException
 
 Failure = tuple[Exception, str]
 
-# How many jobs' functions a process keeps. A function can hold much, and few jobs run at a time.
-MOST_FUNCTIONS = 8
+# Number of functions that a process caches. A function can be large, and few jobs run at a time.
+MAX_FUNCTIONS = 8
 
 
-# How a function takes its items. Plain numbers, like the plain tuples below: a class would be looked up
-# anew for each message.
+# How a function takes its items. Plain integers and tuples, because pickle would look up a class for each message.
 MAP = 0  # function(item)
 STAR = 1  # function(*item)
 CALL = 2  # function(*args, **kwargs) for an item (args, kwargs)
 
-# A chunk as it is sent: the number of its job; the job's function, or None if an earlier chunk brought it;
-# how the function takes the items; the items.
+# A chunk as it is sent: the number of its job; the function, or None if an earlier chunk carried it; how the function
+# takes the items; the items.
 Part = tuple[int, Callable[..., Any] | None, int, Sequence[Any]]
 
-# What became of a chunk: one value per item, None where it failed; the failures by position; how many
-# seconds it took.
+# The outcome of a chunk: one value per item, None where it failed; the failures by position; the duration in
+# seconds.
 Outcome = tuple[list[Any], dict[int, Failure], float]
 
 
 class PoolTraceback(Exception):
-    """Carry the traceback of a function that failed in a pool's process, as the cause of its exception."""
+    """The traceback of a function that failed in a process of a pool, as the cause of its exception."""
 
     def __str__(self) -> str:
         return f"\n\n{self.args[0]}"
@@ -45,30 +44,30 @@ class PoolActor:
     """Run functions on chunks of items, one chunk at a time."""
 
     def __init__(self, initializer: Callable[..., Any] | None, initargs: Sequence[Any]) -> None:
-        # Kept rather than raised: an actor whose constructor fails is dead, and all that its callers
-        # would learn is that it died.
+        # Stored rather than raised: an actor whose constructor fails is dead, and its callers would only learn of its
+        # death.
         self._broken: Failure | None = None
         self._functions: dict[int, Callable[..., Any]] = {}
         if initializer is not None:
             try:
                 initializer(*initargs)
             except Exception as error:
-                self._broken = portable(error)
+                self._broken = to_failure(error)
 
     def ready(self) -> Failure | None:
-        """Return how the initializer failed, or None."""
+        """Return the failure of the initializer, or None."""
         return self._broken
 
     def run(self, parts: list[Part]) -> list[Outcome | None]:
-        """Run chunks one after the other.
+        """Run chunks sequentially.
 
         Returns:
-            What became of each, or None for one whose function is needed again.
+            The outcome of each chunk, or None if its function must be sent again.
         """
         return [self._run(part) for part in parts]
 
     def stop(self) -> None:
-        """End this process once all earlier calls are done."""
+        """End this process once all earlier calls have finished."""
         skate.actor.exit_actor()
 
     def _run(self, part: Part) -> Outcome | None:
@@ -81,7 +80,7 @@ class PoolActor:
                 return None
         elif manner != CALL:
             self._functions[job] = function
-            if len(self._functions) > MOST_FUNCTIONS:
+            if len(self._functions) > MAX_FUNCTIONS:
                 del self._functions[next(iter(self._functions))]
         if manner != MAP:
             function = functools.partial(_call_star if manner == STAR else _call_full, function)
@@ -99,14 +98,14 @@ def _run_all(function: Callable[[Any], Any], items: Sequence[Any]) -> tuple[list
     rest = iter(items)
     while len(values) < len(items):
         try:
-            # Keeps what it got before an exception, and is twice as fast as a loop.
+            # Keeps the results before an exception, and is twice as fast as a loop.
             values.extend(map(function, rest))
             if len(values) == len(items):
                 break
-            # To `map`, a function that raises StopIteration has only come to the end.
+            # `map` treats StopIteration from a function as the end of the items.
             raise StopIteration
         except Exception as error:
-            failures[len(values)] = portable(error)
+            failures[len(values)] = to_failure(error)
             values.append(None)
     return values, failures
 
@@ -120,8 +119,8 @@ def _call_full(function: Callable[..., Any], item: tuple[Iterable[Any], Mapping[
     return function(*args, **kwargs)
 
 
-def portable(error: Exception) -> Failure:
-    """Return an exception that survives the way to the caller, and its traceback as text."""
+def to_failure(error: Exception) -> Failure:
+    """Return an exception that can be pickled, and its traceback as text."""
     text = "".join(traceback.format_exception(error))
     try:
         cloudpickle.loads(cloudpickle.dumps(error))
@@ -130,7 +129,7 @@ def portable(error: Exception) -> Failure:
     return error, text
 
 
-def received(failure: Failure) -> Exception:
+def to_exception(failure: Failure) -> Exception:
     """Return the exception of a failure, with the remote traceback as its cause."""
     error, text = failure
     error.__cause__ = PoolTraceback(text)

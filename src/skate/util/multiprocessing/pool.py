@@ -1,4 +1,4 @@
-"""The pool itself: `multiprocessing.Pool`, with actors for processes."""
+"""A `multiprocessing.Pool` with actors as processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skate.util.multiprocessing._results import (
     OrderedIMapIterator,
     UnorderedIMapIterator,
 )
-from skate.util.multiprocessing._worker import CALL, MAP, STAR, PoolTraceback, RemotePoolActor, received
+from skate.util.multiprocessing._worker import CALL, MAP, STAR, PoolTraceback, RemotePoolActor, to_exception
 
 __all__ = [
     "AsyncResult",
@@ -32,28 +32,28 @@ __all__ = [
     "UnorderedIMapIterator",
 ]
 
-# As multiprocessing does: enough chunks to even out their differences, few enough to cost little each.
+# As in multiprocessing: enough chunks to balance their differences, few enough to limit the overhead.
 _CHUNKS_PER_PROCESS = 4
 
 
 class Pool:
     """Run functions in a pool of processes, with the interface of `multiprocessing.Pool`.
 
-    The processes are actors. They reserve no CPU unless `ray_remote_args` says so, so a pool can be used
-    inside of a task or another pool. Functions may be lambdas and closures.
+    The processes are actors. They reserve no CPU unless `ray_remote_args` requests it, so a pool can be used inside a
+    task or another pool. Functions may be lambdas and closures.
 
     Args:
-        processes: How many processes; as many as there are CPUs if left out.
-        initializer: Called once in every process, before anything else.
-        initargs: What `initializer` is called with.
-        maxtasksperchild: How many chunks a process runs before a fresh one replaces it.
+        processes: Number of processes; by default the number of CPUs.
+        initializer: Function that is called once in every process.
+        initargs: Arguments of `initializer`.
+        maxtasksperchild: Number of chunks after which a process is replaced.
         context: Ignored, with a warning.
-        ray_address: What to connect to if no session is running, as in `skate.init`.
+        ray_address: Address to connect to if no session is running, as in `skate.init`.
         ray_remote_args: Options for the actors, as in `Actor.options(...)`.
 
     Raises:
         ValueError: If a number is not positive, or there are fewer CPUs than `processes`.
-        Exception: Whatever `initializer` raises.
+        Exception: The exception of `initializer`.
 
     Example:
         >>> with Pool(2) as pool:
@@ -86,7 +86,7 @@ class Pool:
         )
         self._start()
         self._finalizer = weakref.finalize(self, self._dispatcher.abandon)
-        self._finalizer.atexit = False  # The session ends its actors itself.
+        self._finalizer.atexit = False  # the session ends its actors itself
 
     def apply(
         self,
@@ -98,7 +98,7 @@ class Pool:
 
         Raises:
             ValueError: If the pool is closed.
-            Exception: Whatever `func` raises.
+            Exception: The exception of `func`.
         """
         return self.apply_async(func, args, kwargs).get()
 
@@ -110,14 +110,14 @@ class Pool:
         callback: Callable[[Any], object] | None = None,
         error_callback: Callable[[Exception], object] | None = None,
     ) -> AsyncResult:
-        """Call `func(*args, **kwargs)` in one of the processes; return before it is done.
+        """Call `func(*args, **kwargs)` in one of the processes without waiting for the result.
 
         Args:
             func: The function.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
-            callback: Called with the result, in a thread of the pool's own, where it should not linger.
-            error_callback: Called likewise with the exception if there is one.
+            callback: Called with the result, in a thread of the pool; it should return quickly.
+            error_callback: Called with the exception, if there is one.
         """
         self._check_running()
         _check_function(func)
@@ -132,12 +132,11 @@ class Pool:
         Args:
             func: The function.
             iterable: The items.
-            chunksize: How many items to send to a process at a time. Left out, every process gets its
-                share in four parts.
+            chunksize: Number of items per chunk. By default, the items of every process are divided into four chunks.
 
         Raises:
             ValueError: If the pool is closed or `chunksize` is not positive.
-            Exception: What `func` raised first, in the order of the items. The others were still run.
+            Exception: The first exception of `func`, in the order of the items. The other items were still processed.
         """
         results: list[Any] = self.map_async(func, iterable, chunksize).get()
         return results
@@ -150,7 +149,7 @@ class Pool:
         callback: Callable[[list[Any]], object] | None = None,
         error_callback: Callable[[Exception], object] | None = None,
     ) -> AsyncResult:
-        """Call `func` with every item; return before that is done. See `map` and `apply_async`."""
+        """Call `func` with every item without waiting for the results. See `map` and `apply_async`."""
         return self._map(MAP, func, iterable, chunksize, callback, error_callback)
 
     def starmap(
@@ -167,7 +166,7 @@ class Pool:
         callback: Callable[[list[Any]], object] | None = None,
         error_callback: Callable[[Exception], object] | None = None,
     ) -> AsyncResult:
-        """Call `func(*item)` for every item; return before that is done. See `map` and `apply_async`."""
+        """Call `func(*item)` for every item without waiting for the results. See `map` and `apply_async`."""
         return self._map(STAR, func, iterable, None, callback, error_callback)
 
     def imap(
@@ -175,17 +174,17 @@ class Pool:
     ) -> OrderedIMapIterator:
         """Call `func` with every item and return an iterator over the results in the same order.
 
-        A list is submitted at once. From an iterator only as many items are read as the processes can
-        use, and further ones as results are taken.
+        A list is submitted at once. From an iterator, only as many items are read as the processes can use, and more as
+        results are retrieved.
 
         Args:
             func: The function.
             iterable: The items.
-            chunksize: How many items to send to a process at a time.
+            chunksize: Number of items per chunk.
 
         Returns:
-            An iterator that gives an exception as the result of an item whose function raised it. Its
-            method `next(timeout)` waits a limited time.
+            An iterator. For an item whose function raised an exception, it yields the exception. Its method
+                `next(timeout)` waits for a limited time.
 
         Raises:
             ValueError: If the pool is closed or `chunksize` is not positive.
@@ -203,11 +202,11 @@ class Pool:
         return UnorderedIMapIterator(*self._imap_arguments(func, iterable, chunksize), owner=self)
 
     def close(self) -> None:
-        """Take no more work; the processes end when what was submitted is done."""
+        """Reject further work; the processes end when all submitted work is finished."""
         self._dispatcher.close()
 
     def terminate(self) -> None:
-        """End the processes at once; what is not done fails with a `PoolTerminatedError`."""
+        """End the processes immediately; unfinished work fails with a `PoolTerminatedError`."""
         self._dispatcher.terminate()
         self._finalizer.detach()
 
@@ -242,7 +241,7 @@ class Pool:
         try:
             failures = [failure for failure in skate.get([a.ready.remote() for a in actors]) if failure]
             if failures:
-                raise received(failures[0])
+                raise to_exception(failures[0])
         except BaseException:
             self._dispatcher.terminate()
             raise
@@ -294,7 +293,7 @@ class Pool:
         return self._dispatcher, self._pace(func), func, iterable, chunksize or 1
 
     def _pace(self, func: Callable[..., Any]) -> Pace:
-        """Return what is known of the function's pace from the calls just before, if it is the same."""
+        """Return the recorded pace of the function, if the previous call used the same one."""
         if self._pace_of[0] is not func:
             self._pace_of = func, Pace()
         return self._pace_of[1]
@@ -305,7 +304,7 @@ class Pool:
 
 
 def _ensure_session(processes: int | None, address: str | None) -> int:
-    """Start a session if there is none, and return how many processes the pool gets."""
+    """Start a session if there is none, and return the number of processes of the pool."""
     if not skate.is_initialized():
         where = address or variables.text("ADDRESS")
         if where in (None, "local"):
@@ -318,7 +317,7 @@ def _ensure_session(processes: int | None, address: str | None) -> int:
     if processes > cpus:
         raise ValueError(
             f"Tried to start a pool with {processes} processes, but the session has {cpus} CPUs: "
-            "ask for fewer, or start the session with more (skate.init(num_cpus=...))"
+            "use fewer, or start the session with more (skate.init(num_cpus=...))"
         )
     return processes
 
@@ -337,5 +336,5 @@ def _check_function(func: Any) -> None:
         raise TypeError(f"Pool needs a callable, got {func!r}")
     if isinstance(func, skate.remote_function.RemoteFunction):
         raise TypeError(
-            f"Pool needs the plain function, got the remote function {func!r}: drop @skate.remote"
+            f"Pool needs the plain function, got the remote function {func!r}: remove @skate.remote"
         )

@@ -1,4 +1,4 @@
-"""What a node knows: its tasks, actors, objects, workers, jobs and logs, and what waits for what."""
+"""The state of a node: its tasks, actors, objects, workers, jobs and logs, and explanations of waiting tasks."""
 
 from __future__ import annotations
 

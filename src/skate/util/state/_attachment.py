@@ -1,4 +1,4 @@
-"""Whom to ask: the running session, or the long-lived node for the time of one question."""
+"""Access to the engine for state queries: the running session, or a temporary connection to the long-lived node."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from skate.util.state.exception import InvalidQueryError
 
 
 @contextmanager
-def attached(address: str | None = None) -> Iterator[Any]:
-    """Yield the engine to ask.
+def attach(address: str | None = None) -> Iterator[Any]:
+    """Yield the engine to query.
 
     Args:
-        address: Of the node; None asks the session of this process, else the node of `skate start`.
+        address: Address of the node; None means the session of this process, else the node of `skate start`.
 
     Raises:
         ConnectionError: This process has no session, and no node is running.
-        InvalidQueryError: The session of this process is another one than `address`.
+        InvalidQueryError: The session of this process has another address.
     """
     running = engines.running()
     if running is not None:
         session = running.context()["session"]
         if address not in (None, "auto", "local", session):
             raise InvalidQueryError(
-                f"This process is attached to {session}, not to {address}. Leave the address out, or call "
+                f"This process is attached to {session}, not to {address}. Omit the address, or call "
                 "shutdown() first."
             )
         yield running

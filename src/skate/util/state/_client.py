@@ -1,16 +1,21 @@
-"""The client that all questions of the state API go through."""
+"""The client for all queries of the state API: lists, single rows, summaries and explanations."""
 
 from __future__ import annotations
 
+import difflib
 import warnings
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
-from skate.util.state._attachment import attached
-from skate.util.state._filters import checked, matching
-from skate.util.state._rows import rows, schema_of, without_details
-from skate.util.state._summaries import summary, table_of
+from skate._base.ids import OBJECT_SIZE, TASK_SIZE, object_id
+from skate._base.object_ref import ObjectRef
+from skate.util.state._attachment import attach
+from skate.util.state._rows import clear_details, rows, schema_of
+from skate.util.state._schema import StateSchema
 from skate.util.state.common import (
     RAY_MAX_LIMIT_FROM_API_SERVER,
+    Filter,
     GetApiOptions,
     ListApiOptions,
     StateResource,
@@ -29,17 +34,21 @@ _KEYS = {
     StateResource.WORKERS: "worker_id",
     StateResource.PLACEMENT_GROUPS: "placement_group_id",
 }
+S = TypeVar("S", bound=StateSchema)
+OPERATORS = ("=", "!=")
+_TRUE = ("true", "1")
+_FALSE = ("false", "0")
+MEBIBYTE = 1 << 20
 
 
 class StateApiClient:
-    """Asks a node what there is.
+    """Query the state of a node.
 
-    The node answers from its own memory, at once and completely, so that `timeout` and
-    `raise_on_missing_output`, which Ray needs, change nothing here.
+    The node replies immediately and completely from memory, so `timeout` and `raise_on_missing_output` have no effect.
 
     Args:
-        address: Of the node; None asks the session of this process, else the node of `skate start`.
-        cookies: Ignored: nothing goes over HTTP.
+        address: Address of the node; None means the session of this process, else the node of `skate start`.
+        cookies: Ignored: the client does not use HTTP.
         headers: Ignored.
     """
 
@@ -53,7 +62,7 @@ class StateApiClient:
 
     def get_address(self) -> str:
         """Return the address of the node."""
-        with attached(self._address) as engine:
+        with attach(self._address) as engine:
             return str(engine.context()["session"])
 
     def list(
@@ -63,29 +72,29 @@ class StateApiClient:
         raise_on_missing_output: bool = True,
         _explain: bool = False,
     ) -> Rows:
-        """Return the rows of a table that meet the options' filters, up to their limit.
+        """Return the rows of a table that match the filters, up to the limit.
 
         Raises:
-            InvalidQueryError: A filter or the limit cannot be right.
+            InvalidQueryError: A filter or the limit is invalid.
         """
         _check_limit(options.limit)
-        filters = checked(options.filters, schema_of(resource))
-        with attached(self._address) as engine:
-            found = matching(rows(engine, resource), filters)
+        filters = check_filters(options.filters, schema_of(resource))
+        with attach(self._address) as engine:
+            found = match_filters(rows(engine, resource), filters)
         if _explain and len(found) > options.limit:
             warnings.warn(
-                f"{options.limit} of {len(found)} {resource.value} are shown: filter, or raise the limit.",
+                f"{options.limit} of {len(found)} {resource.value} are shown: use filters, or raise the limit.",
                 stacklevel=3,
             )
         found = found[: options.limit]
-        return found if options.detail else [without_details(row) for row in found]
+        return found if options.detail else [clear_details(row) for row in found]
 
     def get(
         self, resource: StateResource, id: str, options: GetApiOptions | None = None, _explain: bool = False
     ) -> Any:
-        """Return the row with this id, with details; None if there is none.
+        """Return the row with this id, with details; None if it does not exist.
 
-        Objects, and tasks that were tried more than once, give a list of rows.
+        For objects, and for tasks with several attempts, return a list of rows.
         """
         found = self._with_id(resource, id)
         if resource is StateResource.OBJECTS or (resource is StateResource.TASKS and len(found) > 1):
@@ -93,12 +102,12 @@ class StateApiClient:
         return found[0] if found else None
 
     def _with_id(self, resource: StateResource, id: str) -> Rows:
-        with attached(self._address) as engine:
+        with attach(self._address) as engine:
             every: Rows = rows(engine, resource)
         if resource is StateResource.JOBS:
             return [row for row in every if id in (row.job_id, row.submission_id)]
         if resource not in _KEYS:
-            raise InvalidQueryError(f"{resource.value} have no id to get them by: list them and filter.")
+            raise InvalidQueryError(f"{resource.value} cannot be looked up by id: list them with a filter.")
         return [row for row in every if row[_KEYS[resource]] == id]
 
     def summary(
@@ -109,18 +118,197 @@ class StateApiClient:
         raise_on_missing_output: bool = True,
         _explain: bool = False,
     ) -> dict[str, Any]:
-        """Return counts of a table's rows by what they are instances of."""
+        """Return counts of the rows of a table, by name or class."""
         table = table_of(resource)
-        filters = checked(options.filters if options else None, schema_of(table))
-        with attached(self._address) as engine:
-            found = matching(rows(engine, table), filters)
+        filters = check_filters(options.filters if options else None, schema_of(table))
+        with attach(self._address) as engine:
+            found = match_filters(rows(engine, table), filters)
         return summary(resource, found)
 
 
 def _check_limit(limit: int) -> None:
     if not isinstance(limit, int) or limit < 1:
-        raise InvalidQueryError(f"The limit must be a positive whole number, not {limit!r}")
+        raise InvalidQueryError(f"The limit must be a positive integer, got {limit!r}")
     if limit > RAY_MAX_LIMIT_FROM_API_SERVER:
         raise InvalidQueryError(
             f"Given limit {limit} exceeds the supported limit {RAY_MAX_LIMIT_FROM_API_SERVER}."
         )
+
+
+def check_filters(filters: Sequence[Filter] | None, schema: type[StateSchema]) -> list[tuple[str, str, Any]]:
+    """Return the validated filters, with values converted to the types of their columns.
+
+    Raises:
+        InvalidQueryError: A column, operator or value is invalid.
+    """
+    return [_check_filter(each, schema) for each in filters or []]
+
+
+def _check_filter(each: Any, schema: type[StateSchema]) -> tuple[str, str, Any]:
+    if not isinstance(each, (tuple, list)) or len(each) != 3:
+        raise InvalidQueryError(f"A filter must be (column, '=' or '!=', value), got {each!r}")
+    column, operator, value = each
+    if operator not in OPERATORS:
+        raise InvalidQueryError(
+            f"The filter {each!r} has the operator {operator!r}; '=' and '!=' are supported."
+        )
+    known = schema.filterable_columns()
+    column = str(column).lower()
+    if column not in known:
+        close = difflib.get_close_matches(column, known, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise InvalidQueryError(
+            f"Cannot filter by {column!r}; filters may use {', '.join(sorted(known))}.{hint}"
+        )
+    return column, operator, _parse_value(column, value, schema.kind_of(column))
+
+
+def _parse_value(column: str, value: Any, kind: type) -> Any:
+    if kind is bool and not isinstance(value, bool):
+        word = str(value).lower()
+        if word not in _TRUE + _FALSE:
+            raise InvalidQueryError(f"The filter on {column!r} needs true or false, got {value!r}")
+        return word in _TRUE
+    if kind in (int, float) and value is not None:
+        try:
+            return kind(value)
+        except (TypeError, ValueError) as error:
+            noun = "an integer" if kind is int else "a number"
+            raise InvalidQueryError(f"The filter on {column!r} needs {noun}, got {value!r}") from error
+    return value
+
+
+def match_filters(rows: Iterable[S], filters: list[tuple[str, str, Any]]) -> list[S]:
+    """Return the rows that match all filters; text is compared case-insensitively."""
+    return [
+        row
+        for row in rows
+        if all(_is_equal(row[column], value) == (operator == "=") for column, operator, value in filters)
+    ]
+
+
+def _is_equal(found: Any, wanted: Any) -> bool:
+    if isinstance(found, str) and isinstance(wanted, str):
+        return found.lower() == wanted.lower()
+    if isinstance(wanted, str) and isinstance(found, (dict, list)):
+        return str(found) == wanted
+    return bool(found == wanted)
+
+
+def summary(resource: SummaryResource, rows: list[Any]) -> dict[str, Any]:
+    """Return a summary in Ray's format, under the key "cluster"."""
+    return {"cluster": _SUMMARIES[resource](rows)}
+
+
+def table_of(resource: SummaryResource) -> StateResource:
+    """Return the table that a summary counts."""
+    return StateResource(resource.value)
+
+
+def _tasks(rows: list[Any]) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for row in rows:
+        name = row.name or row.func_or_class_name
+        group = groups.setdefault(
+            name, {"func_or_class_name": row.func_or_class_name, "type": row.type, "state_counts": Counter()}
+        )
+        group["state_counts"][row.state] += 1
+    kinds = Counter(row.type for row in rows)
+    return {
+        "summary": _to_plain(groups),
+        "total_tasks": kinds["NORMAL_TASK"],
+        "total_actor_tasks": kinds["ACTOR_TASK"],
+        "total_actor_scheduled": kinds["ACTOR_CREATION_TASK"],
+        "summary_by": "func_name",
+    }
+
+
+def _actors(rows: list[Any]) -> dict[str, Any]:
+    groups: dict[str, Any] = {}
+    for row in rows:
+        group = groups.setdefault(row.class_name, {"class_name": row.class_name, "state_counts": Counter()})
+        group["state_counts"][row.state] += 1
+    return {"summary": _to_plain(groups), "total_actors": len(rows), "summary_by": "class"}
+
+
+def _objects(rows: list[Any]) -> dict[str, Any]:
+    by_site: dict[str, list[Any]] = {}
+    for row in rows:
+        by_site.setdefault(row.call_site, []).append(row)
+    return {
+        "summary": {site: _summarize_objects(found) for site, found in by_site.items()},
+        "total_objects": len(rows),
+        "total_size_mb": _size_mb(rows),
+        "callsite_enabled": False,
+        "summary_by": "callsite",
+    }
+
+
+def _summarize_objects(rows: list[Any]) -> dict[str, Any]:
+    return {
+        "total_objects": len(rows),
+        "total_size_mb": _size_mb(rows),
+        "total_num_workers": len({row.pid for row in rows}),
+        "total_num_nodes": len({row.ip for row in rows}),
+        "task_state_counts": dict(Counter(row.task_status for row in rows)),
+        "task_attempt_number_counts": dict(Counter(str(row.attempt_number + 1) for row in rows)),
+        "ref_type_counts": dict(Counter(row.reference_type for row in rows)),
+    }
+
+
+def _size_mb(rows: list[Any]) -> float:
+    return float(sum(max(0, row.object_size) for row in rows) / MEBIBYTE)
+
+
+def _to_plain(groups: dict[str, Any]) -> dict[str, Any]:
+    return {name: {**group, "state_counts": dict(group["state_counts"])} for name, group in groups.items()}
+
+
+_SUMMARIES: dict[SummaryResource, Callable[[list[Any]], dict[str, Any]]] = {
+    SummaryResource.TASKS: _tasks,
+    SummaryResource.ACTORS: _actors,
+    SummaryResource.OBJECTS: _objects,
+}
+
+
+def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
+    """Explain what a reference waits for, one step per line, down to the cause.
+
+    Not in Ray.
+
+    Args:
+        ref: A reference, or the id of an object or a task in hexadecimal digits.
+        address: Address of the node; see `list_actors`.
+
+    Returns:
+        The explanation as text.
+
+    >>> import skate
+    >>> from skate.util.state import why
+    >>> context = skate.init(num_cpus=1)
+    >>> print(why(skate.put(1)).partition(" ")[0])
+    object
+    >>> skate.shutdown()
+    """
+    subject = _object_id(ref) if isinstance(ref, str) else ref
+    if not isinstance(ref, (str, ObjectRef)):
+        raise TypeError(f"why() takes an ObjectRef or the id of a task or object, got {type(ref).__name__}")
+    with attach(address) as engine:
+        if isinstance(subject, bytes) and engine.name != "local":
+            raise InvalidQueryError(f"The {engine.name} engine cannot look up ids: pass the reference.")
+        lines: list[str] = engine.why(subject)
+    return "\n".join(lines)
+
+
+def _object_id(text: str) -> bytes:
+    try:
+        id = bytes.fromhex(text)
+    except ValueError as error:
+        raise InvalidQueryError(f"{text!r} is not an id: ids are hexadecimal digits") from error
+    if len(id) == TASK_SIZE:
+        id = object_id(id, 1)
+    if len(id) != OBJECT_SIZE:
+        raise InvalidQueryError(
+            f"{text!r} is not the id of a task ({2 * TASK_SIZE} digits) or an object ({2 * OBJECT_SIZE} digits)"
+        )
+    return id

@@ -1,4 +1,4 @@
-"""The logs of a session: which there are, and what stands in them."""
+"""The logs of a session: their names and content."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import IO, Any
 
 from skate.util.state.exception import InvalidQueryError
 
-DEFAULT_INTERVAL = 0.1  # seconds between two looks at a log that is followed
+DEFAULT_INTERVAL = 0.1  # seconds between two polls of a followed log
 CHUNK = 1 << 16
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _WORKER = re.compile(r"worker-(\d+)\.")
 
 
 def log_folder(engine: Any) -> str:
-    """Return the folder of the session's logs."""
+    """Return the folder of the logs of the session."""
     return os.path.join(engine.context()["session"], "logs")
 
 
@@ -26,13 +26,13 @@ def log_files(engine: Any, pattern: str) -> dict[str, list[str]]:
     """Return the names of logs that match a pattern, by kind."""
     found: dict[str, list[str]] = {}
     folder = log_folder(engine)
-    names = sorted(os.listdir(folder), key=_in_order) if os.path.isdir(folder) else []
+    names = sorted(os.listdir(folder), key=_sort_key) if os.path.isdir(folder) else []
     for name in fnmatch.filter(names, pattern):
         found.setdefault("worker_out" if _WORKER.match(name) else "node", []).append(name)
     return found
 
 
-def _in_order(name: str) -> tuple[int, str]:
+def _sort_key(name: str) -> tuple[int, str]:
     match = _WORKER.match(name)
     return (int(match[1]) if match else -1, name)
 
@@ -46,19 +46,19 @@ def log_name(
     pid: int | None,
     submission: str | None,
 ) -> str:
-    """Return the name of the log that is asked for.
+    """Return the name of the requested log.
 
     Raises:
-        InvalidQueryError: Nothing or too much is asked for, or there is no such thing.
+        InvalidQueryError: The log is not identified uniquely, or does not exist.
     """
     given = [value for value in (filename, actor, task, pid, submission) if value]
     if len(given) != 1:
         raise InvalidQueryError(
-            "Name one log by filename (see `list_logs()`), actor_id, task_id, pid or submission_id."
+            "Select one log by filename (see `list_logs()`), actor_id, task_id, pid or submission_id."
         )
     if filename:
         if os.path.dirname(filename):
-            raise InvalidQueryError(f"{filename!r} is a path; give the name of a log in the session's folder")
+            raise InvalidQueryError(f"{filename!r} is a path; pass the name of a log in the session's folder")
         return filename
     if submission:
         return f"job-driver-{submission}.log"
@@ -78,12 +78,12 @@ def _worker_of(engine: Any, actor: str | None, task: str | None, pid: int | None
     if not rows:
         raise InvalidQueryError(f"There is no {what}.")
     number: int = rows[-1]["worker_id"]
-    if not number and actor and rows[-1]["pid"]:  # it has ended: its process is still known
+    if not number and actor and rows[-1]["pid"]:  # it has ended, but its process is still known
         number = next(
             (row["worker_id"] for row in engine.state("workers") if row["pid"] == rows[-1]["pid"]), 0
         )
     if not number:
-        raise InvalidQueryError(f"The {what} has not been given a worker, so it has no log yet.")
+        raise InvalidQueryError(f"The {what} has no worker yet, and therefore no log.")
     return number
 
 
@@ -93,20 +93,20 @@ def read_log(
     """Yield the text of a log in pieces.
 
     Args:
-        folder: Of the logs; following ends when it is gone.
-        name: Of the file.
-        tail: How many of its last lines to start with; negative for all.
-        follow: Whether to go on as it grows.
-        interval: Seconds between two looks when following.
-        errors: What to do with bytes that are no text.
-        plain: Whether to leave out colours.
+        folder: Folder of the logs; following ends when it is removed.
+        name: Name of the file.
+        tail: Number of last lines to start with; negative for all.
+        follow: Whether to continue as the file grows.
+        interval: Seconds between two polls when following.
+        errors: How to treat bytes that cannot be decoded.
+        plain: Whether to remove ANSI color codes.
     """
     path = os.path.join(folder, name)
     while not os.path.exists(path):
         if not name.startswith("worker-"):
             known = ", ".join(sorted(os.listdir(folder))) if os.path.isdir(folder) else "none"
-            raise InvalidQueryError(f"There is no log {name!r}; there are: {known}")
-        # A worker's log begins with the first line that it prints.
+            raise InvalidQueryError(f"Unknown log {name!r}; the logs are: {known}")
+        # The log of a worker is created with its first line of output.
         if not follow or not os.path.isdir(folder):
             return
         time.sleep(interval or DEFAULT_INTERVAL)
@@ -127,6 +127,6 @@ def _pieces(file: IO[str], path: str, tail: int, follow: bool, interval: float) 
         if text:
             yield text
         elif follow and os.path.exists(path):
-            time.sleep(interval)  # a file cannot be waited for
+            time.sleep(interval)  # there is no event to wait for
         else:
             return

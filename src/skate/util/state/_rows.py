@@ -1,4 +1,4 @@
-"""From the engine's tables to the rows of the state API."""
+"""Conversion of the engine's tables to the rows of the state API."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from skate.util.state.common import (
 )
 
 LOOPBACK = "127.0.0.1"
-NO_CALL_SITE = "disabled"  # Ray's word: where objects are made is not recorded
+NO_CALL_SITE = "disabled"  # Ray's value if call sites are not recorded
 
 
 def rows(engine: Any, resource: StateResource) -> list[StateSchema]:
-    """Return all rows of a table, with details, in the order in which things were made."""
+    """Return all rows of a table, with details, in the order of creation."""
     native = getattr(engine, "state_rows", None)
     if native is None:
         return _TABLES[resource](engine)
-    # Ray's rows, which have Ray's columns: ours are the same, but for those that came later.
+    # Ray's rows have the same columns, except for newer ones.
     schema = _SCHEMAS[resource]
     columns = schema.columns()
     return [
@@ -40,12 +40,12 @@ def rows(engine: Any, resource: StateResource) -> list[StateSchema]:
 
 
 def schema_of(resource: StateResource) -> type[StateSchema]:
-    """Return the class of a table's rows."""
+    """Return the class of the rows of a table."""
     return _SCHEMAS[resource]
 
 
-def without_details(row: StateSchema) -> StateSchema:
-    """Empty the columns of a row that only `detail=True` fills; return the row."""
+def clear_details(row: StateSchema) -> StateSchema:
+    """Clear the columns of a row that only `detail=True` fills, and return the row."""
     for column in row._fields():
         if column.metadata.get("detail"):
             setattr(row, column.name, column.default)
@@ -98,7 +98,7 @@ def _death_cause(row: dict[str, Any]) -> dict[str, Any] | None:
 
 def _tasks(engine: Any) -> list[StateSchema]:
     node = _node(engine)
-    # The latest attempt of a task stands before the earlier ones.
+    # The latest attempt of a task comes before the earlier ones.
     found = sorted(
         engine.state("tasks"), key=lambda row: (row["created"], row["task_id"], -row["attempt_number"])
     )

@@ -1,4 +1,4 @@
-"""How rows of the state API are declared: columns, their kinds, and how they are shown."""
+"""Declaration of the rows of the state API: columns, their types, and their formatting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Humanify", "StateSchema", "state_column"]
 
 
 class Humanify:
-    """Turns raw numbers into words."""
+    """Format raw values for humans."""
 
     @staticmethod
     def timestamp(x: float) -> str:
@@ -22,7 +22,7 @@ class Humanify:
 
     @staticmethod
     def memory(x: int) -> str:
-        """Return bytes in the largest binary unit that fits; a size below zero is not known."""
+        """Return bytes in the largest suitable binary unit; a negative size is unknown."""
         if x < 1024:
             return f"{x} B" if x >= 0 else "unknown"
         size = x / 1024
@@ -61,10 +61,10 @@ def state_column(
     """Declare a column.
 
     Args:
-        filterable: Whether filters may name it.
-        detail: Whether it is filled only when details are asked for.
-        format_fn: How `humanify` shows its values.
-        default: What it is when it is not given; None for details.
+        filterable: Whether filters may use the column.
+        detail: Whether the column is filled only with `detail=True`.
+        format_fn: Function that formats its values for `humanify`.
+        default: Default value; None for details.
     """
     if detail and default is dataclasses.MISSING:
         default = None
@@ -73,7 +73,7 @@ def state_column(
 
 
 class StateSchema:
-    """A row: its columns are attributes, and `row["column"]` reads them too."""
+    """A row: its columns are attributes, also accessible as `row["column"]`."""
 
     @classmethod
     def _fields(cls) -> Sequence[dataclasses.Field[Any]]:
@@ -101,7 +101,7 @@ class StateSchema:
 
     @classmethod
     def filterable_columns(cls) -> set[str]:
-        """Return the names that filters may use."""
+        """Return the names of the columns that filters may use."""
         return {f.name for f in cls._fields() if f.metadata.get("filterable")}
 
     @classmethod
@@ -111,14 +111,14 @@ class StateSchema:
 
     @classmethod
     def kind_of(cls, column: str) -> type:
-        """Return the plain type of a column's values: bool, int, float, or str for everything else."""
+        """Return the plain type of the values of a column: bool, int, float, or str for all others."""
         hint = cls.schema_dict()[column]
         options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
         return next((kind for kind in (bool, int, float) if kind in options), str)
 
     @classmethod
     def humanify(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Replace raw numbers of a row, given as a dictionary, by words; return the row."""
+        """Format the raw values of a row, given as a dictionary, and return it."""
         for f in cls._fields():
             show = f.metadata.get("format_fn")
             if show is not None and state.get(f.name) is not None:
@@ -130,7 +130,7 @@ class StateSchema:
         return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of a column, or `default` if there is no such column."""
+        """Return the value of a column, or `default` if it does not exist."""
         return getattr(self, key, default)
 
     def __getitem__(self, key: str) -> Any:

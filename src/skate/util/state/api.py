@@ -1,4 +1,4 @@
-"""Questions about a node: what tasks, actors, objects, workers there are, and what they do."""
+"""Queries of the state of a node: its tasks, actors, objects, workers, jobs and logs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import skate
-from skate.util.state._attachment import attached
-from skate.util.state._client import StateApiClient
-from skate.util.state._explanation import why
+from skate.util.state._attachment import attach
+from skate.util.state._client import StateApiClient, why
 from skate.util.state._logs import log_files, log_folder, log_name, read_log
 from skate.util.state.common import (
     DEFAULT_LIMIT,
@@ -79,15 +78,15 @@ def list_actors(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> list[ActorState]:
-    """Return the actors, also those that have died.
+    """Return the actors, including dead ones.
 
     Args:
-        address: Of the node; None asks the session of this process, else the node of `skate start`.
-        filters: Triples of column, "=" or "!=", and value; a row has to meet all of them.
-        limit: How many rows to return at most.
-        timeout: Accepted as in Ray: the node answers at once.
+        address: Address of the node; None means the session of this process, else the node of `skate start`.
+        filters: Triples of column, "=" or "!=", and value; a row must match all of them.
+        limit: Maximum number of rows.
+        timeout: Accepted as in Ray; the node replies immediately.
         detail: Whether to fill all columns.
-        raise_on_missing_output: Accepted as in Ray: nothing is missing.
+        raise_on_missing_output: Accepted as in Ray; the output is always complete.
 
     >>> import skate
     >>> from skate.util.state import list_actors
@@ -166,7 +165,7 @@ def list_workers(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> list[WorkerState]:
-    """Return the drivers and workers, also those that have ended. See `list_actors`."""
+    """Return the drivers and workers, including ended ones. See `list_actors`."""
     found: list[WorkerState] = _list(
         StateResource.WORKERS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
     )
@@ -182,7 +181,7 @@ def list_tasks(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> list[TaskState]:
-    """Return the tasks and actor calls: waiting, running, and the latest that ended. See `list_actors`."""
+    """Return the tasks and actor calls: pending, running, and the latest finished ones. See `list_actors`."""
     found: list[TaskState] = _list(
         StateResource.TASKS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
     )
@@ -198,7 +197,7 @@ def list_objects(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> list[ObjectState]:
-    """Return the objects that the node knows, a row for each process with a reference. See `list_actors`."""
+    """Return the objects that the node knows, one row per process with a reference. See `list_actors`."""
     found: list[ObjectState] = _list(
         StateResource.OBJECTS, address, filters, limit, timeout, detail, raise_on_missing_output, _explain
     )
@@ -238,7 +237,7 @@ def list_cluster_events(
     _explain: bool = False,
 ) -> list[dict[str, Any]]:
     """Return an empty list: a node records no events besides its logs. See `list_logs`."""
-    with attached(address):
+    with attach(address):
         return []
 
 
@@ -281,7 +280,7 @@ def get_worker(
 def get_job(
     id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
 ) -> JobState | None:
-    """Return the job with this id, also one that `submit_job` returned, or None, with all columns."""
+    """Return the job with this id, which may be one that `submit_job` returned, or None, with all columns."""
     found: JobState | None = _get(StateResource.JOBS, id, address, timeout)
     return found
 
@@ -300,9 +299,9 @@ def get_task(
     timeout: float = DEFAULT_RPC_TIMEOUT,
     _explain: bool = False,
 ) -> TaskState | list[TaskState] | None:
-    """Return the task with this id, or the task that makes this reference's object, with all columns.
+    """Return the task with this id, or the task that creates the object of this reference, with all columns.
 
-    A task that was tried more than once gives a list with a row for each attempt.
+    For a task with several attempts, return a list with one row per attempt.
     """
     text = id.task_id().hex() if isinstance(id, skate.ObjectRef) else id
     found: TaskState | list[TaskState] | None = _get(StateResource.TASKS, text, address, timeout)
@@ -316,17 +315,17 @@ def list_logs(
     glob_filter: str | None = None,
     timeout: float = DEFAULT_RPC_TIMEOUT,
 ) -> dict[str, list[str]]:
-    """Return the names of the session's logs by kind: those of workers, and the node's own.
+    """Return the names of the session's logs by kind: logs of workers, and of the node itself.
 
     Args:
-        address: Of the node; see `list_actors`.
-        node_id: On a cluster, the node; else accepted as in Ray: there is one.
-        node_ip: On a cluster, the node's address.
-        glob_filter: A pattern that names have to match, like `worker-1*`.
+        address: Address of the node; see `list_actors`.
+        node_id: On a cluster, the id of the node; otherwise accepted as in Ray.
+        node_ip: On a cluster, the address of the node.
+        glob_filter: Pattern that names must match, such as `worker-1*`.
         timeout: Accepted as in Ray.
     """
-    with attached(address) as engine:
-        if hasattr(engine, "list_logs"):  # of a cluster, where they lie on many machines
+    with attach(address) as engine:
+        if hasattr(engine, "list_logs"):  # of a cluster, whose logs are on many machines
             names: dict[str, list[str]] = engine.list_logs(
                 node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout
             )
@@ -353,30 +352,30 @@ def get_log(
     _interval: float | None = None,
     filter_ansi_code: bool = False,
 ) -> Iterator[str]:
-    """Yield the text of one log, named in one way.
+    """Yield the text of one log, selected by one of the arguments.
 
     Args:
-        address: Of the node; see `list_actors`.
-        node_id: On a cluster, the node; else accepted as in Ray: there is one.
-        node_ip: On a cluster, the node's address.
-        filename: One of the names that `list_logs` returns.
-        actor_id: Of the actor whose process writes the log.
-        task_id: Of the task whose worker wrote the log; other tasks of that worker wrote to it too.
-        pid: Of the worker.
-        follow: Whether to wait for more, until the session ends.
-        tail: How many of the last lines to start with; all by default.
+        address: Address of the node; see `list_actors`.
+        node_id: On a cluster, the id of the node; otherwise accepted as in Ray.
+        node_ip: On a cluster, the address of the node.
+        filename: A name from `list_logs`.
+        actor_id: Id of the actor whose process writes the log.
+        task_id: Id of the task whose worker wrote the log, which also holds output of other tasks.
+        pid: Process id of the worker.
+        follow: Whether to wait for more output, until the session ends.
+        tail: Number of last lines to start with; all by default.
         timeout: Accepted as in Ray.
-        suffix: Accepted as in Ray: standard output and standard error are one file.
-        encoding: Accepted as in Ray: logs are UTF-8.
-        errors: What to do with bytes that are no text, as in `bytes.decode`.
-        submission_id: Of the job whose driver wrote the log.
-        attempt_number: Accepted as in Ray: the last attempt is shown.
-        filter_ansi_code: Whether to leave out colours.
+        suffix: Accepted as in Ray; standard output and standard error share one file.
+        encoding: Accepted as in Ray; logs are UTF-8.
+        errors: How to treat bytes that cannot be decoded, as in `bytes.decode`.
+        submission_id: Id of the job whose driver wrote the log.
+        attempt_number: Accepted as in Ray; the last attempt is shown.
+        filter_ansi_code: Whether to remove ANSI color codes.
 
     Raises:
-        InvalidQueryError: There is no such log.
+        InvalidQueryError: The log does not exist.
     """
-    with attached(address) as engine:
+    with attach(address) as engine:
         if hasattr(engine, "get_log"):
             yield from engine.get_log(
                 node_id=node_id,
@@ -421,7 +420,7 @@ def summarize_tasks(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> dict[str, Any]:
-    """Return how many tasks there are of each name and state, under the key "cluster"."""
+    """Return the number of tasks by name and state, under the key "cluster"."""
     return _summarize(SummaryResource.TASKS, address, timeout)
 
 
@@ -431,7 +430,7 @@ def summarize_actors(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> dict[str, Any]:
-    """Return how many actors there are of each class and state, under the key "cluster"."""
+    """Return the number of actors by class and state, under the key "cluster"."""
     return _summarize(SummaryResource.ACTORS, address, timeout)
 
 
@@ -441,5 +440,5 @@ def summarize_objects(
     raise_on_missing_output: bool = True,
     _explain: bool = False,
 ) -> dict[str, Any]:
-    """Return how many objects there are, and how large, under the key "cluster"."""
+    """Return the number and size of objects, under the key "cluster"."""
     return _summarize(SummaryResource.OBJECTS, address, timeout)

@@ -1,4 +1,4 @@
-"""The rows of the state API, with Ray's names, and the options of its questions."""
+"""The rows of the state API, under Ray's names, and the options of its queries."""
 
 # ruff: noqa: RUF009 - state_column declares a field, as dataclasses.field does
 
@@ -42,7 +42,7 @@ Filter = tuple[str, str, str | bool | int | float]
 
 @unique
 class StateResource(Enum):
-    """What can be listed."""
+    """Tables that can be listed."""
 
     ACTORS = "actors"
     JOBS = "jobs"
@@ -56,7 +56,7 @@ class StateResource(Enum):
 
 @unique
 class SummaryResource(Enum):
-    """What can be summarized."""
+    """Tables that can be summarized."""
 
     ACTORS = "actors"
     TASKS = "tasks"
@@ -65,9 +65,9 @@ class SummaryResource(Enum):
 
 @dataclass
 class ListApiOptions:
-    """Which rows to list, and how many.
+    """Options of a list query.
 
-    `filters` are triples of column, "=" or "!=", and value; a row has to meet all of them.
+    `filters` are triples of column, "=" or "!=", and value; a row must match all of them.
     """
 
     limit: int = DEFAULT_LIMIT
@@ -80,7 +80,7 @@ class ListApiOptions:
         self.filters = list(self.filters or [])
 
     def has_conflicting_filters(self) -> bool:
-        """Tell whether two filters ask one column to be equal to two values."""
+        """Return whether two filters require different values of one column."""
         wanted: dict[str, Any] = {}
         equal = [(key, value) for key, operator, value in self.filters or [] if operator == "="]
         return any(wanted.setdefault(key, value) != value for key, value in equal)
@@ -88,14 +88,14 @@ class ListApiOptions:
 
 @dataclass
 class GetApiOptions:
-    """How to ask for one row."""
+    """Options of a query for one row."""
 
     timeout: float = DEFAULT_RPC_TIMEOUT
 
 
 @dataclass
 class SummaryApiOptions:
-    """How to ask for a summary."""
+    """Options of a summary query."""
 
     timeout: float = DEFAULT_RPC_TIMEOUT
     filters: list[Filter] | None = field(default_factory=list)
@@ -130,7 +130,7 @@ class ActorState(StateSchema):
 
 @dataclass
 class TaskState(StateSchema):
-    """One attempt to run a task, an actor's constructor or an actor's method."""
+    """One attempt of a task, an actor constructor or an actor method."""
 
     task_id: str = state_column(filterable=True)
     attempt_number: int = state_column(filterable=True)

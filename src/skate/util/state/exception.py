@@ -8,22 +8,22 @@ __all__ = ["DataSourceUnavailable", "InvalidQueryError", "RayStateApiException",
 
 
 class RayStateApiException(RayError):
-    """A question about the node could not be answered."""
+    """A query of the state of a node failed."""
 
     def __init__(self, err_msg: str, *args: object) -> None:
         super().__init__(err_msg, *args)
 
 
 class InvalidQueryError(RayStateApiException, ValueError):
-    """The question itself is wrong: an unknown column, operator or kind of value."""
+    """The query is invalid: it has an unknown column, operator or type of value."""
 
 
 class DataSourceUnavailable(RayStateApiException):
-    """The node does not answer."""
+    """The node does not respond."""
 
 
 class ServerUnavailable(RayStateApiException):
-    """There is no node to ask."""
+    """No node is running."""
 
-    def __init__(self, err_msg: str = "There is no node to ask: start one with `skate start`.") -> None:
+    def __init__(self, err_msg: str = "No node is running: start one with `skate start`.") -> None:
         super().__init__(err_msg)

@@ -1,1 +1,1 @@
-"""Stands for `ray.data._internal.execution`."""
+"""Stand-in for `ray.data._internal.execution`."""

@@ -1,4 +1,4 @@
-"""Stands for `ray.data._internal.execution.interfaces`, from which sinks import the context of a write."""
+"""Stand-in for `ray.data._internal.execution.interfaces`, from which datasinks import `TaskContext`."""
 
 from skate.data._execution_options import ExecutionOptions, ExecutionResources
 from skate.data.datasource.datasink import TaskContext

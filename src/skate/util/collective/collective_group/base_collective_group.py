@@ -20,9 +20,9 @@ __all__ = ["BaseGroup"]
 
 
 class BaseGroup(ABC):
-    """One member of a collective group. A subclass moves the data; `register_collective_backend` gives it a name.
+    """One member of a collective group. Subclasses move the data; `register_collective_backend` registers them.
 
-    Each operation gets its tensors in a list of one entry, as in Ray, where the entries are for the GPUs of a member.
+    Each operation receives its tensors in a list of one entry, as in Ray, where entries are for the GPUs of a member.
 
     Args:
         world_size: The number of members.
@@ -62,11 +62,11 @@ class BaseGroup(ABC):
     @classmethod
     @abstractmethod
     def check_backend_availability(cls) -> bool:
-        """Tell whether this process can use the backend."""
+        """Return whether this process can use the backend."""
 
     @abstractmethod
     def allreduce(self, tensor: list[Any], allreduce_options: AllReduceOptions) -> None:
-        """Replace the tensor by the reduction over all ranks."""
+        """Replace the tensor with the reduction over all ranks."""
 
     @abstractmethod
     def barrier(self, barrier_options: BarrierOptions) -> None:
@@ -74,7 +74,7 @@ class BaseGroup(ABC):
 
     @abstractmethod
     def reduce(self, tensor: list[Any], reduce_options: ReduceOptions) -> None:
-        """Replace the tensor of one rank by the reduction over all ranks."""
+        """Replace the tensor of one rank with the reduction over all ranks."""
 
     @abstractmethod
     def allgather(
@@ -84,13 +84,13 @@ class BaseGroup(ABC):
 
     @abstractmethod
     def broadcast(self, tensor: list[Any], broadcast_options: BroadcastOptions) -> None:
-        """Replace the tensor of every rank by that of one rank."""
+        """Replace the tensor of every rank with that of one rank."""
 
     @abstractmethod
     def reducescatter(
         self, tensor: list[Any], tensor_list: list[list[Any]], reducescatter_options: ReduceScatterOptions
     ) -> None:
-        """Replace the tensor by the reduction, over all ranks, of their list's entry for this rank."""
+        """Replace the tensor with the reduction over all ranks of the list entry for this rank."""
 
     @abstractmethod
     def send(self, tensor: list[Any], send_options: SendOptions) -> None:
@@ -98,4 +98,4 @@ class BaseGroup(ABC):
 
     @abstractmethod
     def recv(self, tensor: list[Any], recv_options: RecvOptions) -> None:
-        """Replace the tensor by the one that another rank sends."""
+        """Replace the tensor with the one that another rank sends."""

@@ -1,4 +1,4 @@
-"""Graphs as pictures."""
+"""Drawings of graphs in the DOT language or as text."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import logging
 import pathlib
 from typing import Any
 
+from skate.dag._plan import Plan
 from skate.dag.class_node import ClassMethodNode, ClassMethodOutputNode
 from skate.dag.dag_node import DAGNode, all_upstream
 from skate.dag.input_node import InputAttributeNode
 from skate.dag.output_node import MultiOutputNode
-from skate.dag.plan import Plan
 
 _logger = logging.getLogger(__name__)
 
 
-class Picture:
-    """Numbered labels and the edges between them.
+class GraphDrawing:
+    """Labels of nodes and the edges between them.
 
     Args:
-        labels: The text of each node; its number is its position.
-        edges: Pairs of numbers.
+        labels: Label of each node; its index is the number of the node.
+        edges: Pairs of node numbers.
     """
 
     def __init__(self, labels: list[str], edges: list[tuple[int, int]]) -> None:
@@ -38,7 +38,7 @@ class Picture:
         return "\n".join([*lines, "}", ""])
 
     def ascii(self) -> str:
-        """Return the graph as two lists, of nodes and of edges."""
+        """Return the graph as two lists, nodes and edges."""
         nodes = [f'{number} [label="Task {number}  {label}"]' for number, label in enumerate(self.labels)]
         edges = [f"{source} ---> {target}" for source, target in self.edges]
         legend = "---> : Represents Shared Memory data channels"
@@ -49,12 +49,10 @@ class Picture:
 
 def draw_compiled(plan: Plan, filename: str, format: str, view: bool) -> str:
     """Draw a compiled graph; see `CompiledDAG.visualize`."""
-    picture = _picture_of(plan)
+    picture = _draw(plan)
     if format == "ascii":
         if view:
-            raise ValueError(
-                "A picture in the format 'ascii' cannot be viewed: print what visualize returns."
-            )
+            raise ValueError("The format 'ascii' cannot be viewed: print the return value of visualize.")
         return picture.ascii()
     source = picture.dot()
     _write(source, f"{filename}.{format}", format, view)
@@ -65,8 +63,8 @@ def plot(dag: DAGNode, to_file: str | None = None) -> str:
     """Draw a graph.
 
     Args:
-        dag: The node that the graph ends in.
-        to_file: The file to write. Its ending says how; all but ".dot" need the `graphviz` package.
+        dag: The last node of the graph.
+        to_file: The file to write. Its extension selects the format; all but ".dot" need the `graphviz` package.
 
     Returns:
         The graph in the DOT language.
@@ -84,14 +82,14 @@ def plot(dag: DAGNode, to_file: str | None = None) -> str:
     return source
 
 
-def _picture_of(plan: Plan) -> Picture:
-    """Number the nodes by their distance from the input, as somebody who follows the data meets them."""
+def _draw(plan: Plan) -> GraphDrawing:
+    """Number the nodes by their distance from the input."""
     inside = set(plan.nodes)
     output: Any = plan.root if plan.is_multi else object()
     numbers: dict[Any, int] = {plan.input: 0}
     labels: list[str] = [_label(plan.input)]
     edges: list[tuple[int, int]] = []
-    for node in _growing(numbers):
+    for node in _iterate_growing(numbers):
         after = [other for other in getattr(node, "_downstream", ()) if other in inside]
         if not plan.is_multi and node is plan.root:
             after.append(output)
@@ -100,11 +98,11 @@ def _picture_of(plan: Plan) -> Picture:
                 numbers[other] = len(labels)
                 labels.append("MultiOutputNode" if other is output else _label(other))
             edges.append((numbers[node], numbers[other]))
-    return Picture(labels, edges)
+    return GraphDrawing(labels, edges)
 
 
-def _growing(numbers: dict[Any, int]) -> Any:
-    """Yield the keys of a dictionary, also those added meanwhile."""
+def _iterate_growing(numbers: dict[Any, int]) -> Any:
+    """Yield the keys of a dictionary, including those added during iteration."""
     done = 0
     while done < len(numbers):
         yield list(numbers)[done]
@@ -140,7 +138,7 @@ def _write(source: str, file: str, format: str, view: bool) -> None:
             if view:
                 raise ImportError("viewing a graph needs graphviz: pip install graphviz") from None
             path = path.with_suffix(".dot")
-            _logger.warning("Pictures need graphviz (pip install graphviz); wrote the source to %s", path)
+            _logger.warning("Rendering needs graphviz (pip install graphviz); wrote the source to %s", path)
         else:
             graphviz.Source(source).render(path.with_suffix(""), format=format, view=view, cleanup=True)
             return

@@ -1,4 +1,4 @@
-"""Checking that a graph can be compiled, and what it does once it is."""
+"""Validation of graphs to compile, and the resulting plan."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from skate.dag.output_node import MultiOutputNode
 
 
 class Plan:
-    """A graph that passed all checks: its input, its calls in order, its outputs.
+    """A validated graph: its input, its calls in order, its outputs.
 
     Args:
-        root: The node that the graph ends in.
+        root: The last node of the graph.
 
     Raises:
         ValueError: The graph cannot be compiled.
-        NotImplementedError: The graph calls functions, which compiled graphs cannot.
+        NotImplementedError: The graph calls functions, which compiled graphs do not support.
     """
 
     def __init__(self, root: DAGNode) -> None:
@@ -41,7 +41,7 @@ class Plan:
         positional = [node.key for node in self.attributes if isinstance(node.key, int)]
         self.num_positional = max(positional, default=-1) + 1 if self.attributes else 1
         self.keywords = sorted({node.key for node in self.attributes if isinstance(node.key, str)})
-        for node in _connected(self.nodes):
+        for node in _connected_nodes(self.nodes):
             node._compiled_by = root
 
     def check_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -54,7 +54,7 @@ class Plan:
                 raise ValueError(f"{what} kwarg `{name}`")
 
     def readers(self, node: DAGNode) -> int:
-        """Return how many calls of the graph take the output of `node`."""
+        """Return the number of calls that take the output of `node`."""
         return sum(node in call.upstream() for call in self.calls)
 
 
@@ -146,10 +146,10 @@ def _check_arguments(node: DAGNode) -> None:
 
 
 def _check_leaves(nodes: list[DAGNode], outputs: list[DAGNode]) -> None:
-    """Refuse calls whose results nobody sees, for neither would anybody see their errors."""
+    """Reject calls whose results, and therefore errors, are never retrieved."""
     leaves = [
         node
-        for node in _connected(nodes)
+        for node in _connected_nodes(nodes)
         if isinstance(node, ClassMethodNode) and not node._downstream and node not in outputs
     ]
     if leaves:
@@ -160,8 +160,8 @@ def _check_leaves(nodes: list[DAGNode], outputs: list[DAGNode]) -> None:
         )
 
 
-def _connected(nodes: list[DAGNode]) -> Iterator[DAGNode]:
-    """Yield the nodes and all that take something from one of them."""
+def _connected_nodes(nodes: list[DAGNode]) -> Iterator[DAGNode]:
+    """Yield the nodes and all nodes that depend on them."""
     found = dict.fromkeys(nodes)
     waiting = list(nodes)
     while waiting:

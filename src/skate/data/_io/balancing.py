@@ -1,4 +1,4 @@
-"""Cutting a list into parts of about the same weight, in order, and joining small blocks."""
+"""Divide read work into ranges of about the same size, and merge small blocks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from skate.data._block import tables
 Element = TypeVar("Element")
 
 DEFAULT_BLOCK_BYTES = 128 << 20
-_MOST_CHUNKS = 8
+_MAX_CHUNKS = 8
 
 
-def balanced(elements: Sequence[Element], weights: Sequence[int], parts: int) -> list[list[Element]]:
-    """Return consecutive runs of about the same weight; none is empty.
+def balance(elements: Sequence[Element], weights: Sequence[int], parts: int) -> list[list[Element]]:
+    """Return consecutive groups of about the same weight; none is empty.
 
-    >>> balanced("abcd", [1, 1, 1, 3], 2)
+    >>> balance("abcd", [1, 1, 1, 3], 2)
     [['a', 'b', 'c'], ['d']]
     """
     parts = max(1, min(parts, len(elements)))
-    # Every element weighs something, so that empty files are spread too.
+    # Every element has a weight of at least 1, so that empty files are distributed too.
     sums = list(itertools.accumulate(weight + 1 for weight in weights))
     runs: list[list[Element]] = []
     start = 0
@@ -33,7 +33,7 @@ def balanced(elements: Sequence[Element], weights: Sequence[int], parts: int) ->
             stop = len(elements)
         else:
             goal = sums[-1] * part / parts
-            # The cut nearest to the goal that leaves something on both sides.
+            # The boundary nearest to the goal that leaves an element on both sides.
             stop = bisect.bisect_left(sums, goal) + 1
             if stop - 1 > start and goal - sums[stop - 2] < sums[stop - 1] - goal:
                 stop -= 1
@@ -43,8 +43,8 @@ def balanced(elements: Sequence[Element], weights: Sequence[int], parts: int) ->
     return [run for run in runs if run]
 
 
-def joined(blocks: Iterable[pa.Table], target: int | None) -> Iterator[pa.Table]:
-    """Yield blocks of at least a quarter of the target, made of small ones; large ones pass as they are."""
+def merge_small(blocks: Iterable[pa.Table], target: int | None) -> Iterator[pa.Table]:
+    """Yield blocks of at least a quarter of the target size, merged from smaller ones; large blocks pass unchanged."""
     enough = (target if target is not None else DEFAULT_BLOCK_BYTES) // 4
     waiting: list[pa.Table] = []
     size = 0
@@ -56,15 +56,15 @@ def joined(blocks: Iterable[pa.Table], target: int | None) -> Iterator[pa.Table]
         waiting.append(block)
         size += tables.nbytes(block)
         if size >= enough:
-            yield _one(waiting)
+            yield _concat(waiting)
             waiting, size = [], 0
     if waiting:
-        yield _one(waiting)
+        yield _concat(waiting)
 
 
-def _one(blocks: list[pa.Table]) -> pa.Table:
+def _concat(blocks: list[pa.Table]) -> pa.Table:
     if len(blocks) == 1:
         return blocks[0]
     block = tables.concat(blocks)
-    # Hundreds of chunks, one for each image, would slow down every step that follows.
-    return tables.combine(block) if len(blocks) > _MOST_CHUNKS else block
+    # Hundreds of chunks, such as one per image, would slow down every later step.
+    return tables.combine(block) if len(blocks) > _MAX_CHUNKS else block

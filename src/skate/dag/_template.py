@@ -1,4 +1,4 @@
-"""Finding nodes inside of values, and putting something else in their place."""
+"""Templates: values that contain nodes at any depth, in which the nodes can be replaced."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-# A node cannot be inside of these, so they are neither searched nor copied. Arrays and tables are large, and
-# pickling what belongs to Skate (references, actor handles) would have side effects.
+# These types cannot contain nodes, so they are neither searched nor copied. Arrays and tables are large, and
+# pickling objects of Skate (references, actor handles) would have side effects.
 _OPAQUE_TYPES = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 _OPAQUE_PACKAGES = frozenset({"numpy", "pandas", "pyarrow", "skate", "torch"})
 _PLAIN_TYPES = frozenset({bool, bytearray, bytes, complex, float, int, str, type(None)})
 
 
 class Template:
-    """A value that may hold nodes at any depth, ready to be filled in.
+    """A value that may contain nodes at any depth, which `fill` replaces.
 
     Args:
-        value: Any value. One that holds no nodes is handed out as it is, never copied.
-        node_type: The class to look for.
+        value: Any value. A value without nodes is returned unchanged, never copied.
+        node_type: The class of nodes.
     """
 
     __slots__ = ("_buffers", "_data", "_node_type", "_opaque", "is_node", "nodes", "value")
@@ -55,20 +55,20 @@ class Template:
         try:
             writer.dump(value)
         except Exception:  # a user's __reduce__ may raise anything
-            # What cannot be copied cannot be searched. It is passed on as it is, and if it cannot travel to
-            # a worker either, the call that takes it there says so.
+            # A value that cannot be pickled cannot be searched. It is passed on unchanged; if it cannot be sent to a
+            # worker either, that call raises the error.
             return
         self.nodes = writer.nodes
         if writer.nodes:
             self._data, self._opaque = data.getvalue(), writer.opaque
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Buffers do not pickle on their own; a copy searches again.
+        # Buffers cannot be pickled, so a copy searches again.
         return Template, (self.value, self._node_type)
 
 
 class _Writer(pickle.Pickler):
-    """Pickles a value around its nodes and around what need not be searched."""
+    """Pickle a value, with references in place of nodes and opaque objects."""
 
     node_type: type
 
@@ -89,7 +89,7 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Builds the value again, with other things in place of the nodes."""
+    """Rebuild the value, with replacements in place of the nodes."""
 
     parts: dict[str, list[Any]]
 

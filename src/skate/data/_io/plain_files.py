@@ -1,4 +1,4 @@
-"""Text files as a source: a row for each line."""
+"""Datasources for text files, with a row per line, and for whole files, with a row per file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from skate.data._io import paths, streams
 from skate.data.datasource.file_based_datasource import FileBasedDatasource
 
 _PIECE_BYTES = 8 << 20
-# Encodings in which no other character holds the byte of a newline.
+# Encodings in which no other character contains the byte of a newline.
 _NEWLINE_IS_ONE_BYTE = {"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1252"}
+_MAX_BINARY_BYTES = (1 << 31) - 1
 
 
 class TextDatasource(FileBasedDatasource):
-    """Read the lines of text files, as the column `text`.
+    """Read the lines of text files into the column `text`.
 
     Args:
         paths: Files, folders, globs or URIs.
-        encoding: How the text is encoded.
-        drop_empty_lines: Leave out lines that hold nothing but space.
+        encoding: Encoding of the text.
+        drop_empty_lines: Skip lines that contain only whitespace.
         file_args: As for `FileBasedDatasource`.
     """
 
@@ -35,7 +36,7 @@ class TextDatasource(FileBasedDatasource):
             codecs.lookup(encoding)
         except LookupError:
             raise ValueError(
-                f"encoding {encoding!r} is unknown to Python: use one such as 'utf-8' or 'latin-1'"
+                f"encoding {encoding!r} is unknown to Python: use for example 'utf-8' or 'latin-1'"
             ) from None
         self._encoding = encoding
         self._drop_empty_lines = drop_empty_lines
@@ -64,3 +65,19 @@ class TextDatasource(FileBasedDatasource):
     def schema(self) -> pa.Schema | None:
         """Return the schema; None if paths add columns."""
         return None if self._parser is not None or self._include_paths else self._schema
+
+
+class BinaryDatasource(FileBasedDatasource):
+    """Read the content of files into the column `bytes`; accepts the arguments of `FileBasedDatasource`."""
+
+    _KIND: ClassVar[str] = "binary"
+    _NUM_THREADS_PER_TASK: ClassVar[int] = 8
+
+    def _read_stream(self, f: pa.NativeFile, path: str) -> Iterator[pa.Table]:
+        data = f.readall()
+        yield pa.table(
+            {"bytes": pa.array([data], pa.binary() if len(data) <= _MAX_BINARY_BYTES else pa.large_binary())}
+        )
+
+    def _rows_per_file(self) -> int | None:
+        return 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from skate.dag.ledger import Ledger
+from skate.dag._inflight import InflightExecutions
 from skate.exceptions import RayCgraphCapacityExceeded
 
 
-def ledger(*, max_inflight: int = 3, max_buffered: int = 10, num_outputs: int = 1) -> Ledger:
-    return Ledger(max_inflight, max_buffered, num_outputs)
+def ledger(*, max_inflight: int = 3, max_buffered: int = 10, num_outputs: int = 1) -> InflightExecutions:
+    return InflightExecutions(max_inflight, max_buffered, num_outputs)
 
 
 def test_executions_are_numbered_from_zero() -> None:

@@ -1,6 +1,6 @@
-"""Which executions of a compiled graph are in flight, and whose results are still wanted.
+"""The executions of a compiled graph that are in flight or have buffered results.
 
-Only counts: it knows neither values nor time, so every order of events is a plain test.
+This is a pure state machine without values and clocks, so that tests can cover every order of events.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from skate.exceptions import RayCgraphCapacityExceeded
 
 
-class Ledger:
-    """Keeps count of executions, which are numbered from 0.
+class InflightExecutions:
+    """Count executions, which are numbered from 0.
 
-    An execution is in flight from `submit` until one of its results, or of a later execution, is fetched.
-    From then on, results that are still wanted count as buffered.
+    An execution is in flight from `submit` until one of its results, or of a later execution, is fetched. After that,
+    results that have not been retrieved count as buffered.
 
     Args:
-        max_inflight: How many executions may be in flight.
-        max_buffered: How many executions may have buffered results.
-        num_outputs: How many results each execution has.
+        max_inflight: Maximum number of executions in flight.
+        max_buffered: Maximum number of executions with buffered results.
+        num_outputs: Number of results per execution.
     """
 
     def __init__(self, max_inflight: int, max_buffered: int, num_outputs: int) -> None:
@@ -40,11 +40,11 @@ class Ledger:
 
     @property
     def is_full(self) -> bool:
-        """Say whether one more execution would be too many."""
+        """Whether the maximum number of executions is in flight."""
         return self.inflight >= self.max_inflight
 
     def check_room(self) -> None:
-        """Raise RayCgraphCapacityExceeded when one more execution would be too many."""
+        """Raise RayCgraphCapacityExceeded if the maximum number of executions is in flight."""
         if self.is_full:
             raise RayCgraphCapacityExceeded(
                 f"The compiled graph can't have more than {self.max_inflight} in-flight executions, and you "
@@ -54,7 +54,7 @@ class Ledger:
             )
 
     def submit(self) -> int:
-        """Count a new execution and return its number."""
+        """Record a new execution and return its index."""
         self.check_room()
         index = self._submitted
         self._submitted += 1
@@ -62,7 +62,7 @@ class Ledger:
         return index
 
     def check_fetch(self, index: int) -> None:
-        """Raise RayCgraphCapacityExceeded when fetching a result would leave too many others buffered."""
+        """Raise RayCgraphCapacityExceeded if fetching a result would exceed the maximum of buffered results."""
         overtaken = sum(self._fetched <= other <= index for other in self._wanted)
         room = self.max_buffered - self.buffered
         if overtaken > room:
@@ -75,22 +75,22 @@ class Ledger:
             )
 
     def fetch(self, index: int) -> None:
-        """Count an execution, and all before it, as no longer in flight."""
+        """Record that an execution, and all before it, are no longer in flight."""
         self._fetched = max(self._fetched, index + 1)
 
     def settle(self, index: int, output: int) -> None:
-        """Note that a result has been handed out or will never be asked for."""
+        """Record that a result was retrieved or will never be requested."""
         wanted = self._wanted.get(index, set())
         wanted.discard(output)
         if not wanted:
             self._wanted.pop(index, None)
 
     def is_over(self, index: int) -> bool:
-        """Say whether an execution is no longer in flight and nobody wants its results."""
+        """Return whether an execution is no longer in flight and has no results to retrieve."""
         return index < self._fetched and index not in self._wanted
 
     def abandoned(self) -> int | None:
-        """Return the oldest execution in flight if nobody wants its results any more, else None."""
+        """Return the oldest execution in flight if none of its results can be requested, else None."""
         if self.inflight and self._fetched not in self._wanted:
             return self._fetched
         return None

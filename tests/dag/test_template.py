@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from skate.dag.nested import Template
+from skate.dag._template import Template
 
 
 class Mark:

@@ -1,7 +1,8 @@
-"""Which columns of files hold pickled objects, and whether the program trusts those files enough to unpickle them.
+"""Columns of pickled objects in files, and whether the program may unpickle them.
 
-pyarrow reads such a column as bytes, and its field still names the type that the writer gave it. Every block of every
-source passes `admit`: an untrusted column raises, a trusted one becomes a column of Python objects.
+pyarrow reads such a column as bytes, and its field still names the type that the writer gave it. Every block of
+every datasource passes `restore_objects`, which converts such a column to Python objects, or raises an error if the
+program does not trust the files.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ import pyarrow as pa
 
 from skate.data._block.objects import EXTENSION_NAMES, PythonObjectType
 
-#: The environment variable that lets datasets unpickle what files hold.
+#: Environment variable that allows datasets to unpickle objects in files.
 ALLOW_PICKLED = "SKATE_DATA_READ_PICKLED_OBJECTS"
 #: Ray's variable for columns of pickled objects.
 RAY_ALLOW_PICKLED = "RAY_DATA_AUTOLOAD_PICKLE_OBJECT_SCALAR"
 _NAME = b"ARROW:extension:name"
 
 
-def unpickles(*others: str) -> bool:
-    """Return whether pickled objects may be read.
+def may_unpickle(*others: str) -> bool:
+    """Return whether the environment allows unpickling.
 
     Args:
-        others: Names of variables that Ray reads for the same.
+        others: Names of Ray's variables with the same meaning.
     """
     return any(os.environ.get(name, "").lower() in ("1", "true") for name in (ALLOW_PICKLED, *others))
 
 
-def admit(block: pa.Table, trusted: bool) -> pa.Table:
-    """Return a block of a file with its pickled objects as a column of Python objects.
+def restore_objects(block: pa.Table, trusted: bool) -> pa.Table:
+    """Convert the columns of pickled objects in a block of a file to Python objects.
 
     Args:
         block: The block, with the metadata of its fields.
-        trusted: Whether pickled objects may be read.
+        trusted: Whether pickled objects may be loaded.
 
     Raises:
-        ValueError: The block has a column of pickled objects, and the file is not trusted.
+        ValueError: A column holds pickled objects, and the file is not trusted.
     """
     held = block.schema
-    schema = admit_schema(held, trusted)
+    schema = restore_schema(held, trusted)
     if schema is held:
         return block
     columns = [
@@ -49,8 +50,8 @@ def admit(block: pa.Table, trusted: bool) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def admit_schema(schema: pa.Schema, trusted: bool) -> pa.Schema:
-    """Return the schema that blocks of a file have once `admit` has returned them.
+def restore_schema(schema: pa.Schema, trusted: bool) -> pa.Schema:
+    """Return the schema of the blocks that `restore_objects` returns.
 
     Raises:
         ValueError: A column holds pickled objects, and the file is not trusted.
@@ -60,14 +61,14 @@ def admit_schema(schema: pa.Schema, trusted: bool) -> pa.Schema:
         return schema
     if not trusted:
         raise ValueError(
-            f"columns {pickled} hold pickled Python objects, and loading them can run any code. If you trust who wrote "
-            f"the files, set {ALLOW_PICKLED}=1; otherwise read other columns only"
+            f"columns {pickled} hold pickled Python objects, and loading them can run any code. If you trust the "
+            f"writer of the files, set {ALLOW_PICKLED}=1; otherwise select other columns"
         )
     return written_schema(schema)
 
 
 def written_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema that was written, with the type of Python objects for fields that name it."""
+    """Return the schema that was written, with the Python object type for fields that name it."""
     return pa.schema(
         [pa.field(field.name, PythonObjectType()) if _is_pickled(field) else field for field in schema],
         schema.metadata,
@@ -77,9 +78,9 @@ def written_schema(schema: pa.Schema) -> pa.Schema:
 def _is_pickled(field: pa.Field) -> bool:
     """Return whether a field of a file names a type of pickled objects."""
     if isinstance(field.type, PythonObjectType):
-        return False  # no file can name it: this process made it
+        return False  # created by this process: files cannot contain it
     if isinstance(field.type, pa.BaseExtensionType) and field.type.extension_name in EXTENSION_NAMES:
-        return True  # a library in this process has registered the name
+        return True  # a library in this process registered the name
     name = (field.metadata or {}).get(_NAME)
     return name is not None and name.decode(errors="replace") in EXTENSION_NAMES
 

@@ -1,4 +1,4 @@
-"""Datasets made of what other libraries hold."""
+"""Create datasets from objects of other libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TENSOR_PARTS = {"data", "shape"}
 
 
 def from_dask(df: Any) -> MaterializedDataset:
-    """Return a dataset of a Dask DataFrame, a block for each partition."""
+    """Create a dataset from a Dask DataFrame, with one block per partition."""
     from skate.data.read_api import from_pandas
 
     compute = load("dask", "from_dask").compute
@@ -27,14 +27,14 @@ def from_dask(df: Any) -> MaterializedDataset:
 
 
 def from_mars(df: Any) -> MaterializedDataset:
-    """Return a dataset of a Mars DataFrame, which Mars computes and this process holds as a whole."""
+    """Create a dataset from a Mars DataFrame, which is computed and loaded into this process."""
     from skate.data.read_api import from_pandas
 
     return from_pandas(df.to_pandas())
 
 
 def from_modin(df: Any) -> MaterializedDataset:
-    """Return a dataset of a Modin DataFrame."""
+    """Create a dataset from a Modin DataFrame."""
     from skate.data.read_api import from_pandas
 
     check_protocol("df", df, "_to_pandas", "a Modin DataFrame")
@@ -42,15 +42,15 @@ def from_modin(df: Any) -> MaterializedDataset:
 
 
 def from_daft(df: Any) -> MaterializedDataset:
-    """Return a dataset of a Daft DataFrame."""
+    """Create a dataset from a Daft DataFrame."""
     from skate.data.read_api import from_arrow
 
     check_protocol("df", df, "to_arrow", "a Daft DataFrame")
-    return from_arrow(_with_tensors(df.to_arrow()))
+    return from_arrow(_restore_tensors(df.to_arrow()))
 
 
-def _with_tensors(table: pa.Table) -> pa.Table:
-    """Return a table of Daft's whose tensors are tensors here too; Daft keeps them as values and shapes."""
+def _restore_tensors(table: pa.Table) -> pa.Table:
+    """Convert Daft's tensors, which are structs of values and shapes, to tensor columns."""
     for index, field in enumerate(table.schema):
         storage = field.type.storage_type if isinstance(field.type, pa.BaseExtensionType) else None
         if (
@@ -73,7 +73,7 @@ def _with_tensors(table: pa.Table) -> pa.Table:
 def from_spark(
     df: Any, *, parallelism: int | None = None, override_num_blocks: int | None = None
 ) -> MaterializedDataset:
-    """Return a dataset of a Spark DataFrame."""
+    """Create a dataset from a Spark DataFrame."""
     from skate.data.read_api import from_pandas
 
     check_protocol("df", df, "toPandas", "a Spark DataFrame")
@@ -82,7 +82,7 @@ def from_spark(
 
 @checked(override_num_blocks=POSITIVE)
 def from_polars(df: Any, *, override_num_blocks: int | None = None) -> MaterializedDataset:
-    """Return a dataset of a Polars DataFrame or LazyFrame."""
+    """Create a dataset from a Polars DataFrame or LazyFrame."""
     from skate.data.read_api import from_arrow
 
     if not hasattr(df, "collect"):
@@ -93,7 +93,7 @@ def from_polars(df: Any, *, override_num_blocks: int | None = None) -> Materiali
 
 
 def from_tf(dataset: Any) -> MaterializedDataset:
-    """Return a dataset of a `tf.data.Dataset`, which has to fit into memory."""
+    """Create a dataset from a `tf.data.Dataset`, which must fit into memory."""
     from skate.data.read_api import from_items
 
     check_protocol("dataset", dataset, "as_numpy_iterator", "a tf.data.Dataset")

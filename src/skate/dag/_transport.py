@@ -1,4 +1,4 @@
-"""Where tensors shall lie when the next step of a graph sees them."""
+"""Transport of tensors between the steps of a graph."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _DEVICES = ("default", "cpu", "gpu", "cuda")
 
 
 class TensorTransport:
-    """How the output of a node travels; made by `with_tensor_transport`.
+    """The transport of the output of a node; created by `with_tensor_transport`.
 
-    On one machine all transports are shared memory, so only the device has an effect.
+    On one machine all transports use shared memory, so only the device has an effect.
 
     Args:
         transport: "auto", "shm", "nccl", "accelerator" or a communicator.
-        device: "default" leaves tensors where they are, "cpu" and "cuda" move them there.
+        device: "default" keeps tensors on their device, "cpu" and "cuda" move them.
     """
 
     __slots__ = ("device", "static_shape", "transport")
@@ -35,11 +35,11 @@ class TensorTransport:
         self.static_shape = static_shape
 
 
-def moved(value: Any, device: str) -> Any:
-    """Return `value` with its tensors on `device`, also those in lists, tuples and dictionaries.
+def move_tensors(value: Any, device: str) -> Any:
+    """Move the tensors in `value`, including those in lists, tuples and dictionaries, to `device`.
 
     Raises:
-        RuntimeError: The device is "cuda" and there is none.
+        RuntimeError: The device is "cuda", and CUDA is not available.
     """
     if device == "default":
         return value
@@ -47,26 +47,28 @@ def moved(value: Any, device: str) -> Any:
 
     if device == "cuda" and not torch.cuda.is_available():
         raise RuntimeError("No CUDA GPUs are available")
-    return _moved(value, device, torch.Tensor)
+    return _move(value, device, torch.Tensor)
 
 
-def _moved(value: Any, device: str, tensor: type) -> Any:
+def _move(value: Any, device: str, tensor: type) -> Any:
     if isinstance(value, tensor):
         return value.to(device)  # type: ignore[attr-defined]
     if type(value) is dict:
-        return {key: _moved(item, device, tensor) for key, item in value.items()}
+        return {key: _move(item, device, tensor) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_moved(item, device, tensor) for item in value)
+        return type(value)(_move(item, device, tensor) for item in value)
     return value
 
 
-def call_with_moved(actor: Any, method: str, devices: dict[int, str], *args: Any, **kwargs: Any) -> Any:
-    """Call a method of an actor, in its process, with tensors moved to where they shall be.
+def call_with_tensors_moved(
+    actor: Any, method: str, devices: dict[int, str], *args: Any, **kwargs: Any
+) -> Any:
+    """Call a method of an actor, in its process, after moving tensors to their devices.
 
     Args:
         actor: The instance.
-        method: The method's name.
-        devices: The device of each positional argument that has one.
+        method: Name of the method.
+        devices: Device per positional argument, where one is set.
     """
-    arranged = [moved(value, devices.get(index, "default")) for index, value in enumerate(args)]
+    arranged = [move_tensors(value, devices.get(index, "default")) for index, value in enumerate(args)]
     return getattr(actor, method)(*arranged, **kwargs)
