@@ -100,8 +100,8 @@ PURE = (
     "skate.data._exec.passing",
     "skate.data._exec.pool",
     "skate.serve._autoscaling",
-    "skate.train._reports.ledger",
-    "skate.train._workers.watch",
+    "skate.train._reports.report_ledger",
+    "skate.train._workers.liveness",
 )
 IMPURE = {
     "asyncio",
