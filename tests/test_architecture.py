@@ -43,7 +43,7 @@ TRAIN = (
     "skate.train._frameworks",
 )
 # The parts of datasets. The bottom ones (blocks, expressions, formats, settings) import each other; above them, each
-# may import those before it. `skate.data` itself, with the methods of `Dataset` in `_dataset`, stands above all of them.
+# may import those before it. `skate.data` itself, with the methods of `Dataset` in `_dataset`, is above all of them.
 DATA_BASE = {
     f"skate.data.{part}"
     for part in (
@@ -177,8 +177,8 @@ PURE = (
     "skate.data._exec.actor_pool",
     "skate.data._exec.barrier_operators",
     "skate.serve._autoscaling",
-    "skate.train._reports.ledger",
-    "skate.train._workers.watch",
+    "skate.train._reports.report_ledger",
+    "skate.train._workers.liveness",
 )
 IMPURE = {
     "asyncio",

@@ -81,7 +81,7 @@ def end_and_go_on(arena: Arena, folder: Path, how: signal.Signals, rng: random.R
     if how == signal.SIGINT:
         assert code in (-signal.SIGINT, 130), driver.output()
         assert status(disturbed) == "interrupted"
-        assert "the run goes on from its latest checkpoint" in driver.output()
+        assert "resumes from the latest checkpoint" in driver.output()
     else:
         assert code == -how
         assert status(disturbed) == "running"

@@ -70,7 +70,7 @@ async def learn_async() -> None: ...
 
 
 class Locked:
-    """A training function that cannot be serialised."""
+    """A training function that cannot be serialized."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from skate.air.config import STORAGE_VARIABLE
 from skate.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from skate.train._config.shared import STORAGE_VARIABLE
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.util.annotations import RayDeprecationWarning
 

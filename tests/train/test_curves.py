@@ -14,7 +14,7 @@ import pytest
 from skate import train
 from skate.train import Checkpoint, Result, RunConfig
 from skate.train._storage.run_folder import Storage
-from skate.train._views.curves import gathered, picture
+from skate.train._views.curves import collect, render
 from skate.train._views.views import PICTURE, SWITCH, Views
 from tests.train.test_tensorboard import events_in, scalars
 
@@ -38,20 +38,20 @@ def size_of(png: bytes) -> tuple[int, int]:
 
 def test_a_line_is_that_of_the_lowest_rank_or_of_each() -> None:
     history = reports({1: [3.0, 2.0], 0: [1.0, 0.5]})
-    assert gathered(history, ranks=False) == {
+    assert collect(history, ranks=False) == {
         "loss": {0: ([0, 1], [1.0, 0.5])},
         "eval/loss": {0: ([0, 1], [-1.0, -0.5])},
     }
-    assert gathered(history, ranks=True)["loss"] == {0: ([0, 1], [1.0, 0.5]), 1: ([0, 1], [3.0, 2.0])}
+    assert collect(history, ranks=True)["loss"] == {0: ([0, 1], [1.0, 0.5]), 1: ([0, 1], [3.0, 2.0])}
 
 
 def test_a_report_that_was_made_again_counts_as_it_was_made_last() -> None:
     history = [*reports({0: [1.0, 0.5]}), {"report": 1, "rank": 0, "time": 0.0, "metrics": {"loss": 0.25}}]
-    assert gathered(history, ranks=False)["loss"] == {0: ([0, 1], [1.0, 0.25])}
+    assert collect(history, ranks=False)["loss"] == {0: ([0, 1], [1.0, 0.25])}
 
 
 def test_a_long_run_is_drawn_with_fewer_points_and_its_last_value() -> None:
-    ((steps, values),) = gathered(reports({0: [float(i) for i in range(9001)]}), ranks=False)["loss"].values()
+    ((steps, values),) = collect(reports({0: [float(i) for i in range(9001)]}), ranks=False)["loss"].values()
     assert len(steps) <= 2000
     assert (steps[-1], values[-1]) == (9000, 9000.0)
 
@@ -59,7 +59,7 @@ def test_a_long_run_is_drawn_with_fewer_points_and_its_last_value() -> None:
 def test_there_is_a_panel_for_each_metric() -> None:
     one = [{"report": i, "rank": 0, "time": 0.0, "metrics": {"loss": 1.0 / (i + 1)}} for i in range(5)]
     four = [{**each, "metrics": {f"m{n}": each["report"] for n in range(4)}} for each in one]
-    small, large = picture("run", one, [0], ranks=False), picture("run", four, [0], ranks=False)
+    small, large = render("run", one, [0], ranks=False), render("run", four, [0], ranks=False)
     assert small is not None
     assert large is not None
     (width, height), (wide, high) = size_of(small), size_of(large)
@@ -69,14 +69,14 @@ def test_there_is_a_panel_for_each_metric() -> None:
 
 def test_what_is_no_number_and_starts_are_drawn_too() -> None:
     history = reports({0: [1.0, math.nan, 0.5, math.inf] * 60, 1: [0.5] * 240})
-    assert picture("run", history, [0, 2, 100], ranks=True) is not None
-    assert picture("run", reports({0: [math.nan, math.nan]}), [0], ranks=False) is not None
+    assert render("run", history, [0, 2, 100], ranks=True) is not None
+    assert render("run", reports({0: [math.nan, math.nan]}), [0], ranks=False) is not None
 
 
 def test_one_report_or_texts_are_no_curves() -> None:
-    assert picture("run", reports({0: [1.0]}), [0], ranks=False) is None
+    assert render("run", reports({0: [1.0]}), [0], ranks=False) is None
     texts = [{"report": i, "rank": 0, "time": 0.0, "metrics": {"note": "a"}} for i in range(3)]
-    assert picture("run", texts, [0], ranks=False) is None
+    assert render("run", texts, [0], ranks=False) is None
 
 
 def learn() -> None:
@@ -102,7 +102,7 @@ def test_a_short_run_gets_no_picture_unless_it_is_asked_for(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SWITCH)
-    monkeypatch.setattr("skate.train._views.views._SHORT", 3600.0)
+    monkeypatch.setattr("skate.train._views.views._SHORT_RUN_S", 3600.0)
     folder = Path(fit(learn).path)
     assert not (folder / PICTURE).exists()
     assert len(events_in(folder)) == 5
@@ -166,11 +166,11 @@ def test_nothing_is_written_where_it_is_turned_off(fit: Fit) -> None:
 def test_events_are_those_of_rank_0_also_when_it_is_slow(tmp_path: Path) -> None:
     views = Views(Storage(str(tmp_path), "run"))
     for step in range(10):
-        views.heard(1, step, {"loss": 2.0})
-    views.heard(0, 0, {"loss": 1.0})
-    views.heard(1, 10, {"loss": 2.0})
-    views.heard(0, 1, {"loss": 0.5})
-    views.closed([0])
+        views.reported(1, step, {"loss": 2.0})
+    views.reported(0, 0, {"loss": 1.0})
+    views.reported(1, 10, {"loss": 2.0})
+    views.reported(0, 1, {"loss": 0.5})
+    views.close([0])
     assert [(event.step, scalars(event)) for event in events_in(tmp_path / "run")[1:]] == [
         (0, {"loss": 1.0}),
         (1, {"loss": 0.5}),
@@ -182,8 +182,8 @@ def test_events_are_those_of_another_when_rank_0_does_not_report(tmp_path: Path,
     views = Views(Storage(str(tmp_path), "run"))
     for step in range(reports):
         for rank in (2, 1):
-            views.heard(rank, step, {"rank": rank})
-    views.closed([0])
+            views.reported(rank, step, {"rank": rank})
+    views.close([0])
     found = [(event.step, scalars(event)) for event in events_in(tmp_path / "run")[1:]]
     assert [step for step, _ in found] == list(range(reports))
     assert len({said["rank"] for _, said in found}) == 1
@@ -198,9 +198,9 @@ def test_what_cannot_be_written_does_not_end_the_run(tmp_path: Path, monkeypatch
     (tmp_path / "run").write_text("no folder")
     views = Views(storage)
     for step in range(3):
-        views.heard(0, step, {"loss": 1.0})
-    views.closed([0])
+        views.reported(0, step, {"loss": 1.0})
+    views.close([0])
     assert said == [
-        "the events for TensorBoard of the run could not be written, and are left out",
-        "the curves of the run could not be written, and are left out",
+        "could not write the events for TensorBoard of the run: disabled from here on",
+        "could not write the curves of the run: disabled from here on",
     ]

@@ -11,7 +11,7 @@ import pytest
 import skate
 from skate import train
 from skate.train import RunConfig, ScalingConfig, UserCallback
-from skate.train._run.elasticity import fitting
+from skate.train._run.elasticity import count_fitting
 from skate.train.collective import barrier
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import next_step, write_checkpoint
@@ -116,6 +116,6 @@ def test_a_run_does_not_grow_beyond_its_most(run_config: Callable[..., RunConfig
 
 def test_the_scarcest_resource_decides_how_many_fit() -> None:
     scaling = ScalingConfig(num_workers=(1, 10), resources_per_worker={"CPU": 1, "licence": 0.5})
-    assert fitting(scaling, {"CPU": 8, "licence": 2}) == 4
-    assert fitting(scaling, {"CPU": 80, "licence": 20}) == 10
-    assert fitting(scaling, {"CPU": 8}) == 0
+    assert count_fitting(scaling, {"CPU": 8, "licence": 2}) == 4
+    assert count_fitting(scaling, {"CPU": 80, "licence": 20}) == 10
+    assert count_fitting(scaling, {"CPU": 8}) == 0

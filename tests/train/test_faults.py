@@ -114,7 +114,7 @@ def test_a_metric_that_cannot_be_told_is_named(fit: Fit) -> None:
     def function() -> None:
         train.report({"loss": 1.0, "lock": threading.Lock()})
 
-    with pytest.raises(WorkerGroupError, match=r"`metrics\['lock'\]` is a lock that cannot be serialised"):
+    with pytest.raises(WorkerGroupError, match=r"`metrics\['lock'\]` is a lock that cannot be serialized"):
         fit(function, 1)
 
 

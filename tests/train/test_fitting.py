@@ -19,7 +19,7 @@ import skate
 import skate.data
 from skate import train
 from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, UserCallback, WorkerGroupError
-from skate.train._run import questions
+from skate.train._run import requests
 from skate.train._workers import group
 from skate.train.collective import barrier, broadcast_from_rank_zero
 from tests.contract.support import Log, eventually
@@ -108,7 +108,7 @@ def test_what_is_to_be_done_at_exit_is_done_when_fit_returns(fit: Fit, tmp_path:
 def test_a_worker_that_does_not_come_to_its_end_is_killed(
     fit: Fit, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(group, "_LEAVING", 0.5)
+    monkeypatch.setattr(group, "_EXIT_TIMEOUT_S", 0.5)
 
     def function() -> None:
         if train.get_context().get_world_rank() == 1:
@@ -117,7 +117,7 @@ def test_a_worker_that_does_not_come_to_its_end_is_killed(
 
     assert fit(function).metrics is not None
     assert "rank 1 " in caplog.text
-    assert "does not end within 0.5 s" in caplog.text
+    assert "did not exit within 0.5 s" in caplog.text
 
 
 def test_nobody_waits_for_a_worker_that_does_not_report(fit: Fit) -> None:
@@ -333,7 +333,7 @@ def test_who_asks_for_checkpoints_waits_for_slower_workers(fit: Fit, tmp_path: P
 def test_who_asks_for_checkpoints_does_not_wait_forever_for_a_worker_that_does_not_report(
     fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(questions, "_PATIENCE", 0.2)
+    monkeypatch.setattr(requests, "_LAGGARD_TIMEOUT_S", 0.2)
     gate = tmp_path / "rank 0 has an answer"
 
     def function() -> None:
@@ -393,5 +393,5 @@ def test_a_function_can_run_in_this_process(fit: Fit) -> None:
 
 
 def test_reporting_needs_a_run() -> None:
-    with pytest.raises(RuntimeError, match=r"report\(\) works only inside of a training function"):
+    with pytest.raises(RuntimeError, match=r"report\(\) works only inside a training function"):
         train.report({})

@@ -16,7 +16,7 @@ from skate import train
 from skate.exceptions import OutOfDiskError
 from skate.train import Checkpoint, CheckpointConfig, Result, RunConfig, ScalingConfig, UserCallback
 from skate.train._storage import folders
-from skate.train._storage.run_folder import HISTORY, RECORD, Storage
+from skate.train._storage.run_folder import HISTORY_FILE, RUN_FILE, Storage
 from skate.train.collective import barrier
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import read, write_checkpoint
@@ -27,7 +27,7 @@ Fit = Callable[..., Result]
 
 def kept_in(folder: Path) -> list[str]:
     """Return the checkpoints that the run's record names, which must be there."""
-    names = [each["name"] for each in json.loads((folder / RECORD).read_text())["kept"]]
+    names = [each["name"] for each in json.loads((folder / RUN_FILE).read_text())["kept"]]
     for name in names:
         assert read(Checkpoint(folder / name), "state") == name[-1]
     return names
@@ -50,9 +50,9 @@ def test_a_full_disk_loses_a_checkpoint_and_not_the_run(
                 (folder / "checkpoint_000001").mkdir()
                 (folder / "checkpoint_000001" / "state").symlink_to(FULL)
             if step == 1:
-                (folder / f"{RECORD}.new").symlink_to(FULL)
+                (folder / f"{RUN_FILE}.new").symlink_to(FULL)
             if step == 2:
-                (folder / f"{RECORD}.new").unlink()
+                (folder / f"{RUN_FILE}.new").unlink()
 
     def function() -> None:
         for step in range(4):
@@ -66,7 +66,7 @@ def test_a_full_disk_loses_a_checkpoint_and_not_the_run(
     assert seen == {0: [first], 1: [first], 2: [first], 3: [last]}
     assert kept_in(folder) == [last]
     assert [path.name for path in folder.glob("checkpoint_*")] == [last]
-    assert "checkpoint of report 1 is lost, and training goes on" in caplog.text
+    assert "checkpoint of report 1 is lost; training continues" in caplog.text
     assert "No space left on device" in caplog.text
     assert "the run's record" in caplog.text
 
@@ -74,25 +74,25 @@ def test_a_full_disk_loses_a_checkpoint_and_not_the_run(
 def test_reports_that_cannot_be_noted_are_noted_later(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path), "run")
     storage.prepare()
-    history = tmp_path / "run" / HISTORY
+    history = tmp_path / "run" / HISTORY_FILE
     history.symlink_to(FULL)
     for index in range(2):
         with pytest.raises(OSError, match="No space left"):
-            storage.note(index, 0, {"loss": 1.0}, 0.0)
+            storage.append_history(index, 0, {"loss": 1.0}, 0.0)
     history.unlink()
-    storage.note(2, 0, {"loss": 1.0}, 0.0)
+    storage.append_history(2, 0, {"loss": 1.0}, 0.0)
     assert [row["report"] for row in storage.history()] == [0, 1, 2]
 
 
 def test_a_line_that_was_half_written_is_no_report(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path), "run")
     storage.prepare()
-    storage.note(0, 0, {"loss": 1.0}, 0.0)
-    with (tmp_path / "run" / HISTORY).open("a") as stream:
+    storage.append_history(0, 0, {"loss": 1.0}, 0.0)
+    with (tmp_path / "run" / HISTORY_FILE).open("a") as stream:
         stream.write('{"report": 1, "ra')
     assert [row["report"] for row in storage.history()] == [0]
-    storage.begin_history()
-    storage.note(1, 0, {"loss": 2.0}, 0.0)
+    storage.resume_history()
+    storage.append_history(1, 0, {"loss": 2.0}, 0.0)
     assert [row["report"] for row in storage.history()] == [0, 1]
 
 

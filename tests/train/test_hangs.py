@@ -13,7 +13,7 @@ import pytest
 
 from skate import train
 from skate.train import FailureConfig, Result, RunConfig, WorkerGroupError
-from skate.train._failures.causes import Failure, waited_in_vain
+from skate.train._failures.causes import Failure, is_collective_timeout
 from skate.train._failures.errors import HungWorkerError
 from skate.train._workers import supervision
 from skate.train.collective import barrier
@@ -60,7 +60,7 @@ def test_a_worker_that_others_wait_for_is_named_with_its_line(
     assert isinstance(raised.value.worker_failures[1], HungWorkerError)
     assert list(raised.value.worker_failures) == [1]
     said = str(raised.value)
-    assert "it hangs: its training function has said nothing for" in said
+    assert "it hangs: its training function has been silent for" in said
     assert "test_hangs.py, line " in said
     assert "in loop" in said
     assert "rank 0 waits in" in said
@@ -105,8 +105,8 @@ def test_workers_that_wait_for_one_that_has_ended_hang(fit: Fit, patient: Callab
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look soon, and often, for ranks that wait for one that has returned."""
-    monkeypatch.setattr(supervision, "_RECHECK", 0.3)
-    monkeypatch.setattr(supervision, "_BLOCKED", 1.0)
+    monkeypatch.setattr(supervision, "_RECHECK_AFTER_S", 0.3)
+    monkeypatch.setattr(supervision, "_BLOCKED_AFTER_S", 1.0)
 
 
 def wait_at_a_barrier_of_skate() -> None:
@@ -226,7 +226,7 @@ def test_a_collective_operation_of_torch_that_times_out_names_who_did_not_come(
         fit_with(TorchTrainer, function, torch_config=TorchConfig(timeout_s=2))
     errors = raised.value.worker_failures
     assert isinstance(errors[1], HungWorkerError)
-    assert waited_in_vain(Failure(errors[0], ""))
+    assert is_collective_timeout(Failure(errors[0], ""))
     assert "in loop" in str(raised.value)
     assert "after it, and perhaps because of it:\n  rank 0: " in str(raised.value)
 
@@ -234,12 +234,12 @@ def test_a_collective_operation_of_torch_that_times_out_names_who_did_not_come(
 def test_without_a_limit_a_warning_says_who_is_waited_for(
     fit: Fit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(supervision, "_SILENCE", 0.3)
+    monkeypatch.setattr(supervision, "_PROBE_AFTER_S", 0.3)
     flag = tmp_path / "flag"
 
     class Heard(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if "ranks [0] wait for others, and nothing has been heard of rank 1" in record.getMessage():
+            if "ranks [0] wait for others, and rank 1 has been silent for" in record.getMessage():
                 flag.touch()
 
     def function() -> None:
@@ -259,7 +259,7 @@ def test_without_a_limit_a_warning_says_who_is_waited_for(
 def test_without_a_limit_a_process_that_does_not_answer_has_failed(
     fit: Fit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervision, "_SILENCE", 0.3)
+    monkeypatch.setattr(supervision, "_PROBE_AFTER_S", 0.3)
     monkeypatch.setenv("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", "4")
 
     def function() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skate.train._reports.ledger import Completed, Kept, Ledger, Status, best
+from skate.train._reports.report_ledger import CompletedReport, KeptCheckpoint, ReportLedger, Status, best
 
 LOSS = {"loss": 1.0}
 
@@ -17,41 +17,41 @@ def named(index: int) -> str:
 
 
 def test_a_report_is_complete_when_all_workers_have_made_it() -> None:
-    ledger = Ledger(2)
-    assert ledger.announced(0, {"loss": 1}) == []
-    assert ledger.announced(1, {"loss": 2}) == [Completed(0, [{"loss": 1}, {"loss": 2}])]
+    ledger = ReportLedger(2)
+    assert ledger.reported(0, {"loss": 1}) == []
+    assert ledger.reported(1, {"loss": 2}) == [CompletedReport(0, [{"loss": 1}, {"loss": 2}])]
 
 
 def test_a_checkpoint_is_complete_when_all_its_parts_are_stored() -> None:
-    ledger = Ledger(2)
-    ledger.announced(0, LOSS, named(0))
-    ledger.announced(1, LOSS, named(0))
+    ledger = ReportLedger(2)
+    ledger.reported(0, LOSS, named(0))
+    ledger.reported(1, LOSS, named(0))
     assert ledger.stored(1, 0) == []
     assert ledger.unfinished == [named(0)]
     (done,) = ledger.stored(0, 0)
-    assert done.checkpoint == Kept(0, named(0), LOSS)
+    assert done.checkpoint == KeptCheckpoint(0, named(0), LOSS)
     assert ledger.unfinished == []
 
 
 def test_a_fast_worker_does_not_complete_what_a_slow_one_adds_to() -> None:
-    ledger = Ledger(2)
+    ledger = ReportLedger(2)
     for index in range(2):
-        ledger.announced(0, LOSS, named(index))
-        ledger.announced(1, LOSS, named(index))
+        ledger.reported(0, LOSS, named(index))
+        ledger.reported(1, LOSS, named(index))
         ledger.stored(0, index)
         ledger.stored(1, index)
     for index in range(2, 9):
-        ledger.announced(0, LOSS, named(index))
+        ledger.reported(0, LOSS, named(index))
         assert ledger.stored(0, index) == []
-    ledger.announced(1, LOSS, named(2))
+    ledger.reported(1, LOSS, named(2))
     assert [done.index for done in ledger.stored(1, 2)] == [2]
 
 
 def test_one_worker_may_report_alone() -> None:
-    ledger = Ledger(3)
-    done: list[Completed] = []
+    ledger = ReportLedger(3)
+    done: list[CompletedReport] = []
     for index in range(2):
-        done += ledger.announced(0, {"step": index}, named(index))
+        done += ledger.reported(0, {"step": index}, named(index))
         done += ledger.stored(0, index)
     assert not done  # the others may still come
     for rank in (1, 2):
@@ -61,9 +61,9 @@ def test_one_worker_may_report_alone() -> None:
 
 
 def test_what_could_not_be_stored_is_no_checkpoint() -> None:
-    ledger = Ledger(2)
-    ledger.announced(0, LOSS, named(0))
-    ledger.announced(1, LOSS, named(0))
+    ledger = ReportLedger(2)
+    ledger.reported(0, LOSS, named(0))
+    ledger.reported(1, LOSS, named(0))
     ledger.stored(0, 0, lost="rank 0: OSError: disk full")
     (done,) = ledger.stored(1, 0)
     assert (done.checkpoint, done.lost) == (None, "rank 0: OSError: disk full")
@@ -71,10 +71,10 @@ def test_what_could_not_be_stored_is_no_checkpoint() -> None:
 
 
 def test_the_latest_are_kept() -> None:
-    ledger = Ledger(1, keep=2)
-    dropped: list[Kept] = []
+    ledger = ReportLedger(1, keep=2)
+    dropped: list[KeptCheckpoint] = []
     for index in range(4):
-        ledger.announced(0, LOSS, named(index))
+        ledger.reported(0, LOSS, named(index))
         for done in ledger.stored(0, index):
             dropped += done.dropped
     assert [each.index for each in ledger.kept] == [2, 3]
@@ -82,20 +82,20 @@ def test_the_latest_are_kept() -> None:
 
 
 def test_the_best_are_kept_and_the_latest_to_go_on_from() -> None:
-    ledger = Ledger(1, keep=2, score="accuracy")
+    ledger = ReportLedger(1, keep=2, score="accuracy")
     for index, accuracy in enumerate([0.9, 0.5, 0.7, 0.1]):
-        ledger.announced(0, {"accuracy": accuracy}, named(index))
+        ledger.reported(0, {"accuracy": accuracy}, named(index))
         ledger.stored(0, index)
     assert [each.metrics["accuracy"] for each in ledger.kept] == [0.9, 0.7, 0.1]
 
 
 def test_a_checkpoint_that_comes_late_is_kept_with_what_the_others_said() -> None:
-    ledger = Ledger(2)
+    ledger = ReportLedger(2)
     for step in range(5):
-        ledger.announced(1, {"step": step}, positions={"train": step})
+        ledger.reported(1, {"step": step}, positions={"train": step})
     assert ledger.next > 1  # nobody knew yet that the other gives checkpoints
-    assert ledger.announced(0, {"step": 0}) == []
-    assert ledger.announced(0, {"step": 1}, named(1), positions={"train": 10}) == []
+    assert ledger.reported(0, {"step": 0}) == []
+    assert ledger.reported(0, {"step": 1}, named(1), positions={"train": 10}) == []
     assert ledger.unfinished == [named(1)]
     (late,) = ledger.stored(0, 1)
     assert late.checkpoint is not None
@@ -106,31 +106,31 @@ def test_a_checkpoint_that_comes_late_is_kept_with_what_the_others_said() -> Non
 
 
 def test_a_part_that_comes_late_joins_its_checkpoint() -> None:
-    ledger = Ledger(3)
+    ledger = ReportLedger(3)
     for step in range(5):
-        ledger.announced(2, {"step": step})
+        ledger.reported(2, {"step": step})
     for rank in (0, 1):
-        ledger.announced(rank, {"rank": rank}, named(0))
+        ledger.reported(rank, {"rank": rank}, named(0))
         ledger.stored(rank, 0)
     assert [each.name for each in ledger.kept] == [named(0)]
 
 
 def test_the_latest_checkpoint_stays_the_latest_when_an_earlier_one_comes_late() -> None:
-    ledger = Ledger(2)
+    ledger = ReportLedger(2)
     for step in range(5):
-        ledger.announced(1, {"step": step}, named(step) if step == 2 else None)
+        ledger.reported(1, {"step": step}, named(step) if step == 2 else None)
     ledger.stored(1, 2)
-    ledger.announced(0, {"step": 0}, named(0))
+    ledger.reported(0, {"step": 0}, named(0))
     ledger.stored(0, 0)
     assert [each.index for each in ledger.kept] == [0, 2]
 
 
 def test_a_checkpoint_without_a_score_is_the_worst() -> None:
     scored = [
-        Kept(0, "a", {"loss": 3.0}),
-        Kept(1, "b", {"loss": float("nan")}),
-        Kept(2, "c", {}),
-        Kept(3, "d", {"loss": 2}),
+        KeptCheckpoint(0, "a", {"loss": 3.0}),
+        KeptCheckpoint(1, "b", {"loss": float("nan")}),
+        KeptCheckpoint(2, "c", {}),
+        KeptCheckpoint(3, "d", {"loss": 2}),
     ]
     assert best(scored, "loss", "min") == scored[3]
     assert best(scored, "loss", "max") == scored[0]
@@ -138,8 +138,8 @@ def test_a_checkpoint_without_a_score_is_the_worst() -> None:
 
 
 def test_reports_of_a_new_attempt_are_counted_on() -> None:
-    ledger = Ledger(1, first=7, kept=[Kept(6, named(6), LOSS)])
-    assert [done.index for done in ledger.announced(0, LOSS)] == [7]
+    ledger = ReportLedger(1, first=7, kept=[KeptCheckpoint(6, named(6), LOSS)])
+    assert [done.index for done in ledger.reported(0, LOSS)] == [7]
     assert ledger.index_of(0) == 8
 
 
@@ -158,13 +158,13 @@ def test_in_any_order_each_report_is_complete_in_its_turn_and_perhaps_again_with
     story: tuple[int, list[tuple[str, int]]],
 ) -> None:
     reports, events = story
-    ledger = Ledger(1 + max(rank for _, rank in events))
+    ledger = ReportLedger(1 + max(rank for _, rank in events))
     stored = dict.fromkeys(range(5), 0)
-    done: list[Completed] = []
+    done: list[CompletedReport] = []
     for event, rank in events:
         match event:
             case "announced":
-                done += ledger.announced(rank, {"rank": rank}, named(ledger.index_of(rank)))
+                done += ledger.reported(rank, {"rank": rank}, named(ledger.index_of(rank)))
             case "stored":
                 done += ledger.stored(rank, stored[rank])
                 stored[rank] += 1
@@ -176,9 +176,9 @@ def test_in_any_order_each_report_is_complete_in_its_turn_and_perhaps_again_with
 
 
 def test_what_waits_to_be_validated_is_not_dropped() -> None:
-    ledger = Ledger(1, keep=1, score="accuracy")
+    ledger = ReportLedger(1, keep=1, score="accuracy")
     for index, accuracy in enumerate([0.2, 0.1, 0.3]):
-        ledger.announced(0, {"accuracy": accuracy}, named(index), validation={})
+        ledger.reported(0, {"accuracy": accuracy}, named(index), validation={})
         ledger.stored(0, index)
     assert [each.status for each in ledger.kept] == [Status.PENDING_VALIDATION] * 3
     assert ledger.validated(1, Status.VALIDATED, {"accuracy": 0.9}) == []
@@ -188,20 +188,20 @@ def test_what_waits_to_be_validated_is_not_dropped() -> None:
 
 
 def test_the_first_of_several_says_how_to_validate() -> None:
-    ledger = Ledger(3)
+    ledger = ReportLedger(3)
     for rank in (2, 1, 0):
-        ledger.announced(rank, LOSS, named(0), validation={"rank": rank} if rank else None)
+        ledger.reported(rank, LOSS, named(0), validation={"rank": rank} if rank else None)
         ledger.stored(rank, 0)
     assert ledger.kept[0].validation == {"rank": 1}
 
 
 def test_a_part_that_comes_late_and_is_lost_leaves_the_others() -> None:
-    ledger = Ledger(2)
+    ledger = ReportLedger(2)
     for index in range(4):
-        ledger.announced(0, LOSS, named(index))
+        ledger.reported(0, LOSS, named(index))
         ledger.stored(0, index)
     assert [each.index for each in ledger.kept] == [0, 1, 2, 3]
-    ledger.announced(1, LOSS, named(0))
+    ledger.reported(1, LOSS, named(0))
     assert named(0) not in ledger.unfinished
     (done,) = ledger.stored(1, 0, lost="rank 1: OSError: disk full")
     assert (done.lost, done.lost_name) == ("rank 1: OSError: disk full", None)
@@ -227,7 +227,7 @@ def test_whenever_validations_end_the_best_and_the_latest_are_kept(
     story: tuple[int, list[tuple[str, int]]], scores: list[float]
 ) -> None:
     keep, events = story
-    ledger = Ledger(1, keep=keep, score="score")
+    ledger = ReportLedger(1, keep=keep, score="score")
     pending: set[int] = set()
     gone: list[int] = []
     for event, index in events:
@@ -237,7 +237,7 @@ def test_whenever_validations_end_the_best_and_the_latest_are_kept(
         else:
             validation = {} if event != "reported" else None
             pending |= {index} if validation is not None else set()
-            ledger.announced(0, {"score": scores[index]}, named(index), validation=validation)
+            ledger.reported(0, {"score": scores[index]}, named(index), validation=validation)
             (done,) = ledger.stored(0, index)
             dropped = list(done.dropped)
         gone += [each.index for each in dropped]
@@ -252,48 +252,48 @@ def test_whenever_validations_end_the_best_and_the_latest_are_kept(
 
 
 def test_a_worker_that_never_reports_is_waited_for_once() -> None:
-    ledger = Ledger(2)
+    ledger = ReportLedger(2)
     done = []
     for index in range(4):
-        done += ledger.announced(0, {"step": index}, f"checkpoint_{index}")
+        done += ledger.reported(0, {"step": index}, f"checkpoint_{index}")
         done += ledger.stored(0, index)
         if index < 2:
             assert not done
     assert [each.index for each in done] == [0, 1, 2, 3]
     assert [each.name for each in ledger.kept] == [f"checkpoint_{index}" for index in range(4)]
     # One that comes at last adds its part.
-    late = ledger.announced(1, {}, "checkpoint_0") + ledger.stored(1, 0)
+    late = ledger.reported(1, {}, "checkpoint_0") + ledger.stored(1, 0)
     assert [each.index for each in late] == [0]
     assert len(ledger.kept) == 4
 
 
 def test_what_will_be_a_checkpoint_is_known_while_it_is_stored() -> None:
-    ledger = Ledger(2)
+    ledger = ReportLedger(2)
     for rank in (0, 1):
-        ledger.announced(rank, LOSS, named(0))
+        ledger.reported(rank, LOSS, named(0))
     assert ledger.is_storing({0, 1}, ledger.end)
     assert not ledger.is_storing({0}, ledger.end), "who is gone stores nothing more"
     ledger.stored(1, 0)
     assert ledger.is_storing({0}, ledger.end)
-    ledger.announced(0, LOSS, named(1))
+    ledger.reported(0, LOSS, named(1))
     assert not ledger.is_storing({0}, 0), "what was reported later does not count"
     ledger.stored(0, 0)
     assert not ledger.is_storing({0, 1}, ledger.end), "a worker has not made the second report, and may never"
-    ledger.announced(1, LOSS)
+    ledger.reported(1, LOSS)
     assert ledger.is_storing({0, 1}, ledger.end)
     ledger.stored(0, 1, lost="the disk is full")
     assert not ledger.is_storing({0, 1}, ledger.end)
 
 
 def test_a_part_that_comes_late_and_cannot_be_stored_holds_up_no_other_checkpoint() -> None:
-    ledger = Ledger(2)
+    ledger = ReportLedger(2)
     for index in range(3):
-        ledger.announced(0, LOSS, named(index))
+        ledger.reported(0, LOSS, named(index))
         ledger.stored(0, index)
-    ledger.announced(1, LOSS, named(0))
+    ledger.reported(1, LOSS, named(0))
     assert not ledger.is_storing({0}, ledger.end)
     assert ledger.is_storing({1}, ledger.end)
     for _ in range(3):
-        ledger.announced(1, LOSS)
-    ledger.announced(0, LOSS, named(3))
+        ledger.reported(1, LOSS)
+    ledger.reported(0, LOSS, named(3))
     assert ledger.is_storing({0}, ledger.end)

@@ -30,10 +30,10 @@ def fails_once() -> None:
 def test_the_log_of_a_run_tells_its_story(fit: Fit, run_config: Callable[..., RunConfig]) -> None:
     result = fit(fails_once, 1, run=run_config(failures=1))
     text = Path(result.path, LOG).read_text()
-    assert "INFO run run begins" in text
+    assert "INFO run run starts" in text
     assert "WARNING rank 0 failed:" in text
     assert "ValueError: bad weights" in text
-    assert "failure 1 of 1: starting again from" in text
+    assert "failure 1 of 1: restarting from" in text
     assert f"s: {result.path}" in text.splitlines()[-1]
 
 
@@ -44,7 +44,7 @@ def test_an_error_that_ends_a_run_is_in_its_log(fit: Fit, tmp_path: Path) -> Non
     with pytest.raises(train.WorkerGroupError):
         fit(fails, 0)
     last = (tmp_path / "runs" / "run" / LOG).read_text().splitlines()[-1]
-    assert "ERROR the run has ended after" in last
+    assert "ERROR the run ended after" in last
     assert "bad weights" in last
 
 
@@ -81,7 +81,7 @@ def test_the_log_of_a_run_elsewhere_is_brought_there_and_grows(fit: Fit, tmp_pat
     there = pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem())
     for _ in range(2):
         fit(lambda: None, 0, run=RunConfig(name="run", storage_path="bucket", storage_filesystem=there))
-    assert (tmp_path / "bucket" / "run" / LOG).read_text().count("run run begins") == 2
+    assert (tmp_path / "bucket" / "run" / LOG).read_text().count("run run starts") == 2
 
 
 def test_a_level_is_a_name_in_any_case() -> None:

@@ -16,7 +16,7 @@ import skate.data
 from skate import train
 from skate.data import DataContext
 from skate.train import Result, RunConfig
-from skate.train._reports.metrics import checked, found
+from skate.train._reports.metrics import check_metrics, lookup
 
 Fit = Callable[..., Result]
 
@@ -88,19 +88,19 @@ def test_a_function_must_not_need_more_than_its_settings(fit: Fit) -> None:
 def test_a_tensor_of_one_number_is_told_as_that_number_and_another_is_refused() -> None:
     torch = pytest.importorskip("torch")
     loss = torch.tensor(0.5, requires_grad=True)
-    assert checked({"loss": loss, "eval": {"loss": loss * 2}}) == {"loss": 0.5, "eval": {"loss": 1.0}}
+    assert check_metrics({"loss": loss, "eval": {"loss": loss * 2}}) == {"loss": 0.5, "eval": {"loss": 1.0}}
     with pytest.raises(
         ValueError, match=r"`metrics\['eval/weight'\]` is a tensor of shape \(2, 1\).*checkpoint"
     ):
-        checked({"eval": {"weight": torch.zeros(2, 1)}})
+        check_metrics({"eval": {"weight": torch.zeros(2, 1)}})
 
 
 def test_a_metric_inside_of_another_is_found_by_both_names() -> None:
     metrics = {"eval": {"loss": 0.5}, "eval/accuracy": 1.0}
-    assert found(metrics, "eval/loss") == 0.5
-    assert found(metrics, "eval/accuracy") == 1.0
-    assert found(metrics, "eval/bleu") is None
-    assert found(metrics, "loss") is None
+    assert lookup(metrics, "eval/loss") == 0.5
+    assert lookup(metrics, "eval/accuracy") == 1.0
+    assert lookup(metrics, "eval/bleu") is None
+    assert lookup(metrics, "loss") is None
 
 
 def test_the_best_checkpoint_is_found_by_a_metric_inside_of_another(

@@ -9,16 +9,15 @@ import pytest
 from rich.console import Console
 
 from skate.air import _live
-from skate.train._views import progress
-from skate.train._views.progress import Standing, shown
-from skate.train._views.rates import Rates
+from skate.train._views import run_progress
+from skate.train._views.run_progress import Rates, RunProgress, show
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the time as the standing sees it, to be set."""
+    """Return the time as the progress sees it, to be set."""
     now = [100.0]
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(run_progress.time, "perf_counter", lambda: now[0])
     return now
 
 
@@ -28,15 +27,15 @@ def printed(lines: Any) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
-def trained(clock: list[float], *, ranks: int = 2) -> Standing:
+def trained(clock: list[float], *, ranks: int = 2) -> RunProgress:
     """Return a run of eleven reports, one in each half second, that counts steps and tokens."""
-    standing = Standing("run", state="2 workers train")
+    progress = RunProgress("run", state="2 workers train")
     for step in range(11):
         for rank in range(ranks):
             metrics = {"step": step, "loss": 1 / (step + 1 + rank), "tokens": step * 4096.0}
-            standing.heard(rank, metrics, rows=step * 8)
+            progress.reported(rank, metrics, rows=step * 8)
         clock[0] += 0.5
-    return standing
+    return progress
 
 
 def test_one_line_has_the_last_report_and_how_fast_all_workers_are_together(clock: list[float]) -> None:
@@ -58,50 +57,50 @@ def test_each_worker_has_a_line_when_it_is_asked_for(
 
 
 def test_the_title_tells_of_checkpoints_and_failures(clock: list[float]) -> None:
-    standing = Standing("run", failures=1, checkpoint="checkpoint_000003")
-    standing.heard(0, {}, storing="checkpoint_000004")
+    progress = RunProgress("run", failures=1, checkpoint="checkpoint_000003")
+    progress.reported(0, {}, storing="checkpoint_000004")
     clock[0] += 3723
-    title = printed(standing.lines())[0]
+    title = printed(progress.lines())[0]
     assert title == (
         "run  starting  1h 02m  checkpoint: checkpoint_000003, storing checkpoint_000004  failures: 1"
     )
-    standing.checkpoint, standing.lost = "checkpoint_000004", 2
-    assert "checkpoint: checkpoint_000004, 2 lost" in printed(standing.lines())[0]
+    progress.checkpoint, progress.lost = "checkpoint_000004", 2
+    assert "checkpoint: checkpoint_000004, 2 lost" in printed(progress.lines())[0]
 
 
 def test_a_loss_that_is_no_number_is_shown_as_such_and_a_long_text_is_cut(clock: list[float]) -> None:
-    standing = Standing("run")
-    standing.heard(0, {"loss": float("nan"), "note": "a text that is too long for the table"})
-    row = printed(standing.lines())[-1]
+    progress = RunProgress("run")
+    progress.reported(0, {"loss": float("nan"), "note": "a text that is too long for the table"})
+    row = printed(progress.lines())[-1]
     assert row.split()[1] == "nan"
     assert row.endswith("a text that is too …")
 
 
 def test_without_counters_the_reports_are_counted(clock: list[float]) -> None:
-    standing = Standing("run")
+    progress = RunProgress("run")
     for _ in range(3):
-        standing.heard(0, {"loss": 1.0})
+        progress.reported(0, {"loss": 1.0})
         clock[0] += 0.25
-    assert printed(standing.lines())[1].split() == ["reports", "loss", "reports/s"]
-    assert printed(standing.lines())[2].split() == ["3", "1", "4"]
+    assert printed(progress.lines())[1].split() == ["reports", "loss", "reports/s"]
+    assert printed(progress.lines())[2].split() == ["3", "1", "4"]
 
 
 def test_workers_that_start_again_count_anew(clock: list[float]) -> None:
-    standing = trained(clock, ranks=1)
-    standing.started()
-    standing.heard(0, {"step": 3, "loss": 0.5})
-    assert "steps/s" not in printed(standing.lines())[1]
+    progress = trained(clock, ranks=1)
+    progress.attempt_started()
+    progress.reported(0, {"step": 3, "loss": 0.5})
+    assert "steps/s" not in printed(progress.lines())[1]
 
 
 def test_what_goes_down_is_no_counter() -> None:
     rates = Rates()
     for at, tokens in enumerate([512, 480, 300]):
-        rates.heard(float(at), {"tokens": tokens})
-    assert rates.now() == {"reports": 1.0}
+        rates.add(float(at), {"tokens": tokens})
+    assert rates.per_second() == {"reports": 1.0}
 
 
 def test_nothing_is_shown_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(Standing("run")) is None  # pytest has taken the terminal
+    assert show(RunProgress("run")) is None  # pytest has taken the terminal
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert _live.wanted()
     monkeypatch.setenv(_live.SWITCH, "0")

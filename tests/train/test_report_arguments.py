@@ -23,7 +23,7 @@ from skate.train import (
     WorkerGroupError,
 )
 from skate.train._workers import sessions
-from skate.train._workers.arguments import check_checkpoint
+from skate.train._workers.report_arguments import check_checkpoint
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import read, write_checkpoint
 
@@ -73,9 +73,9 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"metrics": None}, TypeError, "`metrics` must be a dictionary"),
     ({"metrics": [("loss", 1.0)]}, TypeError, "`metrics` must be a dictionary"),
     ({"metrics": {("loss", 1): 1.0}}, TypeError, "the name of each of the `metrics` must be a string"),
-    ({"metrics": {"lock": threading.Lock()}}, TypeError, r"`metrics\['lock'\]` is a lock that cannot be serialised"),
+    ({"metrics": {"lock": threading.Lock()}}, TypeError, r"`metrics\['lock'\]` is a lock that cannot be serialized"),
     ({"metrics": {"odd": UnpicklesBadly()}}, TypeError, r"`metrics\['odd'\]` is a UnpicklesBadly"),
-    ({"metrics": inside_of_itself}, ValueError, "a dictionary that is inside of itself"),
+    ({"metrics": inside_of_itself}, ValueError, "a dictionary that contains itself"),
 ]  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_a_mistake_raises_in_the_thread_that_reports(
 
 
 def test_report_outside_of_a_training_function_says_so() -> None:
-    with pytest.raises(RuntimeError, match=r"report\(\) works only inside of a training function"):
+    with pytest.raises(RuntimeError, match=r"report\(\) works only inside a training function"):
         train.report({"loss": 1.0}, checkpoint="/tmp")  # type: ignore[arg-type]
 
 

@@ -14,11 +14,11 @@ import pytest
 import skate
 from skate import train
 from skate.train import Checkpoint, CheckpointUploadMode, FailureConfig, Result, RunConfig, WorkerGroupError
-from skate.train._reports.ledger import Ledger
+from skate.train._reports.report_ledger import ReportLedger
 from skate.train._run import attempt
 from skate.train._run.uploads import Uploads
 from skate.train._storage import folders
-from skate.train._workers.sessions import Place
+from skate.train._workers.sessions import Ranks
 from skate.train.collective import barrier
 from tests.train.checkpoints import next_step, read, write_checkpoint
 from tests.train.processes import die, wait_for
@@ -30,7 +30,7 @@ Fit = Callable[..., Result]
 @pytest.fixture
 def without_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers end as soon as one has failed, but for what they are storing."""
-    monkeypatch.setattr(attempt, "_GRACE", 0.0)
+    monkeypatch.setattr(attempt, "_FURTHER_ERRORS_TIMEOUT_S", 0.0)
 
 
 def stores_when(path: Path) -> Callable[[Checkpoint, str], Checkpoint]:
@@ -112,7 +112,7 @@ def test_an_upload_that_stands_still_is_given_up(
     run.failure_config = FailureConfig(upload_timeout_s=0.2)
     with pytest.raises(WorkerGroupError, match="bad luck"):
         fit(function, 1, run=run)
-    assert "is given up: nothing of it has moved for 0.2 s" in caplog.text
+    assert "made no progress for 0.2 s" in caplog.text
     assert Result.from_path(tmp_path / "runs" / "run").checkpoint is None
 
 
@@ -135,27 +135,27 @@ def test_an_upload_that_moves_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     clock = SimpleNamespace(now=100.0)
     monkeypatch.setattr("skate.train._run.uploads.time", SimpleNamespace(monotonic=lambda: clock.now))
     moved = SimpleNamespace(bytes=1)
-    actor = SimpleNamespace(moved=SimpleNamespace(remote=lambda: skate.put(moved.bytes)))
-    ledger = Ledger(1)
-    ledger.announced(0, {}, "checkpoint")
-    group: Any = SimpleNamespace(members=[SimpleNamespace(actor=actor, place=Place(0))])
-    journal: Any = SimpleNamespace(ledger=ledger)
-    uploads = Uploads(group, journal, limit=10.0)
-    uploads.begin()
+    actor = SimpleNamespace(uploaded_bytes=SimpleNamespace(remote=lambda: skate.put(moved.bytes)))
+    ledger = ReportLedger(1)
+    ledger.reported(0, {}, "checkpoint")
+    group: Any = SimpleNamespace(members=[SimpleNamespace(actor=actor, ranks=Ranks(0))])
+    run_state: Any = SimpleNamespace(ledger=ledger)
+    uploads = Uploads(group, run_state, timeout=10.0)
+    uploads.start()
     for _ in range(20):
-        assert uploads.are_awaited({0})
+        assert uploads.should_wait({0})
         moved.bytes += 1
         clock.now += 6.0
-        uploads.look()
+        uploads.poll()
         for ref in uploads.refs:
-            uploads.came(ref)
+            uploads.on_ready(ref)
     clock.now += 6.0
-    uploads.look()
+    uploads.poll()
     for ref in uploads.refs:
-        uploads.came(ref)  # nothing has moved
-    assert uploads.are_awaited({0})
+        uploads.on_ready(ref)  # nothing has moved
+    assert uploads.should_wait({0})
     clock.now += 6.0
-    assert not uploads.are_awaited({0})
+    assert not uploads.should_wait({0})
 
 
 def test_copying_tells_how_it_gets_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

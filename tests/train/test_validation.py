@@ -26,7 +26,7 @@ from skate.train import (
     WorkerGroupError,
     get_all_reported_checkpoints,
 )
-from skate.train._run import validation
+from skate.train._run import validations
 from tests.train.checkpoints import read, write_checkpoint
 from tests.train.processes import die, wait_for
 
@@ -232,7 +232,7 @@ def test_a_validation_runs_on_the_processors_of_those_who_wait_for_it(
 def test_what_a_validation_waits_for_that_others_wait_for_is_said_once(
     fit: Fit, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(validation, "_LOOK", 0.05)
+    monkeypatch.setattr(validations, "_START_CHECK_INTERVAL_S", 0.05)
 
     def function() -> None:
         train.report({"step": 2}, checkpoint=write_checkpoint(step="2"), validation=True)
@@ -242,9 +242,11 @@ def test_what_a_validation_waits_for_that_others_wait_for_is_said_once(
     everybody = int(skate.cluster_resources()["CPU"])
     config = ValidationConfig(double, ray_remote_kwargs={"num_cpus": everybody})
     assert fit(function, 1, validation_config=config).metrics == {"step": 2, "double": 4}
-    said = [each.getMessage() for each in caplog.records if "which has not begun" in each.getMessage()]
+    said = [each.getMessage() for each in caplog.records if "which has not started" in each.getMessage()]
     assert len(said) == 1
-    assert said[0].startswith("ranks [0] wait for the validation of checkpoint_000000, which has not begun: ")
+    assert said[0].startswith(
+        "ranks [0] wait for the validation of checkpoint_000000, which has not started: "
+    )
     assert "CPU" in said[0]
 
 

@@ -17,8 +17,8 @@ from typing import Any, NoReturn, TypeVar
 from skate._api.argument_errors import message, shown
 
 __all__ = [
-    "arity", "as_json", "choice", "closest", "flag", "function", "instance", "mapping", "naming", "one_of", "path",
-    "real", "refuse", "shown", "text", "whole",
+    "arity", "as_json", "choice", "closest", "flag", "folder_name", "function", "instance", "mapping", "naming",
+    "one_of", "path", "real", "refuse", "shown", "text", "whole",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -203,3 +203,34 @@ def arity(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
         [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY],
         [each.name for each in parameters if each.kind is each.KEYWORD_ONLY],
     )
+
+
+def folder_name(name: str, value: Any) -> str:
+    """Check the name of a folder, which may be nested, and return it as a string.
+
+    Raises:
+        TypeError: It is neither a string nor a path.
+        ValueError: It is absolute, leads out of its parent folder, names that folder itself, or contains control
+            characters.
+
+    >>> folder_name("name", "sweep/first")
+    'sweep/first'
+    """
+    found = path(name, value)
+    if reason := _folder_name_error(found):
+        raise ValueError(f"`{name}` is {found!r}: {reason}.")
+    return found
+
+
+def _folder_name_error(name: str) -> str | None:
+    if name.startswith("/"):
+        return (
+            "it must be relative to its parent folder; RunConfig(storage_path=…) sets the folder of all runs"
+        )
+    if ".." in name.split("/"):
+        return "it must not lead out of its parent folder with '..'"
+    if not any(part not in ("", ".") for part in name.split("/")):
+        return "it names no folder"
+    if any(not character.isprintable() for character in name):
+        return "it must not contain line breaks or other control characters"
+    return None

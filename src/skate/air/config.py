@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from skate.air import _arguments as arguments
-from skate.air import _names
-from skate.air._callbacks import RunCallback
 from skate.runtime_env import RuntimeEnv
 from skate.util.annotations import RayDeprecationWarning
 
@@ -343,6 +341,13 @@ class LoggingConfig:
         self.log_level = self.log_level.upper()
 
 
+class RunCallback:
+    """The base of the objects in `RunConfig(callbacks=[…])`; each library defines its events in a subclass."""
+
+    def _run_ended(self, run_context: Any, error: BaseException | None) -> None:
+        """The run has finished, or has ended with an error."""
+
+
 @dataclass
 class RunConfig:
     """Where a run is kept, under which name, and how it deals with failures and checkpoints.
@@ -398,7 +403,7 @@ class RunConfig:
                 name, getattr(self, name), kind, f"a {kind.__name__}", optional=True, error=ValueError
             )
         if self.name is not None and self.name != "":
-            self.name = _names.check_folder("name", self.name)
+            self.name = arguments.folder_name("name", self.name)
         self.name = self.name or f"train_run-{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
         self.failure_config = self.failure_config or FailureConfig()
         self.checkpoint_config = self.checkpoint_config or CheckpointConfig()

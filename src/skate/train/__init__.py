@@ -1,21 +1,18 @@
-"""Train: run a training function on several workers, keep its checkpoints, and go on when workers fail.
+"""Train: run a training function on several workers, store its checkpoints, and recover from failures.
 
-What is private has packages of its own. Each imports only those that are named before it:
+The private packages form layers. Each imports only those above it in this list:
 
-- `_failures`: what is raised, and which failure is the cause of the others.
-- `_reports`: what workers tell, and which reports are complete.
-- `_storage`: the folder of a run, its checkpoints, and the result that is read from there.
-- `_config`: how a run is set up.
-- `_views`: what people look at.
-- `_workers`: the actors, their sessions, the group that they make, and its supervision.
-- `_run`: whoever drives a run. The extension point `backend` stands between the workers and it.
-- `_frameworks`: what trainers of several frameworks share. They derive from the one in `data_parallel_trainer`.
+- `_failures`: the exceptions, and the search for the cause of a failure.
+- `_reports`: the messages of workers, and the ledger that decides when a report is complete.
+- `_storage`: the folder of a run, its checkpoints, and its result.
+- `_config`: the configuration of a run.
+- `_views`: progress, logs, event files and plots.
+- `_workers`: the worker actors, their sessions, the worker group, and its supervision.
+- `_run`: the controller of a run. The extension point `backend` lies between it and `_workers`.
+- `_frameworks`: code that the trainers of several frameworks share. They derive from `data_parallel_trainer`.
 """
 
-from skate.train import _extra as _extra
-from skate.train._config.datasets import DataConfig
-from skate.train._config.preemption import PreemptionInfo
-from skate.train._config.shared import (
+from skate.air.config import (
     CheckpointConfig,
     FailureConfig,
     LoggingConfig,
@@ -23,7 +20,10 @@ from skate.train._config.shared import (
     ScalingConfig,
     SyncConfig,
 )
-from skate.train._config.validation import ValidationConfig, ValidationFn, ValidationTaskConfig
+from skate.train import _extra as _extra
+from skate.train._config.datasets import DataConfig
+from skate.train._config.preemption import PreemptionInfo
+from skate.train._config.validation_config import ValidationConfig, ValidationFn, ValidationTaskConfig
 from skate.train._failures.errors import (
     ControllerError,
     NCCLHangError,
@@ -34,8 +34,8 @@ from skate.train._failures.errors import (
 from skate.train._run.callbacks import UserCallback
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
-from skate.train._workers.arguments import CheckpointUploadMode
-from skate.train._workers.context import (
+from skate.train._workers.report_arguments import CheckpointUploadMode
+from skate.train._workers.train_context import (
     TRAIN_DATASET_KEY,
     CheckpointConsistencyMode,
     ReportedCheckpoint,

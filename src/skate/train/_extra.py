@@ -1,4 +1,4 @@
-"""Says, in place of an ImportError of pyarrow, what training cannot be imported without."""
+"""Checks that the requirements of training are installed, before an import of pyarrow fails."""
 
 from skate.air._optional import require_extra
 

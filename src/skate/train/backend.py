@@ -1,4 +1,4 @@
-"""What connects the workers of a run with each other before they train: the extension point for frameworks."""
+"""Backends, which connect the workers of a run before they train: the extension point for frameworks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from skate.train._workers.company import Company
+from skate.train._workers.local_group import LocalWorkerGroup
 
 if TYPE_CHECKING:
     from skate.train._workers.group import WorkerGroup
@@ -15,10 +15,10 @@ __all__ = ["Backend", "BackendConfig"]
 
 
 class Backend:
-    """Prepares the workers of a run; what it does on a worker it does with `worker_group.execute`.
+    """Prepares the workers of a run, on which it runs functions with `worker_group.execute`.
 
     Attributes:
-        share_cuda_visible_devices: Let each worker see the GPUs of all workers on its node.
+        share_cuda_visible_devices: Whether each worker sees the GPUs of all workers on its node.
     """
 
     share_cuda_visible_devices: bool = False
@@ -34,30 +34,30 @@ class Backend:
 
 
 class BackendConfig:
-    """The settings of a backend; also the name of its class."""
+    """The configuration of a backend, which also names the backend's class."""
 
     @property
     def backend_cls(self) -> type[Backend]:
-        """The class that does it."""
+        """The class of the backend."""
         return Backend
 
     @property
     def train_func_context(self) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-        """A context that the training function runs in, on each worker."""
+        """A context manager for the training function, on each worker."""
         return contextlib.nullcontext
 
     @property
     def framework(self) -> None:
-        """Ray's name of the framework, by which it counts who uses which: there is none."""
+        """Always None: in Ray, the name of the framework for usage statistics."""
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings by their names."""
+        """Return the settings by name."""
         return dict(vars(self))
 
-    def _company(self) -> contextlib.AbstractContextManager[Company]:
-        """Join those who train with this process although Skate has started no workers: by default, nobody does."""
-        return contextlib.nullcontext(Company())
+    def _local_worker_group(self) -> contextlib.AbstractContextManager[LocalWorkerGroup]:
+        """Join the worker group of a run for which Skate starts no workers: by default, this process alone."""
+        return contextlib.nullcontext(LocalWorkerGroup())
 
     @property
     def preload(self) -> tuple[str, ...]:

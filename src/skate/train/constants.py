@@ -1,8 +1,8 @@
-"""Names that programs refer to by a constant, under Ray's path."""
+"""Constants, under Ray's path."""
 
 from typing import Final
 
-from skate.train._workers.context import TRAIN_DATASET_KEY
+from skate.train._workers.train_context import TRAIN_DATASET_KEY
 
 __all__ = [
     "DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S",

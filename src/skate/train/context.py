@@ -1,5 +1,5 @@
-"""Where a worker stands in its run, under Ray's path."""
+"""The context of a training function, under Ray's path."""
 
-from skate.train._workers.context import TrainContext, get_context
+from skate.train._workers.train_context import TrainContext, get_context
 
 __all__ = ["TrainContext", "get_context"]

@@ -1,4 +1,4 @@
-"""Runs one function on several workers: what every trainer of the package does."""
+"""The base of all trainers, which runs one function on several workers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import skate
 from skate.air import _arguments as arguments
-from skate.train._config.arguments import (
-    bound_function,
-    check_trainer,
-    checked_backend,
-    checked_datasets,
-    checked_metadata,
-)
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.trainer_arguments import (
+    bind_function,
+    check_backend,
+    check_datasets,
+    check_metadata,
+    check_trainer,
+)
+from skate.train._config.validation_config import ValidationConfig
 from skate.train._run.controller import Controller
 from skate.train._run.run_context import RunContext
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
-from skate.train._storage.run_folder import RECORD, Storage
+from skate.train._storage.run_folder import RUN_FILE, Storage
 from skate.train._views.logs import RunLog
-from skate.train._workers.company import Company
+from skate.train._workers.local_group import LocalWorkerGroup
 from skate.train.backend import BackendConfig
 
 if TYPE_CHECKING:
@@ -41,17 +41,17 @@ class DataParallelTrainer:
     """Runs a training function on several workers.
 
     Args:
-        train_loop_per_worker: The function, which takes nothing, or one dict.
-        train_loop_config: That dict.
-        backend_config: What connects the workers with each other.
-        scaling_config: How many workers there are, and what each has.
-        run_config: Where the run is kept, and how it deals with failures.
-        datasets: Datasets, or functions that return them, by name: each worker gets its part with
+        train_loop_per_worker: The training function, without parameters or with one dict.
+        train_loop_config: The argument of the training function.
+        backend_config: How the workers are connected.
+        scaling_config: The number and the resources of the workers.
+        run_config: Where the run is stored, and how it handles failures.
+        datasets: Datasets, or functions that return them, by name. Each worker gets its part with
             `get_dataset_shard(name)`.
-        dataset_config: How they are shared.
-        metadata: What is noted on each checkpoint.
-        resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
-        validation_config: What validates checkpoints that are reported with `validation=True`.
+        dataset_config: How the datasets are split.
+        metadata: The metadata of each checkpoint.
+        resume_from_checkpoint: The first result of `get_checkpoint()`.
+        validation_config: How to validate checkpoints that are reported with `validation=True`.
 
     Example:
         >>> import tempfile
@@ -68,7 +68,7 @@ class DataParallelTrainer:
         {'loss': 0.25}
     """
 
-    _keeps_checkpoints = False  # by itself, because it trains without a function of the user's
+    _saves_checkpoints = False  # true for a trainer that trains without a function of the user's
 
     def __init__(
         self,
@@ -85,41 +85,45 @@ class DataParallelTrainer:
         validation_config: ValidationConfig | None = None,
     ) -> None:
         check_trainer(scaling_config, run_config, dataset_config, resume_from_checkpoint, validation_config)
-        self._function = bound_function(train_loop_per_worker, train_loop_config)
+        self._function = bind_function(train_loop_per_worker, train_loop_config)
         self.train_loop_config = train_loop_config
-        self.backend_config = checked_backend("backend_config", backend_config, BackendConfig)
+        self.backend_config = check_backend("backend_config", backend_config, BackendConfig)
         self.scaling_config = scaling_config or ScalingConfig()
         self.run_config = run_config or RunConfig()
         self.dataset_config = dataset_config or DataConfig()
-        self.datasets = checked_datasets(datasets, self.dataset_config)
-        self.metadata = checked_metadata(metadata)
+        self.datasets = check_datasets(datasets, self.dataset_config)
+        self.metadata = check_metadata(metadata)
         self.resume_from_checkpoint = resume_from_checkpoint
         self.validation_config = validation_config
 
     def fit(self) -> Result:
-        """Train, and return what came of it.
+        """Train, and return the result.
 
         Raises:
-            TrainingFailedError: Workers failed more often than `FailureConfig.max_failures`, or could not be started.
-            OSError: The run's folder cannot be written to.
-            ValueError: The settings ask the trainer to keep checkpoints, and it runs a training function, which does.
-            TypeError: The training function cannot be serialised.
+            TrainingFailedError: Workers failed more than `FailureConfig.max_failures` times, or could not be started.
+            OSError: The run's folder is not writable.
+            ValueError: `CheckpointConfig` asks the trainer for checkpoints that only the training function can report.
+            TypeError: The training function cannot be serialized.
         """
         keep = self.run_config.checkpoint_config
-        if keep is not None and keep.asked_of_trainer and not self._keeps_checkpoints:
+        if keep is not None and keep.asked_of_trainer and not self._saves_checkpoints:
             raise ValueError(
-                f"{' and '.join(keep.asked_of_trainer)} of CheckpointConfig cannot be met: when to keep one is "
-                "up to the training function, which hands them to report(…, checkpoint=…). Leave it out."
+                f"{' and '.join(keep.asked_of_trainer)} of CheckpointConfig has no effect with a training function, "
+                "which decides when to call report(…, checkpoint=…). Leave it out."
             )
         has_workers = self.scaling_config.max_workers > 0
-        with nullcontext(Company()) if has_workers else self.backend_config._company() as company:
-            return self._fit(company)
+        with (
+            nullcontext(LocalWorkerGroup())
+            if has_workers
+            else self.backend_config._local_worker_group() as local_group
+        ):
+            return self._fit(local_group)
 
-    def _fit(self, company: Company) -> Result:
+    def _fit(self, local_group: LocalWorkerGroup) -> Result:
         config = self.run_config
-        if company.place.world_rank > 0:
+        if local_group.ranks.world_rank > 0:
             config = copy.copy(config)
-            config.callbacks = None  # they are told by rank 0
+            config.callbacks = None  # rank 0 calls them
         context = RunContext(
             uuid.uuid4().hex,
             config,
@@ -133,7 +137,7 @@ class DataParallelTrainer:
         )
         assert config.storage_path is not None
         assert config.name is not None
-        storage = company.storage(config.storage_path, config.name, config.storage_filesystem)
+        storage = local_group.storage(config.storage_path, config.name, config.storage_filesystem)
         if self.scaling_config.max_workers and not skate.is_initialized():
             skate.init()
         assert config.logging_config is not None
@@ -141,7 +145,7 @@ class DataParallelTrainer:
         try:
             with RunLog(storage, config.logging_config.log_level):
                 controller = Controller(
-                    context, self._function, storage, self.resume_from_checkpoint, company
+                    context, self._function, storage, self.resume_from_checkpoint, local_group
                 )
                 return controller.run()
         except BaseException as ended:
@@ -152,24 +156,26 @@ class DataParallelTrainer:
                 callback._run_ended(context, error)
 
     def get_dataset_config(self) -> DataConfig:
-        """Return how datasets are shared between the workers."""
+        """Return how datasets are split between the workers."""
         return self.dataset_config
 
     def as_trainable(self) -> NoReturn:
-        """Refuse to become a trainable of Ray Tune, which Skate does not have.
+        """Raise an error: Skate has no Tune.
 
         Raises:
             NotImplementedError: Always.
         """
         raise NotImplementedError(
-            "as_trainable() is for Ray Tune, which Skate does not have: call fit() for each of the settings to try"
+            "as_trainable() is for Ray Tune, which Skate does not have: call fit() once per configuration to try"
         )
 
     @classmethod
     def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
-        """Tell whether a folder holds a run that can be gone on with."""
-        filesystem, place = folders.located(path, storage_filesystem)
-        storage = Storage(os.path.dirname(place.rstrip("/")), os.path.basename(place.rstrip("/")), filesystem)
+        """Return whether the folder holds a resumable run."""
+        filesystem, folder = folders.locate(path, storage_filesystem)
+        storage = Storage(
+            os.path.dirname(folder.rstrip("/")), os.path.basename(folder.rstrip("/")), filesystem
+        )
         return storage.read() is not None
 
     @classmethod
@@ -181,24 +187,24 @@ class DataParallelTrainer:
         storage_filesystem: Any = None,
         **options: Any,
     ) -> DataParallelTrainer:
-        """Return a trainer that goes on with a run.
+        """Return a trainer that resumes a run.
 
         Args:
             path: The run's folder.
             train_loop_per_worker: The training function.
-            train_loop_config: What it is given; as at first, if not given.
-            storage_filesystem: The filesystem of the path; found by the path if not given.
-            **options: As for a new trainer.
+            train_loop_config: The argument of the training function; that of the earlier run if not given.
+            storage_filesystem: The filesystem of the path; determined by the path if not given.
+            **options: Further arguments of the trainer.
 
         Raises:
-            ValueError: No run is kept there.
+            ValueError: The folder contains no run.
         """
-        filesystem, place = folders.located(path, storage_filesystem)
-        folder, name = os.path.split(place.rstrip("/"))
+        filesystem, location = folders.locate(path, storage_filesystem)
+        folder, name = os.path.split(location.rstrip("/"))
         record = Storage(folder, name, filesystem).read()
         if record is None:
             raise ValueError(
-                f"Invalid restore path: {place}. `path` must be the folder of a run, and it has no {RECORD}."
+                f"Invalid restore path: {location}. `path` must be the folder of a run, and it has no {RUN_FILE}."
             )
         run_config = options.pop("run_config", None)
         arguments.instance(

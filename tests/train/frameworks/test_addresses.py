@@ -15,11 +15,11 @@ from skate.train._frameworks import addresses
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[list[socket.socket]]:
     """What is kept for as long as the process lives, in a process that goes on with other tests."""
-    before = list(addresses._kept)
-    yield addresses._kept
-    for each in addresses._kept[len(before) :]:
+    before = list(addresses._held)
+    yield addresses._held
+    for each in addresses._held[len(before) :]:
         each.close()
-    addresses._kept[:] = before
+    addresses._held[:] = before
 
 
 def test_a_held_port_is_for_a_server_that_shares_it_and_for_no_other() -> None:
@@ -35,7 +35,7 @@ def test_a_held_port_is_for_a_server_that_shares_it_and_for_no_other() -> None:
 
 
 def test_a_claimed_port_is_free_and_none_that_the_system_hands_out() -> None:
-    low, high = map(int, addresses._HANDED_OUT.read_text().split())
+    low, high = map(int, addresses._EPHEMERAL_RANGE.read_text().split())
     port = addresses.claim()
     assert not low <= port <= high
     with socket.socket() as server:
@@ -44,12 +44,12 @@ def test_a_claimed_port_is_free_and_none_that_the_system_hands_out() -> None:
 
 def test_no_two_workers_claim_the_same_port(monkeypatch: pytest.MonkeyPatch) -> None:
     port = addresses.claim()
-    monkeypatch.setattr(addresses, "_handed_to_nobody", lambda: [port])
-    with pytest.raises(OSError, match="none is free"):
+    monkeypatch.setattr(addresses, "_unassigned_ports", lambda: [port])
+    with pytest.raises(OSError, match="no free port"):
         addresses.claim()
     program = f"""
 from skate.train._frameworks import addresses
-addresses._handed_to_nobody = lambda: [{port}]
+addresses._unassigned_ports = lambda: [{port}]
 try:
     addresses.claim()
 except OSError:
@@ -63,6 +63,6 @@ def test_a_port_that_somebody_listens_on_is_not_claimed(monkeypatch: pytest.Monk
     with socket.socket() as taken:
         taken.bind(("", 0))
         port = taken.getsockname()[1]
-        monkeypatch.setattr(addresses, "_handed_to_nobody", lambda: [port])
-        with pytest.raises(OSError, match="none is free"):
+        monkeypatch.setattr(addresses, "_unassigned_ports", lambda: [port])
+        with pytest.raises(OSError, match="no free port"):
             addresses.claim()

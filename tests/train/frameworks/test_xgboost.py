@@ -139,7 +139,7 @@ def test_a_worker_computes_with_as_many_threads_as_it_has_cpus_or_is_told(
     fit: Callable[..., Result], run_config: Callable[..., RunConfig], variable: str, expected: int
 ) -> None:
     def limits() -> list[int]:
-        return [ctypes.CDLL(path).omp_get_max_threads() for path in sorted(threads._loaded())]
+        return [ctypes.CDLL(path).omp_get_max_threads() for path in sorted(threads._loaded_runtimes())]
 
     environment = {"env_vars": {"OMP_NUM_THREADS": variable}}
     found = fit(limits, run=run_config(worker_runtime_env=environment)).return_value

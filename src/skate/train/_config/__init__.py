@@ -1,1 +1,1 @@
-"""How a run is set up: its workers, its datasets, the validation of its checkpoints."""
+"""The configuration of a run: its datasets, the validation of its checkpoints, and the arguments of trainers."""

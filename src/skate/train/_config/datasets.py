@@ -1,4 +1,4 @@
-"""How datasets are shared between workers."""
+"""How datasets are split between workers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class DataConfig:
-    """Which datasets are split between the workers, and with what settings they run.
+    """Which datasets are split between the workers, and with which options they run.
 
     Args:
-        datasets_to_split: Names of the datasets of which each worker gets a part; "all" splits all of them. Of the
-            others, each worker gets all rows.
-        execution_options: Settings for all datasets, or for each by name.
+        datasets_to_split: The names of the datasets to split; "all" splits all of them. Each worker gets all rows of
+            the other datasets.
+        execution_options: Options for all datasets, or a dictionary of options by the name of the dataset.
         enable_shard_locality: Prefer blocks that are on a worker's node.
-        resumes: Go on with each dataset where the workers stood at the checkpoint that a run goes on from. False begins
-            the pass anew: for a training function that leaves out by itself what it has seen.
+        resumes: Resume each dataset at the positions stored with the checkpoint from which the run resumes. False
+            starts the pass from the beginning, for training functions that skip the rows they have seen. Not in Ray.
     """
 
     resumes = True
@@ -52,9 +52,9 @@ class DataConfig:
         self.resumes = resumes
 
     def check(self, datasets: Mapping[str, Any]) -> None:
-        """Raise ValueError where `datasets_to_split` has a dataset that is almost one of these.
+        """Raise ValueError if `datasets_to_split` contains a name that looks like a misspelled dataset.
 
-        Names that are like none of them are ignored, as in Ray: settings may serve several trainers.
+        Other unknown names are ignored, as in Ray: one configuration may serve several trainers.
         """
         for name in () if self._split == "all" else self._split:
             if name not in datasets and (close := difflib.get_close_matches(name, datasets, n=1)):
@@ -71,16 +71,16 @@ class DataConfig:
         worker_node_ids: list[str] | None = None,
         **kwargs: Any,
     ) -> list[dict[str, DataIterator]]:
-        """Return what each worker gets of each dataset.
+        """Return each worker's part of each dataset.
 
-        Override it to share them in another way.
+        Override it to split them in another way.
 
         Args:
             datasets: The datasets, by name.
-            world_size: How many workers there are.
+            world_size: The number of workers.
             worker_handles: The workers.
-            worker_node_ids: The node of each.
-            **kwargs: For what later versions may tell.
+            worker_node_ids: The node of each worker.
+            **kwargs: Arguments of later versions.
         """
         shares: list[dict[str, DataIterator]] = [{} for _ in range(world_size)]
         for name, dataset in datasets.items():
@@ -104,7 +104,7 @@ class DataConfig:
 
     @staticmethod
     def default_ingest_options() -> ExecutionOptions:
-        """Return the settings that datasets run with if none are given."""
+        """Return the execution options that datasets use by default."""
         from skate.data import DataContext
 
         return copy.deepcopy(DataContext.get_current().execution_options)

@@ -1,4 +1,4 @@
-"""Nodes that are about to be taken away, as spot instances are."""
+"""Information about preempted nodes, such as spot instances."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PreemptionInfo:
-    """Which nodes are about to be taken away.
+    """The nodes that are about to be preempted.
 
     Attributes:
-        deadline_ms: When the first of them is, in milliseconds of UNIX time; None if it is not known.
+        deadline_ms: The time of the first preemption, in milliseconds of UNIX time; None if unknown.
         preempted_node_to_ranks: The world ranks on each of the nodes, by node id.
     """
 
@@ -19,12 +19,12 @@ class PreemptionInfo:
 
     @property
     def preempted_node_ids(self) -> list[str]:
-        """The ids of the nodes, in order."""
+        """The sorted ids of the nodes."""
         return sorted(self.preempted_node_to_ranks)
 
     @property
     def preempted_ranks(self) -> list[int]:
-        """The world ranks on these nodes, in order.
+        """The sorted world ranks on these nodes.
 
         >>> PreemptionInfo(None, {"b": [3, 2], "a": [0]}).preempted_ranks
         [0, 2, 3]

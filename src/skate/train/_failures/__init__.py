@@ -1,1 +1,1 @@
-"""How a run fails: what is raised, and which failure is the cause of the others."""
+"""Failures of a run: its exceptions, and the search for the cause among several failures."""

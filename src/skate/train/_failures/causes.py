@@ -1,4 +1,4 @@
-"""How workers fail, and which failure is the cause of the others."""
+"""Failures of workers, and the search for the cause among them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from skate.exceptions import RayTaskError
 
 @dataclass(frozen=True)
 class Failure:
-    """How a worker failed.
+    """The failure of one worker.
 
     Attributes:
-        error: What it raised, or what became of it.
-        text: The same for a reader: a traceback, where there is one.
-        at: When, in seconds of the machine's clock; 0 for one that died, which comes before all that raised.
+        error: The exception that it raised, or that reports its end.
+        text: A description: the traceback, if there is one.
+        at: The time, in seconds of the system clock; 0 for a worker that died, so that it sorts first.
     """
 
     error: BaseException
@@ -25,44 +25,44 @@ class Failure:
 
     @property
     def portable(self) -> Exception:
-        """The error as one that callers can handle."""
+        """The error as an `Exception`."""
         return self.error if isinstance(self.error, Exception) else RuntimeError(repr(self.error))
 
 
-def origin(error: BaseException) -> BaseException:
-    """Return what was raised in a worker, out of the error that tells of it here."""
+def unwrap(error: BaseException) -> BaseException:
+    """Return the exception that a worker raised, from the error that reports it here."""
     cause = getattr(error, "cause", None)
     return cause if isinstance(error, RayTaskError) and isinstance(cause, BaseException) else error
 
 
-# How frameworks say that others have not come in time, and where they say it: another time-out is the user's.
-_IN_VAIN = re.compile(r"timed out|timeout", re.IGNORECASE)
-_OF_COLLECTIVES = re.compile(r"gloo|nccl|torch.distributed|c10d", re.IGNORECASE)
+# The texts of time-outs, and the libraries whose time-outs are those of collective operations.
+_TIMEOUT = re.compile(r"timed out|timeout", re.IGNORECASE)
+_COLLECTIVE = re.compile(r"gloo|nccl|torch.distributed|c10d", re.IGNORECASE)
 
 
-def waited_in_vain(failure: Failure) -> bool:
-    """Tell whether a worker has failed because others did not come to a collective operation in time.
+def is_collective_timeout(failure: Failure) -> bool:
+    """Return whether a worker failed because others did not join a collective operation in time.
 
-    >>> waited_in_vain(Failure(RuntimeError("[gloo/tcp/unbound_buffer.cc:81] Timed out waiting 2000ms for recv"), ""))
+    >>> is_collective_timeout(Failure(RuntimeError("[gloo/tcp/buffer.cc:81] Timed out waiting 2000ms for recv"), ""))
     True
-    >>> waited_in_vain(Failure(TimeoutError("the licence server timed out"), ""))
+    >>> is_collective_timeout(Failure(TimeoutError("the licence server timed out"), ""))
     False
     """
-    said = f"{type(failure.error).__name__}: {failure.error}"
-    return bool(_IN_VAIN.search(said) and _OF_COLLECTIVES.search(said + failure.text))
+    text = f"{type(failure.error).__name__}: {failure.error}"
+    return bool(_TIMEOUT.search(text) and _COLLECTIVE.search(text + failure.text))
 
 
-def ordered(failures: Mapping[int, Failure]) -> dict[int, Failure]:
+def order_by_cause(failures: Mapping[int, Failure]) -> dict[int, Failure]:
     """Return failures by rank, the likely cause first."""
     return dict(sorted(failures.items(), key=lambda each: each[1].at))
 
 
-def told(failures: Mapping[int, Failure]) -> str:
-    """Return failures as a text, the cause on top.
+def describe(failures: Mapping[int, Failure]) -> str:
+    """Return a description of failures, the cause first.
 
     >>> died = Failure(RuntimeError("gone"), "the worker died")
     >>> raised = Failure(ConnectionError("closed by peer"), "Traceback …", at=2.5)
-    >>> print(told(ordered({0: raised, 1: died})))
+    >>> print(describe(order_by_cause({0: raised, 1: died})))
     rank 1 failed:
     the worker died
     after it, and perhaps because of it:

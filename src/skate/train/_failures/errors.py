@@ -1,4 +1,4 @@
-"""What can go wrong with a run as a whole."""
+"""The exceptions of a run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from skate.exceptions import OutOfDiskError
 
 
 class TrainingFailedError(RuntimeError):
-    """The run has ended without having finished."""
+    """A run ended before it finished."""
 
 
 class WorkerGroupError(TrainingFailedError):
-    """Workers failed, more often than the run may go on from.
+    """Workers failed more than `max_failures` times.
 
     Attributes:
-        worker_failures: What each failed worker raised, by its world rank; the first to fail comes first.
+        worker_failures: The exception of each failed worker, by world rank; the first to fail comes first.
     """
 
     def __init__(self, error_message: str, worker_failures: dict[int, Exception]) -> None:
@@ -27,30 +27,30 @@ class WorkerGroupError(TrainingFailedError):
 
 
 class NCCLHangError(WorkerGroupError):
-    """Ray's error for a hang that NCCL itself reports. Skate raises it nowhere.
+    """Ray's error for a hang that NCCL reports. Skate never raises it.
 
-    A hang is a WorkerGroupError here, whose `worker_failures` say where each hung worker stands.
+    Skate raises a WorkerGroupError for a hang, whose `worker_failures` name the line that each hung worker is in.
     """
 
 
 class _Preemption(Protocol):
-    """What is told about nodes that are taken away."""
+    """The part of PreemptionInfo that the error needs."""
 
     @property
     def preempted_ranks(self) -> list[int]:
-        """The world ranks on these nodes."""
+        """The world ranks on the preempted nodes."""
 
 
 class PreemptionError(TrainingFailedError):
-    """Nodes were taken away. Skate raises it nowhere: no node of one machine announces its end.
+    """Nodes were preempted. Skate never raises it: the node of a single machine is not preempted.
 
     Attributes:
-        preemption_info: Which nodes and ranks.
-        drain_timed_out: Whether workers still ran when the time was over.
+        preemption_info: The nodes and ranks.
+        drain_timed_out: Whether workers still ran at the deadline.
     """
 
     def __init__(self, preemption_info: _Preemption, drain_timed_out: bool = False) -> None:
-        super().__init__(f"the nodes of ranks {preemption_info.preempted_ranks} were taken away")
+        super().__init__(f"the nodes of ranks {preemption_info.preempted_ranks} were preempted")
         self.preemption_info = preemption_info
         self.drain_timed_out = drain_timed_out
 
@@ -59,18 +59,18 @@ class PreemptionError(TrainingFailedError):
 
 
 class SessionMisuseError(RuntimeError):
-    """A function that needs a training function around it was called outside of one."""
+    """A function for training functions was called outside of one."""
 
 
 class ControllerError(TrainingFailedError):
-    """What drives the run failed: its storage, its workers' start, a callback.
+    """The controller of a run failed: its storage, the start of its workers, or a callback.
 
     Attributes:
-        controller_failure: What was raised.
+        controller_failure: The exception.
     """
 
     def __init__(self, controller_failure: Exception) -> None:
-        super().__init__(f"the run could not be driven on: {controller_failure}")
+        super().__init__(f"the controller of the run failed: {controller_failure}")
         self.controller_failure = controller_failure
 
     def __reduce__(self) -> tuple[type[ControllerError], tuple[Exception]]:
@@ -78,8 +78,8 @@ class ControllerError(TrainingFailedError):
 
 
 class HungWorkerError(RuntimeError):
-    """A worker makes no progress; says where it stands."""
+    """A worker makes no progress; the text names the line that it is in."""
 
 
 class StorageFullError(OutOfDiskError, OSError):
-    """A run, or a copy of a checkpoint, does not fit on its disk. What was there before is as it was."""
+    """A run, or a copy of a checkpoint, does not fit on its disk. Existing files are unchanged."""

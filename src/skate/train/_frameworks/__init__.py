@@ -1,1 +1,1 @@
-"""What the trainers of several frameworks share: addresses, threads, boosters, checkpoints of one model."""
+"""Code that the trainers of several frameworks share: addresses, threads, boosting, and checkpoints of one model."""

@@ -1,4 +1,4 @@
-"""Where the workers of a run meet: their addresses, and ports that nobody else takes before a framework does."""
+"""Addresses of workers, and ports that stay reserved until a framework listens on them."""
 
 from __future__ import annotations
 
@@ -13,47 +13,48 @@ from skate.util._interfaces import LOOPBACK
 if TYPE_CHECKING:
     from skate.train._workers.group import WorkerGroup
 
-# The range from which the operating system chooses by itself.
-_HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_FIRST, _END = 10_000, 65_536  # what lies below belongs to well-known services
+# The range from which the operating system chooses ports.
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_FIRST, _END = 10_000, 65_536  # lower ports belong to well-known services
 _TRIES = 64
 
-_kept: list[socket.socket] = []  # for as long as the process lives
+_held: list[socket.socket] = []  # open until the process ends
 
 
 def hosts(worker_group: WorkerGroup) -> list[str]:
-    """Return the address of each worker, by rank: the loopback where all are on one node, so that nobody comes in."""
-    found = [member.whereabouts for member in worker_group.members]
+    """Return the address of each worker, by rank: the loopback address if all are on one node, for security."""
+    found = [member.location for member in worker_group.members]
     if len({where.node_id for where in found}) == 1:
         return [LOOPBACK] * len(found)
     return [where.node_ip for where in found]
 
 
 def hold(host: str) -> int:
-    """Return a free port that stays ours until this process ends, for a server that shares its port, as gRPC's do.
+    """Return a free port, reserved until this process ends, for a server that allows SO_REUSEPORT, such as gRPC.
 
-    The operating system chooses it, so that there is no race. What holds it does not listen: it gets no connection.
+    The operating system chooses the port, so there is no race. The socket that reserves it does not listen, and so gets
+    no connections.
     """
     holder = socket.socket()
     holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     holder.bind((host, 0))
-    _kept.append(holder)
+    _held.append(holder)
     port: int = holder.getsockname()[1]
     return port
 
 
 def claim() -> int:
-    """Return a free port for a server that shares its port with nobody, and so cannot take one that is held.
+    """Return a free port for a server that does not allow SO_REUSEPORT, and so cannot use a held port.
 
-    The operating system hands it out to no one, because it is outside of the range that it chooses from. A name in the
-    kernel, which goes when this process ends, keeps other workers from choosing it.
+    The port is outside the range from which the operating system chooses. An abstract Unix socket, which disappears
+    with this process, keeps other workers from choosing the same one.
 
     Raises:
         OSError: No port was free.
     """
-    choices = _handed_to_nobody()
+    choices = _unassigned_ports()
     port: int
-    # Workers are copies of one process: they would draw the same numbers from Python's own generator.
+    # Workers are forks of one process, and would draw the same numbers from Python's default generator.
     for port in random.SystemRandom().sample(choices, min(_TRIES, len(choices))):
         name = socket.socket(socket.AF_UNIX)
         try:
@@ -63,13 +64,13 @@ def claim() -> int:
         except OSError:
             name.close()
             continue
-        _kept.append(name)
+        _held.append(name)
         return port
     raise OSError(
-        f"{_TRIES} of {len(choices)} ports that the system hands to nobody were tried, and none is free"
+        f"no free port: {_TRIES} of {len(choices)} ports outside the system's ephemeral range are all in use"
     )
 
 
-def _handed_to_nobody() -> Sequence[int]:
-    low, high = map(int, _HANDED_OUT.read_text().split())
+def _unassigned_ports() -> Sequence[int]:
+    low, high = map(int, _EPHEMERAL_RANGE.read_text().split())
     return [*range(_FIRST, low), *range(high + 1, _END)] or range(_FIRST, _END)

@@ -1,4 +1,4 @@
-"""What XGBoost and LightGBM have in common: what is reported of a round, and training without a function."""
+"""The common part of XGBoost and LightGBM: reports of rounds, and training without a training function."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
-from skate.air import _names
-from skate.train._config.arguments import check_trainer
-from skate.train._config.shared import RunConfig, ScalingConfig
+from skate.air.config import RunConfig, ScalingConfig
+from skate.train._config.trainer_arguments import check_trainer
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._workers import sessions
-from skate.train._workers.context import TRAIN_DATASET_KEY, get_dataset_shard, report
+from skate.train._workers.train_context import TRAIN_DATASET_KEY, get_dataset_shard, report
 from skate.train.backend import BackendConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
 
@@ -30,14 +29,14 @@ DEFAULT_ROUNDS = 10
 
 @dataclass(frozen=True)
 class Reports:
-    """What is reported of a round, and with which rounds the model is kept.
+    """Which metrics of a round to report, and which rounds have a checkpoint.
 
     Attributes:
-        metrics: Names of the metrics to report, or new names for them, or None for all.
+        metrics: The names of the metrics to report, or new names for them; None for all.
         filename: The model's file in a checkpoint.
-        frequency: Keep the model every so many rounds; 0 for never.
-        checkpoint_at_end: Keep the model of the last round.
-        postprocess: Makes what is reported out of all metrics.
+        frequency: The number of rounds between two checkpoints; 0 for none.
+        checkpoint_at_end: Whether to report the model of the last round.
+        postprocess: Computes the reported metrics from all metrics.
     """
 
     metrics: Metrics
@@ -48,7 +47,7 @@ class Reports:
 
     def __post_init__(self) -> None:
         self._check_metrics()
-        _names.check_folder("filename", self.filename)
+        arguments.folder_name("filename", self.filename)
         arguments.whole("frequency", self.frequency, must="a number of rounds, or 0 for never")
         arguments.flag("checkpoint_at_end", self.checkpoint_at_end)
         arguments.function("results_postprocessing_fn", self.postprocess, optional=True)
@@ -64,14 +63,14 @@ class Reports:
             arguments.refuse("metrics", must, given)
 
     def is_due(self, rounds: int) -> bool:
-        """Tell whether the model is to be kept after so many rounds of this training."""
+        """Return whether the model is reported after a number of rounds of this training."""
         return self.frequency > 0 and rounds % self.frequency == 0
 
-    def chosen(self, log: dict[str, Any]) -> dict[str, Any]:
-        """Return what is reported of metrics, of which a list has the values of all rounds until now.
+    def select(self, log: dict[str, Any]) -> dict[str, Any]:
+        """Return the metrics to report; of a list, which has a value per round, the last value counts.
 
         Raises:
-            KeyError: A metric was asked for that was not computed; says which were.
+            KeyError: A selected metric was not computed; the error names those that were.
         """
         if self.postprocess is not None:
             log = dict(self.postprocess(log))
@@ -83,13 +82,13 @@ class Reports:
         for name in wanted.values():
             if name not in log:
                 known = ", ".join(map(repr, log)) or "none"
-                raise KeyError(f"there is no metric {name!r} to report: computed were {known}")
+                raise KeyError(f"cannot report metric {name!r}: the computed metrics are {known}")
         return {shown: log[name] for shown, name in wanted.items()}
 
     def report(self, log: dict[str, Any], save: Callable[[str], object] | None) -> None:
-        """Report a round, with the model if there is a way to save it. All workers have the same: one keeps it."""
-        values = self.chosen(log)
-        if save is None or sessions.current("RayTrainReportCallback").place.world_rank:
+        """Report a round, on rank 0 with the model if `save` is given; all workers have the same model."""
+        values = self.select(log)
+        if save is None or sessions.current("RayTrainReportCallback").ranks.world_rank:
             report(values)
             return
         with tempfile.TemporaryDirectory(prefix="skate_checkpoint_") as folder:
@@ -99,16 +98,16 @@ class Reports:
 
 @dataclass(frozen=True)
 class DefaultLoop:
-    """The training function of a trainer that was given a dataset, a label and parameters in place of one.
+    """The training function of a trainer that is given a dataset, a label column and parameters instead.
 
     Attributes:
         label_column: The column to predict.
         params: Parameters of the framework.
-        num_boost_round: Rounds in all, also over restarts.
+        num_boost_round: The total number of rounds, over all restarts.
         train_kwargs: Further arguments of the framework's `train`.
-        datasets: Names of the datasets; all but "train" are evaluated on.
-        frequency: Keep the model every so many rounds.
-        checkpoint_at_end: Keep the model of the last round.
+        datasets: The names of the datasets; all but "train" are for evaluation.
+        frequency: The number of rounds between two checkpoints.
+        checkpoint_at_end: Whether to report the model of the last round.
     """
 
     label_column: str
@@ -124,24 +123,24 @@ class DefaultLoop:
         raise NotImplementedError
 
     def frames(self) -> dict[str, tuple[Any, Any]]:
-        """Return features and label of this worker's part of each dataset; "train" comes first.
+        """Return the features and the label of this worker's part of each dataset; "train" comes first.
 
         Raises:
-            ValueError: There are no rows for this worker, or no such column.
+            ValueError: This worker has no rows, or the label column is missing.
         """
         others = [name for name in self.datasets if name != TRAIN_DATASET_KEY]
         return {name: self._frame(name) for name in [TRAIN_DATASET_KEY, *others]}
 
-    def prepared(self, frame: Any) -> Any:
-        """Return a frame as the framework takes it."""
+    def convert(self, frame: Any) -> Any:
+        """Return a frame in a form that the framework accepts."""
         return frame
 
     def _frame(self, name: str) -> tuple[Any, Any]:
-        frame = self.prepared(get_dataset_shard(name).materialize().to_pandas())
+        frame = self.convert(get_dataset_shard(name).materialize().to_pandas())
         if not len(frame):
-            place = sessions.current("get_dataset_shard()").place
+            ranks = sessions.current("get_dataset_shard()").ranks
             raise ValueError(
-                f"rank {place.world_rank} of {place.world_size} has no rows of dataset {name!r}: use fewer workers, or "
+                f"rank {ranks.world_rank} of {ranks.world_size} has no rows of dataset {name!r}: use fewer workers, or "
                 "more rows"
             )
         if self.label_column not in frame:
@@ -153,7 +152,7 @@ class DefaultLoop:
 
 
 class BoostingTrainer(DataParallelTrainer):
-    """Runs a training function, or trains by itself on the datasets where it is given a label in place of one."""
+    """Runs a training function, or trains on the datasets itself if it is given a label column instead."""
 
     _default_loop: type[DefaultLoop]
     _train: Callable[..., Any]  # of the framework
@@ -194,8 +193,8 @@ class BoostingTrainer(DataParallelTrainer):
         given = [name for name, value in legacy.items() if value is not None]
         if train_loop_per_worker is None:
             given_datasets = arguments.mapping("datasets", datasets, error=ValueError)
-            train_loop_per_worker = self._loop_of(legacy, train_kwargs, given_datasets, run_config)
-            self._keeps_checkpoints = True
+            train_loop_per_worker = self._build_loop(legacy, train_kwargs, given_datasets, run_config)
+            self._saves_checkpoints = True
         elif given:
             raise ValueError(
                 f"{trainer} was given a training function and {', '.join(given)}: these are for training without one. "
@@ -211,7 +210,7 @@ class BoostingTrainer(DataParallelTrainer):
             **options,
         )
 
-    def _loop_of(
+    def _build_loop(
         self,
         legacy: dict[str, Any],
         train_kwargs: dict[str, Any],
@@ -246,7 +245,7 @@ class BoostingTrainer(DataParallelTrainer):
             legacy["num_boost_round"] or DEFAULT_ROUNDS,
             train_kwargs,
             tuple(datasets),
-            # Both are texts where they were not given.
+            # Ray's placeholder strings stand for values that were not given.
             frequency if isinstance(frequency, int) else 0,
             at_end if isinstance(at_end, bool) else True,
         )

@@ -1,4 +1,4 @@
-"""Lets a worker compute with as many threads as it has CPUs, where a library would take all there are."""
+"""Limits the threads of a worker to its CPUs, where a library would use all processors."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _RUNTIMES = ("libgomp", "libomp", "libiomp5")  # of OpenMP
 
 
 def cpus() -> int | None:
-    """Return how many CPUs this worker has been given; None if it has none, as where the run is in the driver."""
+    """Return the number of CPUs of this worker; None if it has none, as in the driver's process."""
     given = skate.get_runtime_context().get_assigned_resources().get("CPU", 0)
     return max(1, int(given)) if given else None
 
 
 def limit_openmp() -> None:
-    """Let OpenMP, in this thread, use as many threads as `OMP_NUM_THREADS` says, or as this worker has CPUs.
+    """Set the number of OpenMP threads of this thread to `OMP_NUM_THREADS`, or to the worker's number of CPUs.
 
-    A library that was imported before the worker was forked has read the variable already: it has to be told.
+    A library that was imported before the worker was forked has read the variable already, and needs a call.
     """
     given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     threads = int(given) if given.isdecimal() else cpus()
     if threads is None:
         return
-    for path in _loaded():
+    for path in _loaded_runtimes():
         ctypes.CDLL(path).omp_set_num_threads(threads)
 
 
-def _loaded() -> set[str]:
-    """Return the files of the runtimes of OpenMP in this process; a library may have brought its own."""
+def _loaded_runtimes() -> set[str]:
+    """Return the files of the OpenMP runtimes in this process; libraries may bundle their own."""
     if not _MAPS.exists():
         return set()
     paths = {line.split(maxsplit=5)[-1] for line in _MAPS.read_text().splitlines() if ".so" in line}

@@ -1,1 +1,1 @@
-"""What workers tell of their training, and what follows from it: words and decisions, without I/O."""
+"""The messages of workers, and decisions about their reports, without I/O."""

@@ -1,4 +1,4 @@
-"""What a worker tells whoever drives the run."""
+"""The messages that a worker sends to the controller."""
 
 from __future__ import annotations
 
@@ -7,24 +7,32 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
-    """The worker has made its next report; with a name, it is storing its part of a checkpoint of that name."""
+class Reported:
+    """The worker has made its next report.
+
+    Attributes:
+        metrics: The reported metrics.
+        name: The name of the checkpoint of which the worker is storing its part, if any.
+        validation: The settings of the checkpoint's validation, if any.
+        positions: The worker's positions in its datasets.
+        rows: How many rows of its datasets the worker has read.
+    """
 
     metrics: dict[str, Any]
     name: str | None = None
-    validation: dict[str, Any] | None = None  # settings with which the checkpoint is to be validated
-    positions: dict[str, Any] | None = None  # where the worker stands in its datasets
-    rows: int | None = None  # how many rows of its datasets the worker has read
+    validation: dict[str, Any] | None = None
+    positions: dict[str, Any] | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """The worker's part of the checkpoint of a report is stored, or lost.
+class CheckpointStored:
+    """The worker has stored its part of a report's checkpoint, or has failed to.
 
     Attributes:
         index: The number of the report.
-        lost: Why it is lost, if it is.
-        name: Where in the run's folder it is, if not where it was announced.
+        lost: The reason of a failure.
+        name: The name within the run's folder, if it differs from the reported one.
     """
 
     index: int
@@ -32,17 +40,24 @@ class Stored:
     name: str | None = None
 
 
-BEGIN = "begin"  # the question whether to begin: the training function is loaded, with all that it imports
-CHECKPOINTS = "checkpoints"  # the question for the checkpoints of the run
-BARRIER, BROADCAST = MEETINGS = ("barrier", "broadcast")  # questions that are answered when all have asked
+# Kinds of requests. The reply to BEGIN lets a worker begin that has loaded its training function.
+BEGIN = "begin"
+CHECKPOINTS = "checkpoints"
+BARRIER, BROADCAST = COLLECTIVES = ("barrier", "broadcast")  # answered once all workers have made them
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The worker waits for an answer."""
+class Request:
+    """The worker waits for a reply.
+
+    Attributes:
+        number: The number of the request, unique per worker.
+        kind: BEGIN, CHECKPOINTS, BARRIER or BROADCAST.
+        value: The argument of the request.
+    """
 
     number: int
-    question: str
+    kind: str
     value: Any = None
 
 
@@ -58,9 +73,9 @@ class Failed:
     """The training function has raised.
 
     Attributes:
-        error: What it raised.
-        text: Where it was raised, as a traceback.
-        at: When, in seconds of the machine's clock.
+        error: The exception.
+        text: Its traceback.
+        at: The time, in seconds of the system clock.
     """
 
     error: BaseException
@@ -68,4 +83,4 @@ class Failed:
     at: float
 
 
-Message = Announced | Stored | Asked | Finished | Failed
+Message = Reported | CheckpointStored | Request | Finished | Failed

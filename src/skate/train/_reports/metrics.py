@@ -1,4 +1,4 @@
-"""What may be reported: a dict of values that another process can be told."""
+"""Checks and conversions of reported metrics."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import skate.cloudpickle
 from skate.air import _arguments as arguments
 
 
-def checked(metrics: Any) -> dict[str, Any]:
-    """Return metrics as they are told, or say which of them cannot be.
+def check_metrics(metrics: Any) -> dict[str, Any]:
+    """Return metrics in the form in which they are sent to the controller.
 
-    Tensors and NumPy scalars of one number become that number, also inside of dicts: whoever drives the run may have
-    neither library, and a tensor on a GPU must not travel.
+    Tensors and NumPy scalars with one element become numbers, also in nested dicts: the controller may lack the
+    library, and a tensor on a GPU must not be sent.
 
     Raises:
-        TypeError: It is no dict, or a name is neither a text nor a number, or a value cannot be serialised; names it.
-        ValueError: It is a torch tensor of more than one number; names it. Or a dict is inside of itself.
+        TypeError: `metrics` is no dict, a name is neither a string nor a number, or a value cannot be serialized.
+        ValueError: A value is a torch tensor with several elements, or a dict contains itself.
     """
     if not isinstance(metrics, dict):
         arguments.refuse("metrics", "a dictionary of names and values, such as {'loss': 0.5}", metrics)
@@ -26,7 +26,7 @@ def checked(metrics: Any) -> dict[str, Any]:
         plain = {key: _plain(value, str(_checked_name(key))) for key, value in metrics.items()}
     except RecursionError:
         raise ValueError(
-            "`metrics` contain a dictionary that is inside of itself: report numbers and strings."
+            "`metrics` contain a dictionary that contains itself: report numbers and strings."
         ) from None
     for key, value in plain.items():
         if isinstance(value, str | int | float | None):
@@ -36,14 +36,14 @@ def checked(metrics: Any) -> dict[str, Any]:
             json.dumps(value, default=as_json)
         except Exception as error:
             raise TypeError(
-                f"`metrics[{key!r}]` is a {type(value).__name__} that cannot be serialised ({error}): report numbers, "
+                f"`metrics[{key!r}]` is a {type(value).__name__} that cannot be serialized ({error}): report numbers, "
                 "strings, lists or arrays."
             ) from error
     return plain
 
 
 def _checked_name(name: Any) -> Any:
-    """Return the name of a metric, which the run's history keeps as JSON."""
+    """Return the name of a metric, which must be a key that JSON allows."""
     if not isinstance(name, str | int | float | None):
         raise TypeError(f"the name of each of the `metrics` must be a string, got {arguments.shown(name)}.")
     return name
@@ -67,7 +67,7 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """Return a metric as something JSON has: a number where it is one, else how it is shown."""
+    """Return a metric in a form that JSON can represent: a number, a list, or its repr."""
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "size", 1) in (1, ()):
         return item()
@@ -75,21 +75,21 @@ def as_json(value: Any) -> Any:
     return tolist() if callable(tolist) else repr(value)
 
 
-def found(metrics: Mapping[str, Any], name: str) -> Any:
-    """Return a metric by its name, or by the names on the way to it: `eval/loss`; None if it is not there.
+def lookup(metrics: Mapping[str, Any], name: str) -> Any:
+    """Return a metric by its name, or by its path in nested dicts, such as `eval/loss`; None if it is missing.
 
-    >>> found({"eval": {"loss": 0.5}}, "eval/loss")
+    >>> lookup({"eval": {"loss": 0.5}}, "eval/loss")
     0.5
     """
     if name in metrics:
         return metrics[name]
     first, _, rest = name.partition("/")
     inside = metrics.get(first)
-    return found(inside, rest) if rest and isinstance(inside, Mapping) else None
+    return lookup(inside, rest) if rest and isinstance(inside, Mapping) else None
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the metrics that are numbers; those inside of dicts with the names of both: `eval/loss`.
+    """Return the metrics that are numbers, with those of nested dicts under their paths, such as `eval/loss`.
 
     >>> numbers({"loss": 0.5, "eval": {"loss": 1}, "note": "text", "best": True})
     {'loss': 0.5, 'eval/loss': 1.0}

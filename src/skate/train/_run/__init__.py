@@ -1,1 +1,1 @@
-"""Whoever drives a run: attempts to train, one journal for all of them, and what goes on beside the training."""
+"""The controller of a run: attempts to train, the run state that outlives them, and concurrent tasks."""

@@ -1,10 +1,10 @@
-"""What users can hook into a run."""
+"""Callbacks of users."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from skate.air._callbacks import RunCallback
+from skate.air.config import RunCallback
 
 if TYPE_CHECKING:
     from skate.train._run.run_context import RunContext
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class UserCallback(RunCallback):
-    """Is told what happens to a run, in the process that called `fit`.
+    """Receives the events of a run, in the process that called `fit`.
 
-    Derive from it, define what you need, and pass an instance in `RunConfig(callbacks=[…])`. What it raises ends the
-    run.
+    Derive from it, override the methods that you need, and pass an instance in `RunConfig(callbacks=[…])`. An exception
+    in a method ends the run.
     """
 
     def after_report(
@@ -25,8 +25,8 @@ class UserCallback(RunCallback):
 
         Args:
             run_context: The run.
-            metrics: What each worker has reported, by world rank.
-            checkpoint: The checkpoint of the report, if there is one.
+            metrics: The metrics of each worker, by world rank.
+            checkpoint: The checkpoint of the report, if it has one.
         """
 
     def after_exception(self, run_context: RunContext, worker_exceptions: dict[int, Exception]) -> None:
@@ -34,5 +34,5 @@ class UserCallback(RunCallback):
 
         Args:
             run_context: The run.
-            worker_exceptions: What each of them raised, by world rank.
+            worker_exceptions: The exception of each failed worker, by world rank.
         """

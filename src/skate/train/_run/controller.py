@@ -1,4 +1,4 @@
-"""Drives a run: starts workers, and starts them again from the latest checkpoint when they fail."""
+"""Drives a run: starts workers, and restarts them from the latest checkpoint after a failure."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from skate.exceptions import RayActorError
 from skate.train._failures import causes
 from skate.train._failures.causes import Failure
 from skate.train._failures.errors import ControllerError, TrainingFailedError, WorkerGroupError
-from skate.train._run import elasticity, here
+from skate.train._run import elasticity, in_process
 from skate.train._run.attempt import Attempt
-from skate.train._run.journal import Journal
 from skate.train._run.run_context import RunContext
-from skate.train._run.validation import Validations
+from skate.train._run.run_state import RunState
+from skate.train._run.validations import Validations
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._storage.result import Result
 from skate.train._storage.run_folder import Storage
-from skate.train._views import progress
-from skate.train._workers.company import Company
+from skate.train._views import run_progress
 from skate.train._workers.group import WorkerGroup
+from skate.train._workers.local_group import LocalWorkerGroup
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 60.0  # for the resources of a group to become free; a variable may set another one
-_DATA = ["skate.data._preloaded"]  # what workers need who read datasets
+START_TIMEOUT_S = 60.0  # for the resources of a group; TRAIN_WORKER_GROUP_START_TIMEOUT_S overrides it
+_DATA_MODULES = ["skate.data._preloaded"]  # for workers that read datasets
 
 
 class Controller:
-    """One run, from its first worker to its result.
+    """Drives one run, from its first worker to its result.
 
     Args:
-        context: What the run was set up with.
-        function: The training function, which takes nothing.
+        context: The configuration of the run.
+        function: The training function, without parameters.
         storage: The run's folder.
-        resume_from: A checkpoint to begin with.
-        company: Those who train with this process, if there are no workers.
+        resume_from: A checkpoint to start from.
+        local_group: The processes that train if Skate starts no workers.
     """
 
     def __init__(
@@ -47,100 +47,100 @@ class Controller:
         function: Callable[[], Any],
         storage: Storage,
         resume_from: Checkpoint | None = None,
-        company: Company | None = None,
+        local_group: LocalWorkerGroup | None = None,
     ) -> None:
         self._context = context
-        self._company = company or Company()
+        self._local_group = local_group or LocalWorkerGroup()
         self._function = function
         self._function_ref: Any = None
         self._storage = storage
-        self._journal = Journal(context, storage, resume_from)
+        self._run_state = RunState(context, storage, resume_from)
         self._validations = Validations(
-            context.validation_config if storage.keeps else None,
-            self._journal,
+            context.validation_config if storage.is_primary else None,
+            self._run_state,
             context.scaling_config.bundle.get("CPU", 0),
         )
 
     def run(self) -> Result:
-        """Train, and return what came of it.
+        """Train, and return the result.
 
         Raises:
-            TrainingFailedError: The run failed, more often than it may.
-            KeyboardInterrupt: The user has ended it; it can be gone on with.
+            TrainingFailedError: The run failed more often than it may.
+            KeyboardInterrupt: The user interrupted the run, which is resumable.
         """
-        journal = self._journal
+        run_state = self._run_state
         self._storage.prepare()
-        journal.go_on(self._company.share)
-        lines = progress.shown(journal.standing) if self._storage.keeps else None
+        run_state.resume(self._local_group.broadcast)
+        lines = run_progress.show(run_state.progress) if self._storage.is_primary else None
         try:
             if self._context.scaling_config.max_workers == 0:
-                here.train(self._context, journal, self._validations, self._function, self._company)
+                self._train_in_process()
             else:
                 while not self._attempt():
                     pass
             self._validations.finish()
         except KeyboardInterrupt:
             self._validations.stop()
-            journal.close("interrupted")
+            run_state.close("interrupted")
             log.warning(
-                "interrupted: the run goes on from its latest checkpoint when it is run again: %s",
+                "interrupted: the next run with this name resumes from the latest checkpoint: %s",
                 self._storage.experiment_fs_path,
             )
             raise
         except TrainingFailedError as error:
             self._validations.stop()
-            journal.close("failed", str(error))
+            run_state.close("failed", str(error))
             raise
         finally:
             if lines is not None:
                 lines.stop()
-        journal.close("finished")
-        return journal.result()
+        run_state.close("finished")
+        return run_state.result()
 
     # ------------------------------------------------------------ attempts
 
     def _attempt(self) -> bool:
-        """Train with one group of workers; tell whether the run has finished.
+        """Train with one group of workers; return whether the run has finished.
 
         Raises:
-            WorkerGroupError: Workers failed, and it was once too often.
+            WorkerGroupError: Workers failed more than `max_failures` times.
         """
-        context, function = self._context, self._shared()
-        size = elasticity.size_now(context.scaling_config)
+        context, function = self._context, self._put_function()
+        size = elasticity.choose_size(context.scaling_config)
         try:
             group = WorkerGroup(
                 context.scaling_config,
                 size,
                 context.run_config.worker_runtime_env,
-                [*context.backend_config.preload, *(_DATA if context.datasets else ())],
+                [*context.backend_config.preload, *(_DATA_MODULES if context.datasets else ())],
                 variables.number("TRAIN_WORKER_GROUP_START_TIMEOUT_S", START_TIMEOUT_S, at_least=0),
             )
         except RayActorError as error:
             raise ControllerError(error) from error
-        if group.is_here:
-            group.end()
-            self._instead_of(size)
+        if group.is_in_process:
+            group.shutdown()
+            self._train_without_workers(size)
             return True
-        attempt = Attempt(context, self._journal, group, self._validations)
+        attempt = Attempt(context, self._run_state, group, self._validations)
         try:
             failures = attempt.run(function)
         finally:
-            group.end(attempt.ended)
-            self._journal.drop_unfinished()
-        if attempt.outgrown_by is not None:
-            self._journal.standing.state = "growing"
-            log.info("there is room for %d workers in place of %d", attempt.outgrown_by, size)
+            group.shutdown(attempt.ended)
+            self._run_state.drop_unfinished()
+        if attempt.resize_to is not None:
+            self._run_state.progress.state = "growing"
+            log.info("resizing the group from %d to %d workers", size, attempt.resize_to)
             return False
         if not failures:
             return True
-        self._count(failures)
+        self._count_failure(failures)
         return False
 
-    def _shared(self) -> Any:
-        """Return a reference to the training function and what it runs in: serialised once, before workers start.
+    def _put_function(self) -> Any:
+        """Return a reference to the training function and its context manager, serialized once.
 
         Raises:
-            TypeError: It cannot be; names what in it cannot.
+            TypeError: The function cannot be serialized; the error names the reason.
         """
         if self._function_ref is None:
             try:
@@ -151,37 +151,40 @@ class Controller:
                 raise TypeError(f"the training function was found to be non-serializable: {error}") from error
         return self._function_ref
 
-    def _instead_of(self, size: int) -> None:
-        """Train without workers, because the engine has but one process.
+    def _train_without_workers(self, size: int) -> None:
+        """Train in this process, because the engine has no others.
 
         Raises:
-            TrainingFailedError: Several would have to run at the same time.
+            TrainingFailedError: Several workers would have to run at the same time.
         """
         if size > 1:
             raise TrainingFailedError(
-                f"{size} workers have to run at the same time, and the inline engine has one process: use "
+                f"{size} workers must run at the same time, and the inline engine has one process: use "
                 "skate.init(engine='local'), or ScalingConfig(num_workers=1) to debug the training function here"
             )
-        here.train(self._context, self._journal, self._validations, self._function, self._company)
+        self._train_in_process()
 
-    def _count(self, failures: Mapping[int, Failure]) -> None:
-        """Note that workers have failed; go on, or raise."""
-        record, standing = self._journal.record, self._journal.standing
+    def _train_in_process(self) -> None:
+        in_process.train(self._context, self._run_state, self._validations, self._function, self._local_group)
+
+    def _count_failure(self, failures: Mapping[int, Failure]) -> None:
+        """Count the failure of an attempt; raise if there were too many."""
+        record, progress = self._run_state.record, self._run_state.progress
         record.failures += 1
-        standing.failures, standing.state = record.failures, "starting again"
-        failures = causes.ordered(failures)
+        progress.failures, progress.state = record.failures, "restarting"
+        failures = causes.order_by_cause(failures)
         errors = {rank: failure.portable for rank, failure in failures.items()}
         for callback in self._context.run_config.callbacks or ():
             callback.after_exception(self._context, errors)
         config = self._context.run_config.failure_config
         assert config is not None
         most = config.max_failures
-        text = causes.told(failures)
+        text = causes.describe(failures)
         if 0 <= most < record.failures:
             raise WorkerGroupError(text, errors) from next(iter(errors.values()))
-        start = self._journal.start_from
+        start = self._run_state.start_from
         log.warning(
-            "%s\nfailure %d of %s: starting again from %s",
+            "%s\nfailure %d of %s: restarting from %s",
             text,
             record.failures,
             most if most >= 0 else "any number",

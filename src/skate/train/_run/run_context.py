@@ -1,4 +1,4 @@
-"""All that a run has been given."""
+"""The configuration of one run."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.validation_config import ValidationConfig
 from skate.train.backend import BackendConfig
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run was set up with; callbacks get it.
+    """The configuration of a run, as callbacks receive it.
 
     Attributes:
-        run_id: A name that no other run has.
-        run_config: Where the run is kept, and how it deals with failures.
-        scaling_config: Its workers.
-        train_loop_config: What the training function is given.
-        backend_config: What connects the workers.
+        run_id: A unique id of the run.
+        run_config: Where the run is stored, and how it handles failures.
+        scaling_config: The number and the resources of the workers.
+        train_loop_config: The argument of the training function.
+        backend_config: How the workers are connected.
         datasets: The datasets, by name.
-        dataset_config: How they are shared between the workers.
-        metadata: What the user wants to be kept with each checkpoint.
-        validation_config: What validates checkpoints.
+        dataset_config: How the datasets are split between the workers.
+        metadata: The user's metadata for each checkpoint.
+        validation_config: How checkpoints are validated.
     """
 
     run_id: str
@@ -39,5 +39,5 @@ class RunContext:
     validation_config: ValidationConfig | None = None
 
     def get_run_config(self) -> RunConfig:
-        """Return where the run is kept, and how it deals with failures."""
+        """Return where the run is stored, and how it handles failures."""
         return self.run_config

@@ -1,4 +1,4 @@
-"""Checkpoints that were being stored when a worker failed: they are waited for as long as they get on."""
+"""Checkpoint uploads that were under way when a worker failed."""
 
 from __future__ import annotations
 
@@ -9,89 +9,89 @@ from typing import Any
 
 import skate
 from skate.exceptions import RayError
-from skate.train._run.journal import Journal
+from skate.train._run.run_state import RunState
 from skate.train._workers.group import WorkerGroup
 
 log = logging.getLogger(__name__)
 
-_INTERVAL = 1.0  # seconds between two looks at whether they get on
+_POLL_INTERVAL_S = 1.0
 
 
 class Uploads:
-    """What the workers of a group that has failed are still storing.
+    """Waits, after a failure, for the uploads of the other workers while they make progress; an event source.
 
     Args:
         group: The workers.
-        journal: Knows which checkpoints can still be complete.
-        limit: Seconds for which nothing may move before the checkpoints are given up.
+        run_state: Knows which checkpoints can still become complete.
+        timeout: Seconds without progress after which the uploads are abandoned.
     """
 
-    def __init__(self, group: WorkerGroup, journal: Journal, limit: float) -> None:
+    def __init__(self, group: WorkerGroup, run_state: RunState, timeout: float) -> None:
         self._group = group
-        self._journal = journal
-        self._limit = limit
+        self._run_state = run_state
+        self._timeout = timeout
         self._end: int | None = None
         self._ranks: Container[int] = ()
-        self._moved_at = 0.0
-        self._moved: dict[int, int] = {}
-        self._questions: dict[Any, int] = {}
-        self.due: float | None = None
+        self._progress_at = 0.0
+        self._uploaded: dict[int, int] = {}
+        self._calls: dict[Any, int] = {}
+        self.wake_at: float | None = None
 
     @property
     def refs(self) -> list[Any]:
-        """Answers that are waited for."""
-        return list(self._questions)
+        """The calls that ask workers for their progress."""
+        return list(self._calls)
 
-    def begin(self) -> None:
-        """A worker has failed: wait for what is being stored now, and for nothing that is reported later."""
-        self._end = self._journal.ledger.end
-        self._moved_at = time.monotonic()
+    def start(self) -> None:
+        """Wait from now on for current uploads, and ignore those of later reports."""
+        self._end = self._run_state.ledger.end
+        self._progress_at = time.monotonic()
 
-    def arrived(self) -> None:
-        """A part of a checkpoint is stored."""
-        self._moved_at = time.monotonic()
+    def stored(self) -> None:
+        """A worker has stored its part of a checkpoint."""
+        self._progress_at = time.monotonic()
 
-    def are_awaited(self, ranks: set[int]) -> bool:
-        """Tell whether to wait for what some workers are storing, because it will be a checkpoint and gets on.
+    def should_wait(self, ranks: set[int]) -> bool:
+        """Return whether current uploads make progress and will complete a checkpoint.
 
         Args:
-            ranks: The workers that live.
+            ranks: The workers that are alive.
         """
         assert self._end is not None
-        if not self._journal.ledger.is_storing(ranks, self._end):
-            self.due = None
+        if not self._run_state.ledger.is_storing(ranks, self._end):
+            self.wake_at = None
             return False
-        if time.monotonic() >= self._moved_at + self._limit:
+        if time.monotonic() >= self._progress_at + self._timeout:
             log.warning(
-                "a checkpoint that was being stored when a worker failed is given up: nothing of it has moved for %g s "
-                "(FailureConfig.upload_timeout_s)",
-                self._limit,
+                "abandoned the checkpoint that was being stored when a worker failed: its upload made no progress for "
+                "%g s (FailureConfig.upload_timeout_s)",
+                self._timeout,
             )
             return False
-        if self.due is None:
+        if self.wake_at is None:
             log.info("waiting for a checkpoint that was being stored when a worker failed")
-            self.due = time.monotonic()
+            self.wake_at = time.monotonic()
         self._ranks = ranks
         return True
 
-    def look(self) -> None:
-        """Ask the workers how far they are."""
-        if self.due is None or time.monotonic() < self.due:
+    def poll(self) -> None:
+        """Ask the workers for their progress."""
+        if self.wake_at is None or time.monotonic() < self.wake_at:
             return
-        self.due = time.monotonic() + min(_INTERVAL, self._limit / 2)
-        asked = set(self._questions.values())  # who does not answer is not asked twice
+        self.wake_at = time.monotonic() + min(_POLL_INTERVAL_S, self._timeout / 2)
+        asked = set(self._calls.values())  # one call at a time to a worker that does not answer
         for member in self._group.members:
-            rank = member.place.world_rank
+            rank = member.ranks.world_rank
             if rank in self._ranks and rank not in asked:
-                self._questions[member.actor.moved.remote()] = rank
+                self._calls[member.actor.uploaded_bytes.remote()] = rank
 
-    def came(self, ref: Any) -> None:
-        """A worker has said how far it is."""
-        rank = self._questions.pop(ref)
+    def on_ready(self, ref: Any) -> None:
+        """Note the progress of a worker."""
+        rank = self._calls.pop(ref)
         try:
-            moved = skate.get(ref)
-        except RayError:  # its stream says that it is gone
+            uploaded = skate.get(ref)
+        except RayError:  # the worker's stream reports its end
             return
-        if moved > self._moved.get(rank, 0):
-            self._moved[rank] = moved
-            self._moved_at = time.monotonic()
+        if uploaded > self._uploaded.get(rank, 0):
+            self._uploaded[rank] = uploaded
+            self._progress_at = time.monotonic()

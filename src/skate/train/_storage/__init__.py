@@ -1,1 +1,1 @@
-"""What is kept of a run: its folder, its checkpoints, and the result that is read from there."""
+"""The persistent part of a run: its folder, its checkpoints, and its result."""

@@ -1,4 +1,4 @@
-"""A folder that a model can be taken from again."""
+"""Checkpoints: folders with the state of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Checkpoint:
 
     Args:
         path: The folder: a local path or a URI.
-        filesystem: The filesystem of the path; found by the path if not given.
+        filesystem: The filesystem of the path; determined by the path if not given.
 
     Example:
         >>> import pathlib, tempfile
@@ -38,32 +38,32 @@ class Checkpoint:
     """
 
     def __init__(self, path: str | os.PathLike[str], filesystem: pafs.FileSystem | None = None) -> None:
-        self.filesystem, self.path = folders.located(path, filesystem, "filesystem")
+        self.filesystem, self.path = folders.locate(path, filesystem, "filesystem")
 
     @classmethod
     def from_directory(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """Return a checkpoint of a folder on this machine, which is not copied."""
+        """Return a checkpoint for a folder on this machine, without copying it."""
         return cls(path, filesystem=pafs.LocalFileSystem())
 
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
         """Copy the checkpoint into a folder on this machine.
 
         Args:
-            path: The folder, which is made if it is missing; a temporary one if not given.
+            path: The folder, which is created if it is missing; a temporary one if not given.
 
         Returns:
             The folder's path.
 
         Raises:
-            FileNotFoundError: The checkpoint is not there.
-            StorageFullError: The disk is full; an OutOfDiskError and an OSError. The checkpoint is as it was, and a
-                folder that was not there before is not there now.
+            FileNotFoundError: The checkpoint does not exist.
+            StorageFullError: The disk is full; an OutOfDiskError and an OSError. The checkpoint is unchanged, and a
+                folder that this call created is removed.
         """
         is_new = path is None or not os.path.isdir(arguments.path("path", path))
         target = os.fspath(path) if path is not None else tempfile.mkdtemp(prefix="skate_checkpoint_")
         try:
-            with folders.full_disk_raises(
-                f"{self!r} does not fit on the disk of {target}: free some space and try again, or give to_directory() "
+            with folders.raise_storage_full(
+                f"{self!r} does not fit on the disk of {target}: free some space and try again, or pass to_directory() "
                 "a path on another disk; for as_directory(), set TMPDIR. The checkpoint itself is complete"
             ):
                 os.makedirs(target, exist_ok=True)
@@ -76,14 +76,14 @@ class Checkpoint:
 
     @contextlib.contextmanager
     def as_directory(self) -> Iterator[str]:
-        """Give the checkpoint as a folder on this machine, for the time of a `with` block.
+        """Provide the checkpoint as a folder on this machine, for the duration of a `with` block.
 
-        A folder that is here already is given as it is: it must not be changed. Another is fetched, and deleted
-        after the block.
+        A local checkpoint is provided in place, and must not be modified. A remote one is downloaded, and the copy is
+        deleted after the block.
         """
-        if folders.is_here(self.filesystem):
+        if folders.uses_local_paths(self.filesystem):
             if not os.path.isdir(self.path):
-                raise FileNotFoundError(f"the checkpoint's folder is gone: {self.path}")
+                raise FileNotFoundError(f"the checkpoint's folder does not exist: {self.path}")
             yield self.path
             return
         folder = self.to_directory()
@@ -93,7 +93,7 @@ class Checkpoint:
             shutil.rmtree(folder, ignore_errors=True)
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return what has been noted about the checkpoint; an empty dict if nothing has."""
+        """Return the metadata of the checkpoint; an empty dict if it has none."""
         try:
             with self.filesystem.open_input_stream(self._metadata) as stream:
                 found: dict[str, Any] = json.loads(stream.read())
@@ -102,23 +102,23 @@ class Checkpoint:
             return {}
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Note something about the checkpoint, in place of what was noted; it is kept as JSON in its folder."""
+        """Replace the metadata of the checkpoint, which is stored as JSON in its folder."""
         arguments.instance("metadata", metadata, dict, "a dictionary")
         arguments.as_json("metadata", metadata)
         text = json.dumps(metadata)
-        if not folders.is_here(self.filesystem):
+        if not folders.uses_local_paths(self.filesystem):
             with self.filesystem.open_output_stream(self._metadata) as stream:
                 stream.write(text.encode())
             return
         if not os.path.isdir(self.path):
-            raise FileNotFoundError(f"the checkpoint's folder is gone: {self.path}")
-        # A reader finds the old or the new, and never a half.
+            raise FileNotFoundError(f"the checkpoint's folder does not exist: {self.path}")
+        # Atomic: a reader finds either the old file or the new one.
         new = Path(f"{self._metadata}.{uuid.uuid4().hex}")
         new.write_text(text, encoding="utf-8")
         new.replace(self._metadata)
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
-        """Note more about the checkpoint; what has the same name is replaced."""
+        """Add entries to the metadata of the checkpoint; existing entries of the same name are replaced."""
         arguments.instance("metadata", metadata, dict, "a dictionary")
         self.set_metadata({**self.get_metadata(), **metadata})
 

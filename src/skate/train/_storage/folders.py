@@ -1,4 +1,4 @@
-"""Copying and deleting folders, wherever they are."""
+"""Operations on folders of any filesystem."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from skate.air import _filesystems as filesystems
 from skate.train._failures.errors import StorageFullError
 
 _CHUNK = 8 << 20  # bytes
-_AT_ONCE = 8  # files: a store far away answers several requests in the time of one
+_PARALLEL_COPIES = 8  # files, to hide the latency of object stores
 
 
-def located(
+def locate(
     path: Any, filesystem: Any, filesystem_name: str = "storage_filesystem"
 ) -> tuple[pafs.FileSystem, str]:
-    """Return the filesystem of a folder that a user gave, and the folder as that filesystem wants it.
+    """Return the filesystem of a user's folder, and the path of the folder in that filesystem.
 
     Args:
         path: The folder: a local path or a URI.
-        filesystem: A pyarrow or fsspec filesystem to use; found by the path if it is None.
-        filesystem_name: How the user calls that parameter, for the error.
+        filesystem: A pyarrow or fsspec filesystem; determined by the path if None.
+        filesystem_name: The name of that parameter, for the error.
 
     Raises:
-        TypeError: One of them has another type.
+        TypeError: An argument has the wrong type.
         ValueError: No filesystem is known for the path.
     """
     filesystems.check(filesystem_name, filesystem)
     return filesystems.resolve(arguments.path("path", path), filesystem)
 
 
-def is_here(filesystem: pafs.FileSystem) -> bool:
-    """Whether a filesystem's paths are those of this machine, for `open` and `os`: a part of a local one has others."""
+def uses_local_paths(filesystem: pafs.FileSystem) -> bool:
+    """Return whether `open` and `os` accept the paths of a filesystem; those of a local subtree are relative to it."""
     return isinstance(filesystem, pafs.LocalFileSystem)
 
 
@@ -50,17 +50,17 @@ def copy(
     destination: str,
     moved: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Copy what is in a folder into another.
+    """Copy the contents of a folder into another folder.
 
     Args:
-        source: Where it is.
-        origin: The folder.
-        target: Where it goes.
-        destination: The folder there.
-        moved: Told, from several threads, of bytes that have been copied while the others still are.
+        source: The filesystem of the folder to copy.
+        origin: The folder to copy.
+        target: The filesystem to copy to.
+        destination: The folder to copy to.
+        moved: Called from several threads with the number of bytes just copied.
 
     Raises:
-        FileNotFoundError: The folder to copy is not there.
+        FileNotFoundError: The folder to copy does not exist.
     """
     info = source.get_file_info(origin)
     if info.type == pafs.FileType.NotFound and not _has_files(source, origin):
@@ -74,26 +74,26 @@ def copy(
         if each.type == pafs.FileType.Directory:
             target.create_dir(place, recursive=True)
     files = {each.path: place for each, place in places.items() if each.type == pafs.FileType.File}
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="skate-copy") as pool:
+    with ThreadPoolExecutor(_PARALLEL_COPIES, thread_name_prefix="skate-copy") as pool:
         copies = [pool.submit(_copy_file, source, *each, target, moved) for each in files.items()]
     for each in copies:
         each.result()
 
 
 def check_readable(filesystem: pafs.FileSystem, path: str) -> None:
-    """Check that a folder is there, and that this process may read all that is in it.
+    """Check that a folder exists and that this process may read all its files.
 
     Raises:
-        FileNotFoundError: It is not there.
-        NotADirectoryError: It is a file.
-        PermissionError: It, or something in it, must not be read; on this machine only.
+        FileNotFoundError: The folder does not exist.
+        NotADirectoryError: The path is a file.
+        PermissionError: The folder, or a file in it, cannot be read. Checked for local paths only.
     """
     info = filesystem.get_file_info(path)
     if info.type == pafs.FileType.NotFound and not _has_files(filesystem, path):
         raise FileNotFoundError(f"there is no folder {path}")
     if info.type == pafs.FileType.File:
         raise NotADirectoryError(f"{path} is a file, not a folder")
-    if not is_here(filesystem):
+    if not uses_local_paths(filesystem):
         return
     for folder, _, files in os.walk(path, onerror=_raise):
         for name in files:
@@ -113,10 +113,10 @@ def _copy_file(
     target: pafs.FileSystem,
     moved: Callable[[int], None],
 ) -> None:
-    if source == target and not is_here(source):
-        target.copy_file(origin, destination)  # within the store, which is faster than through here
+    if source == target and not uses_local_paths(source):
+        target.copy_file(origin, destination)  # faster, because the data stays in the store
         return
-    # As it is: else what ends in .gz would be unpacked and packed again.
+    # Without compression=None, a .gz file would be decompressed and compressed again.
     with (
         source.open_input_stream(origin, compression=None) as reader,
         target.open_output_stream(destination, compression=None) as writer,
@@ -127,7 +127,7 @@ def _copy_file(
 
 
 def delete(filesystem: pafs.FileSystem, path: str) -> None:
-    """Delete a folder, if it is there."""
+    """Delete a folder, if it exists."""
     try:
         filesystem.delete_dir(path)
     except FileNotFoundError:
@@ -135,14 +135,14 @@ def delete(filesystem: pafs.FileSystem, path: str) -> None:
 
 
 @contextlib.contextmanager
-def full_disk_raises(message: str) -> Iterator[None]:
-    """Say what to do where the block meets a full disk, or the end of a quota.
+def raise_storage_full(message: str) -> Iterator[None]:
+    """Replace the operating system's error for a full disk or quota.
 
     Args:
-        message: What could not be done, and what to do.
+        message: The text of the error: what failed, and what to do.
 
     Raises:
-        StorageFullError: In place of the operating system's error.
+        StorageFullError: The disk is full, or the quota is exhausted.
     """
     try:
         yield
@@ -153,8 +153,8 @@ def full_disk_raises(message: str) -> Iterator[None]:
 
 
 def write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
-    """Write a small file so that a reader finds the old content or the new, and never a half."""
-    if is_here(filesystem):
+    """Write a small file atomically: a reader finds either the old content or the new."""
+    if uses_local_paths(filesystem):
         new = f"{path}.new"
         try:
             with open(new, "wb") as stream:
@@ -167,12 +167,12 @@ def write(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
             raise
         os.replace(new, path)
         return
-    with filesystem.open_output_stream(path) as stream:  # an object appears when it is complete
+    with filesystem.open_output_stream(path) as stream:  # an object becomes visible when it is complete
         stream.write(content)
 
 
 def append(path: str, content: bytes) -> None:
-    """Append to a file on this machine: all of it, or nothing if that fails."""
+    """Append to a local file: everything, or nothing if the write fails."""
     before = os.path.getsize(path) if os.path.exists(path) else 0
     with open(path, "ab", buffering=0) as stream:
         try:
@@ -186,7 +186,7 @@ def append(path: str, content: bytes) -> None:
 
 
 def read(filesystem: pafs.FileSystem, path: str) -> bytes | None:
-    """Return what a small file holds; None if it is not there."""
+    """Return the content of a small file; None if it does not exist."""
     try:
         with filesystem.open_input_stream(path) as stream:
             content: bytes = stream.read()

@@ -1,4 +1,4 @@
-"""What is left of a run."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pyarrow.fs as pafs
 from skate.air import _arguments as arguments
 from skate.air import _optional
 from skate.train._failures.errors import TrainingFailedError
-from skate.train._reports import ledger
+from skate.train._reports import report_ledger
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
-from skate.train._storage.run_folder import RECORD, Record, Storage
+from skate.train._storage.run_folder import RUN_FILE, RunRecord, Storage
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
 
 
 class _Frame:
-    """The field of a result that is a frame: made when it is looked at, as pandas takes longer than a small run."""
+    """A field of a result that is created on first access, since importing pandas takes longer than a small run."""
 
     def __get__(self, result: Result | None, owner: type[Result] | None = None) -> pd.DataFrame | None:
         if result is None:
@@ -43,17 +43,17 @@ class _Frame:
 
 @dataclass
 class Result:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        metrics: The last report: of rank 0, or of the lowest rank that made one. None if there was none.
+        metrics: The last report of rank 0, or of the lowest rank that made one; None without reports.
         checkpoint: The latest checkpoint.
-        error: What ended the run, if it failed.
+        error: The exception that ended the run, if it failed.
         path: The run's folder.
-        metrics_dataframe: All reports of that rank, one row for each.
-        best_checkpoints: The checkpoints that are kept, with their metrics: the best last if they are kept by a score,
-            else the latest last.
-        return_value: What the training function returned on rank 0.
+        metrics_dataframe: All reports of that rank, one per row.
+        best_checkpoints: The kept checkpoints, with their metrics. The best is the last one if they are kept by score;
+            otherwise the latest is.
+        return_value: The return value of the training function on rank 0.
     """
 
     metrics: dict[str, Any] | None
@@ -64,15 +64,17 @@ class Result:
     best_checkpoints: list[tuple[Checkpoint, dict[str, Any]]] | None = None
     _storage_filesystem: pafs.FileSystem | None = None
     return_value: Any = None
-    _record: Record | None = None
+    _record: RunRecord | None = None
     _history: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
-    def of(cls, storage: Storage, record: Record, return_value: Any = None) -> Result:
-        """Return the result of a run that is kept."""
+    def of(cls, storage: Storage, record: RunRecord, return_value: Any = None) -> Result:
+        """Return the result of a run from its folder and its record."""
         kept = [
             (_checkpoint(storage, each), each.metrics)
-            for each in sorted(record.kept, key=lambda each: ledger.worth(each, record.score, record.order))
+            for each in sorted(
+                record.kept, key=lambda each: report_ledger.sort_key(each, record.score, record.order)
+            )
         ]
         return cls(
             metrics=record.metrics,
@@ -92,22 +94,22 @@ class Result:
 
         Args:
             path: The run's folder: a local path or a URI.
-            storage_filesystem: The filesystem of the path; found by the path if not given.
+            storage_filesystem: The filesystem of the path; determined by the path if not given.
 
         Raises:
-            RuntimeError: No run is kept there.
+            RuntimeError: The folder contains no run.
         """
-        filesystem, place = folders.located(path, storage_filesystem)
-        parent, name = posixpath.split(place.rstrip("/"))
+        filesystem, folder = folders.locate(path, storage_filesystem)
+        parent, name = posixpath.split(folder.rstrip("/"))
         storage = Storage(parent, name, filesystem)
         record = storage.read()
         if record is None:
-            if filesystem.get_file_info(place).type == pafs.FileType.NotFound:
+            if filesystem.get_file_info(folder).type == pafs.FileType.NotFound:
                 raise RuntimeError(
-                    f"Experiment folder {place} doesn't exist: `path` must be the folder of a run."
+                    f"Experiment folder {folder} doesn't exist: `path` must be the folder of a run."
                 )
             raise RuntimeError(
-                f"no run is kept in {place}: {RECORD} doesn't exist in it. `path` must be the folder of one run, not "
+                f"{folder} contains no run: {RUN_FILE} doesn't exist in it. `path` must be the folder of one run, not "
                 "of all runs."
             )
         return cls.of(storage, record)
@@ -119,7 +121,7 @@ class Result:
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """What the training function was given."""
+        """The argument of the training function."""
         return None if self._record is None else self._record.config
 
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
@@ -130,14 +132,17 @@ class Result:
             mode: "max" or "min".
 
         Raises:
-            RuntimeError: No kept checkpoint was reported with that metric.
+            RuntimeError: No kept checkpoint has that metric.
         """
         arguments.text("metric", metric, "the name of a metric")
         arguments.choice("mode", mode, ("max", "min"))
         if not self.best_checkpoints:
             return None
-        kept = [ledger.Kept(index, "", metrics) for index, (_, metrics) in enumerate(self.best_checkpoints)]
-        found = ledger.best(kept, metric, mode)
+        kept = [
+            report_ledger.KeptCheckpoint(index, "", metrics)
+            for index, (_, metrics) in enumerate(self.best_checkpoints)
+        ]
+        found = report_ledger.best(kept, metric, mode)
         if found is None:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
             raise RuntimeError(
@@ -147,7 +152,7 @@ class Result:
         return self.best_checkpoints[found.index][0]
 
     def rank_metrics(self) -> pd.DataFrame:
-        """Return all reports of all workers: a row for each, with the columns `report`, `rank` and `time` first."""
+        """Return all reports of all workers, one per row, with the columns `report`, `rank` and `time` first."""
         frame: pd.DataFrame = _optional.load("pandas", "Result.rank_metrics").DataFrame(
             [
                 {"report": row["report"], "rank": row["rank"], "time": row["time"], **row["metrics"]}
@@ -168,5 +173,5 @@ class Result:
         return "Result(\n  " + ",\n  ".join(shown) + "\n)"
 
 
-def _checkpoint(storage: Storage, kept: ledger.Kept) -> Checkpoint:
+def _checkpoint(storage: Storage, kept: report_ledger.KeptCheckpoint) -> Checkpoint:
     return Checkpoint(storage.path_of(kept.name), storage.storage_filesystem)

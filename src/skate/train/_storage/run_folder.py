@@ -1,4 +1,4 @@
-"""Where a run is kept: its checkpoints, its metrics, and the record by which it can be gone on with."""
+"""The folder of a run: its checkpoints, the history of its metrics, and the record from which it resumes."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ import pyarrow.fs as pafs
 
 from skate.air import _filesystems as filesystems
 from skate.train._failures.errors import StorageFullError
-from skate.train._reports.ledger import Kept, Status
 from skate.train._reports.metrics import as_json
+from skate.train._reports.report_ledger import KeptCheckpoint, Status
 from skate.train._storage import folders
 
-RECORD = "run.json"
-HISTORY = "metrics.jsonl"
+RUN_FILE = "run.json"
+HISTORY_FILE = "metrics.jsonl"
 _VERSION = 1
-_ROOM = 64 << 10  # bytes that must be free when a run begins, for its record and its history
-_CHECKPOINT = re.compile(r"checkpoint_\d{6,}")  # as Skate names them; others are the user's
+_MIN_FREE_BYTES = 64 << 10  # when a run starts, for its record and its history
+_CHECKPOINT = re.compile(r"checkpoint_\d{6,}")  # Skate's names; other folders are the user's
 
 
 @dataclass
-class Record:
-    """What is known about a run after it has ended, however it ended.
+class RunRecord:
+    """The persistent state of a run.
 
     Attributes:
-        run_id: A name that no other run has.
+        run_id: A unique id of the run.
         status: "running", "finished", "failed" or "interrupted".
         next_index: The number of the next report.
-        kept: Its checkpoints.
+        kept: The kept checkpoints.
         metrics: The last report.
-        config: What the training function was given.
-        failures: How often workers have failed.
-        error: What ended it.
-        starts: The numbers of the reports at which workers were started, the first time and again.
-        score: The metric by which checkpoints are kept, and listed; by age if None.
+        config: The argument of the training function.
+        failures: How many attempts have failed.
+        error: The text of the error that ended the run.
+        starts: The number of the first report of each attempt.
+        score: The metric by which checkpoints are kept and sorted; None for their age.
         order: Whether the highest ("max") or the lowest ("min") score is best.
     """
 
     run_id: str
     status: str = "running"
     next_index: int = 0
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptCheckpoint] = field(default_factory=list)
     metrics: dict[str, Any] | None = None
     config: Any = None
     failures: int = 0
@@ -64,10 +64,10 @@ class Storage:
     Args:
         storage_path: The folder of all runs.
         name: The run's name.
-        filesystem: The filesystem of the path; found by the path if not given.
+        filesystem: The filesystem of the path; determined by the path if not given.
     """
 
-    keeps = True  # records and reports: else another process does, and this one adds parts of checkpoints
+    is_primary = True  # whether this process writes the record and the history, not only parts of checkpoints
 
     def __init__(self, storage_path: str, name: str, filesystem: Any = None) -> None:
         self.storage_filesystem, self.storage_fs_path = filesystems.resolve(storage_path, filesystem)
@@ -80,29 +80,29 @@ class Storage:
         return posixpath.join(self.storage_fs_path, self.experiment_dir_name)
 
     def path_of(self, name: str) -> str:
-        """Return the path of something in the run's folder."""
+        """Return the path of a name in the run's folder."""
         return posixpath.join(self.experiment_fs_path, name)
 
     def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
-        """Return where a checkpoint of a name belongs, for a worker that puts it there itself."""
+        """Return the path of a checkpoint, for a worker that stores it without an upload."""
         return self.path_of(checkpoint_name)
 
     def prepare(self) -> None:
-        """Make the folder, and see that it can be written to: before anybody has trained for hours.
+        """Create the folder, and check that it is writable before the training starts.
 
         Raises:
-            StorageFullError: There is no room for the run's record; an OSError too.
-            OSError: It cannot be written to; says which folder, and why.
+            StorageFullError: The disk has no space for the run's record; also an OSError.
+            OSError: The folder is not writable; the error names the folder and the reason.
         """
         probe = self.path_of(f".writable-{uuid.uuid4().hex}")
         try:
-            with folders.full_disk_raises(
-                f"the run cannot be kept in {self.experiment_fs_path}: the disk is full. Free some space and call "
-                "fit() again: it goes on from the latest checkpoint, which is complete"
+            with folders.raise_storage_full(
+                f"the run cannot be stored in {self.experiment_fs_path}: the disk is full. Free some space and call "
+                "fit() again: it resumes from the latest checkpoint, which is complete"
             ):
                 self.storage_filesystem.create_dir(self.experiment_fs_path, recursive=True)
                 try:
-                    folders.write(self.storage_filesystem, probe, bytes(_ROOM))
+                    folders.write(self.storage_filesystem, probe, bytes(_MIN_FREE_BYTES))
                 finally:
                     with contextlib.suppress(OSError):
                         self.storage_filesystem.delete_file(probe)
@@ -110,8 +110,8 @@ class Storage:
             raise
         except OSError as error:
             raise OSError(
-                f"the run cannot be kept in {self.experiment_fs_path}: {error}. Give RunConfig a `storage_path` that "
-                "can be written to from here and from all workers."
+                f"the run cannot be stored in {self.experiment_fs_path}: {error}. Give RunConfig a `storage_path` that "
+                "is writable from here and from all workers."
             ) from error
 
     # ------------------------------------------------------------ checkpoints
@@ -119,21 +119,21 @@ class Storage:
     def store(
         self, name: str, filesystem: pafs.FileSystem, folder: str, moved: Callable[[int], None]
     ) -> None:
-        """Copy a folder into the run's, under a name; `moved` is told how it gets on, in bytes."""
+        """Copy a folder into the run's folder, under a name; `moved` is called with the bytes just copied."""
         target = self.path_of(name)
         self.storage_filesystem.create_dir(target, recursive=True)
         folders.copy(filesystem, folder, self.storage_filesystem, target, moved)
 
     def name_of(self, filesystem: pafs.FileSystem, folder: str) -> str | None:
-        """Return the name of a folder in the run's, with all folders between them; None if it is elsewhere."""
+        """Return the path of a folder relative to the run's folder; None if it is elsewhere."""
         if filesystem != self.storage_filesystem:
             return None
-        within = os.path.realpath if folders.is_here(filesystem) else posixpath.normpath
+        within = os.path.realpath if folders.uses_local_paths(filesystem) else posixpath.normpath
         name = posixpath.relpath(within(folder), within(self.experiment_fs_path))
         return None if name in (".", "..") or name.startswith("../") else name
 
-    def drop_strays(self, kept: Iterable[str]) -> None:
-        """Delete what is there of checkpoints that were not complete when a program that trained was killed."""
+    def drop_incomplete(self, kept: Iterable[str]) -> None:
+        """Delete checkpoints that were incomplete when an earlier program was killed."""
         known = set(kept)
         found = self.storage_filesystem.get_file_info(
             pafs.FileSelector(self.experiment_fs_path, allow_not_found=True)
@@ -142,7 +142,7 @@ class Storage:
         self.drop(name for name in names if _CHECKPOINT.fullmatch(name) and name not in known)
 
     def drop(self, names: Iterable[str]) -> None:
-        """Delete checkpoints, but for those that are elsewhere and so not the run's."""
+        """Delete checkpoints in the run's folder; checkpoints elsewhere are the user's."""
         for name in names:
             if posixpath.isabs(name):
                 continue
@@ -150,57 +150,58 @@ class Storage:
 
     # ------------------------------------------------------------ record and metrics
 
-    def write(self, record: Record) -> None:
-        """Keep the record."""
+    def write(self, record: RunRecord) -> None:
+        """Write the record."""
         text = json.dumps({"version": _VERSION, **asdict(record)}, default=repr, indent=1)
-        folders.write(self.storage_filesystem, self.path_of(RECORD), text.encode())
-        if self._lines and not folders.is_here(self.storage_filesystem):
-            # An object store cannot append: the whole history goes there with each record.
-            folders.write(self.storage_filesystem, self.path_of(HISTORY), "".join(self._lines).encode())
+        folders.write(self.storage_filesystem, self.path_of(RUN_FILE), text.encode())
+        if self._lines and not folders.uses_local_paths(self.storage_filesystem):
+            # An object store cannot append: write the whole history with each record.
+            folders.write(self.storage_filesystem, self.path_of(HISTORY_FILE), "".join(self._lines).encode())
 
-    def read(self) -> Record | None:
-        """Return the record of the run that has this folder; None if there is none.
+    def read(self) -> RunRecord | None:
+        """Return the record of the run; None if it has none.
 
         Raises:
-            ValueError: It was written by a later version.
+            ValueError: A later version of Skate has written it.
         """
-        found = folders.read(self.storage_filesystem, self.path_of(RECORD))
+        found = folders.read(self.storage_filesystem, self.path_of(RUN_FILE))
         if found is None:
             return None
         fields = json.loads(found)
         version = fields.pop("version")
         if version > _VERSION:
             raise ValueError(
-                f"{self.path_of(RECORD)} has version {version}, and this Skate reads up to {_VERSION}: update Skate"
+                f"{self.path_of(RUN_FILE)} has version {version}, and this version of Skate reads up to {_VERSION}: "
+                "update Skate"
             )
         for each in fields["kept"]:
-            each["name"] = each.pop("path", None) or each["name"]  # a field of its own, in older records
+            each["name"] = each.pop("path", None) or each["name"]  # a separate field in older records
             each["status"] = Status(each.get("status", Status.COMMITTED))
-        fields["kept"] = [Kept(**each) for each in fields["kept"]]
-        return Record(**fields)
+        fields["kept"] = [KeptCheckpoint(**each) for each in fields["kept"]]
+        return RunRecord(**fields)
 
-    def note(self, index: int, rank: int, metrics: dict[str, Any], time: float) -> None:
-        """Add a worker's report to the history.
+    def append_history(self, index: int, rank: int, metrics: dict[str, Any], time: float) -> None:
+        """Append a worker's report to the history.
 
         Raises:
-            OSError: It cannot be written now; it will be with the next.
+            OSError: The write failed; the next call retries it.
         """
         line = json.dumps({"report": index, "rank": rank, "time": time, "metrics": metrics}, default=as_json)
         self._lines.append(line + "\n")
-        if folders.is_here(self.storage_filesystem):
-            folders.append(self.path_of(HISTORY), "".join(self._lines).encode())
+        if folders.uses_local_paths(self.storage_filesystem):
+            folders.append(self.path_of(HISTORY_FILE), "".join(self._lines).encode())
             self._lines.clear()
 
     def history(self) -> list[dict[str, Any]]:
-        """Return all reports of all workers, in the order in which they came."""
-        found = folders.read(self.storage_filesystem, self.path_of(HISTORY)) or b""
+        """Return all reports of all workers, in order of arrival."""
+        found = folders.read(self.storage_filesystem, self.path_of(HISTORY_FILE)) or b""
         return [json.loads(line) for line in found.decode().splitlines(keepends=True) if line.endswith("\n")]
 
-    def begin_history(self) -> None:
-        """Go on with the history of a run that was here before; of a line that was being written, nothing is left."""
-        found = folders.read(self.storage_filesystem, self.path_of(HISTORY)) or b""
+    def resume_history(self) -> None:
+        """Continue the history of an earlier run, without its last line if that is incomplete."""
+        found = folders.read(self.storage_filesystem, self.path_of(HISTORY_FILE)) or b""
         whole = found[: found.rfind(b"\n") + 1]
-        if not folders.is_here(self.storage_filesystem):
+        if not folders.uses_local_paths(self.storage_filesystem):
             self._lines = whole.decode().splitlines(keepends=True)
         elif whole != found:
-            os.truncate(self.path_of(HISTORY), len(whole))
+            os.truncate(self.path_of(HISTORY_FILE), len(whole))

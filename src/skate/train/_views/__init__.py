@@ -1,1 +1,1 @@
-"""What people look at: progress on the terminal, logs, event files, and a picture of the curves."""
+"""The outputs of a run for people: progress on the terminal, logs, event files, and plots of the metrics."""

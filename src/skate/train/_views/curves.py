@@ -1,4 +1,4 @@
-"""Curves of a run's metrics as a picture: one panel for each, by report."""
+"""Plots of a run's metrics: one panel per metric, by report."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any
 from skate.train._reports.metrics import numbers
 
 _COLUMNS = 3
-_MOST_PANELS = 24
-_MOST_RANKS = 8  # lines that can be told apart
-_MOST_POINTS = 2000  # in one line: more than the picture has dots
-_SMOOTH_FROM = 100  # points: below, each can be seen for itself
+_MAX_PANELS = 24
+_MAX_RANKS = 8  # lines that remain distinguishable
+_MAX_POINTS = 2000  # per line: more than the image has pixels
+_SMOOTH_FROM = 100  # points: below that, each one is visible
 _INK, _FAINT, _GRID, _RED = "#222222", "#777777", "#e6e6e6", "#d62728"
 
 Line = tuple[list[int], list[float]]
 
 
-def picture(
+def render(
     name: str, history: Iterable[Mapping[str, Any]], starts: Sequence[int], *, ranks: bool
 ) -> bytes | None:
-    """Return the curves of a run as a PNG file; None if nothing was reported twice.
+    """Return the plots of a run as a PNG file; None if no metric was reported twice.
 
     Args:
-        name: The run's.
-        history: All reports of all workers, in the order in which they came.
-        starts: The reports at which workers were started, the first time and again.
-        ranks: Draw a line for each worker; else one, for the lowest rank that has reported.
+        name: The name of the run.
+        history: All reports of all workers, in order of arrival.
+        starts: The number of the first report of each attempt.
+        ranks: Draw a line per worker, instead of one for the lowest rank that has reported.
 
     Raises:
         ImportError: matplotlib is missing.
     """
-    panels = {metric: lines for metric, lines in gathered(history, ranks=ranks).items() if _is_curve(lines)}
+    panels = {metric: lines for metric, lines in collect(history, ranks=ranks).items() if _is_curve(lines)}
     if not panels:
         return None
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # without pyplot: no window, no global state
     from matplotlib.figure import Figure
 
-    shown = list(panels.items())[:_MOST_PANELS]
+    shown = list(panels.items())[:_MAX_PANELS]
     columns = min(_COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
     figure = Figure(figsize=(4.6 * columns, 2.9 * rows + 0.5), dpi=110, layout="constrained")
@@ -59,23 +59,23 @@ def picture(
     return out.getvalue()
 
 
-def gathered(history: Iterable[Mapping[str, Any]], *, ranks: bool) -> dict[str, dict[int, Line]]:
-    """Return the values of each metric by rank; where a report was made again after a failure, the later counts."""
+def collect(history: Iterable[Mapping[str, Any]], *, ranks: bool) -> dict[str, dict[int, Line]]:
+    """Return the values of each metric by rank; if a report was repeated after a failure, the later one counts."""
     found: dict[str, dict[int, dict[int, float]]] = {}
     for entry in history:
         for metric, value in numbers(entry["metrics"]).items():
             found.setdefault(metric, {}).setdefault(entry["rank"], {})[entry["report"]] = value
     lines: dict[str, dict[int, Line]] = {}
     for metric, by_rank in found.items():
-        chosen = sorted(by_rank)[: _MOST_RANKS if ranks else 1]
+        chosen = sorted(by_rank)[: _MAX_RANKS if ranks else 1]
         lines[metric] = {rank: _line(by_rank[rank]) for rank in chosen}
     return lines
 
 
 def _line(values: Mapping[int, float]) -> Line:
     steps = sorted(values)
-    stride = math.ceil(len(steps) / _MOST_POINTS)
-    # From the end, so that the last value is there.
+    stride = math.ceil(len(steps) / _MAX_POINTS)
+    # From the end, to include the last value.
     steps = steps[::-1][::stride][::-1]
     return steps, [values[step] for step in steps]
 
@@ -85,13 +85,13 @@ def _is_curve(lines: Mapping[int, Line]) -> bool:
 
 
 def _legend(panels: Mapping[str, Mapping[int, Line]], starts: Sequence[int]) -> str:
-    said = ["by report"]
+    parts = ["by report"]
     if len(starts) > 1:
-        said.append("dashed: workers were started again")
+        parts.append("dashed: workers restarted")
     values = (value for lines in panels.values() for _, line in lines.values() for value in line)
     if not all(map(math.isfinite, values)):
-        said.append("× not a number")
-    return "   ·   ".join(said)
+        parts.append("× not a number")
+    return "   ·   ".join(parts)
 
 
 def _draw(axis: Any, metric: str, lines: Mapping[int, Line], restarts: Sequence[int]) -> None:
@@ -101,7 +101,7 @@ def _draw(axis: Any, metric: str, lines: Mapping[int, Line], restarts: Sequence[
             axis.plot(steps, values, color=color, linewidth=1.6, marker=".", markersize=4, label=label)
         else:
             axis.plot(steps, values, color=color, linewidth=0.7, alpha=0.3)
-            axis.plot(steps, _smoothed(values), color=color, linewidth=1.6, label=label)
+            axis.plot(steps, _smooth(values), color=color, linewidth=1.6, label=label)
         if missing := [step for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]:
             bottom = [0.03] * len(missing)
             axis.plot(missing, bottom, "x", color=_RED, markersize=5, transform=axis.get_xaxis_transform())
@@ -109,13 +109,15 @@ def _draw(axis: Any, metric: str, lines: Mapping[int, Line], restarts: Sequence[
         axis.axvline(restart - 0.5, color=_FAINT, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1.5)
     last = next(iter(lines.values()))[1][-1]
     axis.set_title(metric, loc="left", fontsize=10, color=_INK)
-    axis.set_title(_shown(last), loc="right", fontsize=10, color=_INK if math.isfinite(last) else _RED)
+    axis.set_title(
+        _format_number(last), loc="right", fontsize=10, color=_INK if math.isfinite(last) else _RED
+    )
     axis.grid(visible=True, color=_GRID, linewidth=0.8)
     axis.set_axisbelow(True)
     axis.tick_params(labelsize=8, colors=_FAINT, length=0)
     axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.xaxis.set_major_formatter(lambda value, _: _shown(value, 6))
-    axis.yaxis.set_major_formatter(lambda value, _: _shown(value, 6))
+    axis.xaxis.set_major_formatter(lambda value, _: _format_number(value, 6))
+    axis.yaxis.set_major_formatter(lambda value, _: _format_number(value, 6))
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
     axis.spines["bottom"].set_color(_FAINT)
@@ -124,8 +126,8 @@ def _draw(axis: Any, metric: str, lines: Mapping[int, Line], restarts: Sequence[
         axis.legend(fontsize=7, frameon=False, ncols=2)
 
 
-def _smoothed(values: Sequence[float]) -> list[float]:
-    """Return the mean around each value, which runs neither behind the curve nor before it."""
+def _smooth(values: Sequence[float]) -> list[float]:
+    """Return a centered moving average, which does not lag behind the curve."""
     reach = max(2, len(values) // 80)
     sums, counts = [0.0], [0]
     for value in values:
@@ -134,15 +136,15 @@ def _smoothed(values: Sequence[float]) -> list[float]:
         counts.append(counts[-1] + is_number)
     out = []
     for index in range(len(values)):
-        near = min(reach, index, len(values) - 1 - index)  # as far on both sides, also at the ends
+        near = min(reach, index, len(values) - 1 - index)  # symmetric, also at the ends
         first, last = index - near, index + near + 1
         count = counts[last] - counts[first]
         out.append((sums[last] - sums[first]) / count if count else math.nan)
     return out
 
 
-def _shown(value: float, digits: int = 4) -> str:
-    """Return a number as a panel shows it: 1234567 as 1.235M."""
+def _format_number(value: float, digits: int = 4) -> str:
+    """Return a number in short form: 1234567 as 1.235M."""
     if not math.isfinite(value):
         return str(value)
     for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):

@@ -1,7 +1,7 @@
-"""Metrics as event files that TensorBoard shows, written without TensorFlow or TensorBoard.
+"""Event files for TensorBoard, written without TensorFlow or TensorBoard.
 
-An event file is a TFRecord file of `Event` messages. Of those, a scalar at a step needs only a few fields, which are
-encoded here: importing a library for it takes seconds, and with it comes torch or TensorFlow (ADR 20).
+An event file is a TFRecord file of `Event` messages. A scalar needs only a few of their fields, which are encoded here:
+importing a library for it takes seconds, and loads torch or TensorFlow (ADR 20).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import pyarrow.fs as pafs
 
 from skate.train._storage import folders
 
-_FLUSHED = 2.0  # seconds: how old what TensorBoard sees of a local run may be
-_UPLOADED = 30.0  # the same where each look costs an upload
+_FLUSH_INTERVAL_S = 2.0  # for local files
+_UPLOAD_INTERVAL_S = 30.0  # for object stores, where each flush uploads the whole file
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C
-_MASK = 0xA282EAD8  # part of the format: a checksum of data that holds checksums would be weak
+_MASK = 0xA282EAD8  # part of the format: a checksum of data that contains checksums would be weak
 
 
 class Events:
@@ -30,36 +30,36 @@ class Events:
 
     Args:
         filesystem: The folder's filesystem.
-        folder: The folder, which is made if it is missing.
-        drop_from: A step from which on TensorBoard forgets what earlier files of the folder say.
+        folder: The folder, which is created if it is missing.
+        drop_from: The first step whose values in earlier files of the folder TensorBoard ignores.
     """
 
     def __init__(self, filesystem: pafs.FileSystem, folder: str, drop_from: int = 0) -> None:
-        begun = time.time()
+        started_at = time.time()
         # TensorBoard reads the files of a folder in the order of their names.
-        name = f"events.out.tfevents.{begun:017.6f}.{socket.gethostname()}.{os.getpid()}"
+        name = f"events.out.tfevents.{started_at:017.6f}.{socket.gethostname()}.{os.getpid()}"
         self._filesystem, self._path = filesystem, posixpath.join(folder, name)
         filesystem.create_dir(folder, recursive=True)
-        self._is_local = folders.is_here(filesystem)
-        # An object store cannot append: the whole file goes there each time.
+        self._is_local = folders.uses_local_paths(filesystem)
+        # An object store cannot append: each flush uploads the whole file.
         self._file: IO[bytes] = open(self._path, "ab") if self._is_local else io.BytesIO()  # noqa: SIM115
         self._flushed = time.monotonic()
-        self._write(_double(1, begun) + _text(3, b"brain.Event:2"))
+        self._write(_double(1, started_at) + _text(3, b"brain.Event:2"))
         if drop_from:
             session_start = _varint(1, 1)
-            self._write(_double(1, begun) + _varint(2, drop_from) + _text(7, session_start))
+            self._write(_double(1, started_at) + _varint(2, drop_from) + _text(7, session_start))
 
     def add(self, step: int, at: float, scalars: Mapping[str, float]) -> None:
-        """Note numbers of a step."""
+        """Add the scalars of a step."""
         values = b"".join(
             _text(1, _text(1, name.encode()) + _float(2, value)) for name, value in scalars.items()
         )
         self._write(_double(1, at) + _varint(2, step) + _text(5, values))
-        if time.monotonic() - self._flushed >= (_FLUSHED if self._is_local else _UPLOADED):
+        if time.monotonic() - self._flushed >= (_FLUSH_INTERVAL_S if self._is_local else _UPLOAD_INTERVAL_S):
             self.flush()
 
     def flush(self) -> None:
-        """Let TensorBoard see what there is."""
+        """Make the events visible to TensorBoard."""
         self._flushed = time.monotonic()
         if isinstance(self._file, io.BytesIO):
             folders.write(self._filesystem, self._path, self._file.getvalue())
@@ -67,7 +67,7 @@ class Events:
             self._file.flush()
 
     def close(self) -> None:
-        """End the file."""
+        """Flush and close the file."""
         self.flush()
         self._file.close()
 
@@ -103,7 +103,7 @@ def _text(field: int, content: bytes) -> bytes:
 def _float(field: int, value: float) -> bytes:
     try:
         packed = struct.pack("<f", value)
-    except OverflowError:  # larger than a float of 32 bits can be
+    except OverflowError:  # too large for 32 bits
         packed = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
     return _number(field << 3 | 5) + packed
 

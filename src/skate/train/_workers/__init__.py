@@ -1,1 +1,1 @@
-"""The workers of a run: the actor and the session of each, the group that they make, and its supervision."""
+"""The workers of a run: the actor and the session of each, the worker group, and its supervision."""

@@ -1,4 +1,4 @@
-"""The actor that each worker of a run is."""
+"""The actor of a worker."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Whereabouts:
-    """Where a worker runs."""
+class WorkerLocation:
+    """The node, process and GPUs of a worker."""
 
     node_id: str
     node_ip: str
@@ -33,20 +33,20 @@ class Whereabouts:
 
 
 class Worker:
-    """Runs a training function, and hands on what it says."""
+    """Runs a training function, and streams its messages to the controller."""
 
     def __init__(self) -> None:
-        self._said: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._assignment: sessions.Assignment | None = None
-        self._current: sessions.Session | None = None
-        self._thread: int | None = None  # that the training function runs in
+        self._session: sessions.Session | None = None
+        self._thread: int | None = None  # the thread of the training function
         self._observer = stacks.Observer()
 
-    def whereabouts(self) -> Whereabouts:
+    def locate(self) -> WorkerLocation:
         """Return where this worker runs."""
         context = skate.get_runtime_context()
         gpus = context.get_accelerator_ids().get("GPU", [])
-        return Whereabouts(
+        return WorkerLocation(
             context.get_node_id(),
             _interfaces.node_address(),
             socket.gethostname(),
@@ -55,72 +55,72 @@ class Worker:
         )
 
     def execute(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function here."""
+        """Call a function in this process."""
         return function(*args, **kwargs)
 
     def assign(self, assignment: sessions.Assignment, environment: Mapping[str, str]) -> None:
-        """Take one's rank and what else there is to know before training."""
+        """Take the ranks and the other inputs of the training function."""
         os.environ.update(environment)
         self._assignment = assignment
-        self._current = sessions.Session(assignment, self._said.put)
-        sessions.enter(self._current)
+        self._session = sessions.Session(assignment, self._outbox.put)
+        sessions.set_current(self._session)
 
     def run(self, boxed: list[Any]) -> None:
-        """Run the training function; what comes of it is among the messages.
+        """Run the training function; its outcome is one of the messages.
 
         Args:
-            boxed: A reference to the function and what it runs in, in a list: it is fetched here, so that one that
-                cannot be loaded in this process is a failure like others.
+            boxed: A list with a reference to the function and its context manager. The reference is resolved here, so
+                that a function that cannot be loaded in this process fails like any other.
         """
-        session = self._current
+        session = self._session
         assert session is not None
         self._thread = threading.get_ident()
         try:
             function, context = skate.get(boxed[0])
-            # Asked, not told: whoever watches over this worker knows that it has begun, wherever it hangs then.
-            session.ask(BEGIN)
+            # A request, because its reply proves that the supervisor knows of the start, wherever the function hangs.
+            session.request(BEGIN)
             with context():
                 value = function()
             session.finish()
-            self._said.put(Finished(_returned(value) if session.place.world_rank == 0 else None))
+            self._outbox.put(Finished(_serializable(value) if session.ranks.world_rank == 0 else None))
         except BaseException as error:
-            self._said.put(Failed(_portable(error), traceback.format_exc(), time.time()))
-            session.finish()  # what was reported before is a checkpoint to go on from
+            self._outbox.put(Failed(_portable(error), traceback.format_exc(), time.time()))
+            session.finish()  # an earlier report may still complete a checkpoint to resume from
         finally:
             self._thread = None
-            self._observer = stacks.Observer()  # which keeps a frame, and so what is in it
-            self._said.put(None)
+            self._observer = stacks.Observer()  # the old one keeps a frame alive, with its variables
+            self._outbox.put(None)
 
     def messages(self) -> Iterator[Message]:
-        """Yield what the training function says, until it has ended."""
-        while (message := self._said.get()) is not None:
+        """Yield the messages of the training function until it has ended."""
+        while (message := self._outbox.get()) is not None:
             yield message
 
-    def stand(self) -> stacks.Stand | None:
-        """Return where the training function is; None if it does not run."""
-        if self._thread is None or self._current is None:
+    def progress(self) -> stacks.WorkerProgress | None:
+        """Return the current position of the training function; None if it does not run."""
+        if self._thread is None or self._session is None:
             return None
-        return self._observer.stand(self._thread, self._current.place.world_size)
+        return self._observer.observe(self._thread, self._session.ranks.world_size)
 
-    def moved(self) -> int:
-        """Return how many bytes of checkpoints have been stored, so that uploads can be seen to get on."""
-        assert self._current is not None
-        return self._current.moved
+    def uploaded_bytes(self) -> int:
+        """Return how many bytes of checkpoints have been stored, by which uploads show progress."""
+        assert self._session is not None
+        return self._session.uploaded_bytes
 
-    def answer(self, number: int, value: Any) -> None:
-        """Hand over the answer to a question that the training function has asked."""
-        assert self._current is not None
-        self._current.answer(number, value)
+    def reply(self, number: int, value: Any) -> None:
+        """Deliver the reply to a request of the training function."""
+        assert self._session is not None
+        self._session.reply(number, value)
 
 
-def _returned(value: Any) -> Any:
-    """Return the training function's value, or None if it cannot be told: for that, the run has not failed."""
+def _serializable(value: Any) -> Any:
+    """Return the training function's value, or None if it cannot be serialized, which does not fail the run."""
     try:
         skate.cloudpickle.dumps(value)
     except Exception as error:
         log.warning(
-            "the training function returned a %s that cannot be serialised (%s): Result.return_value will be None. "
-            "Return numbers, texts or arrays, and put models into a checkpoint",
+            "the training function returned a %s that cannot be serialized (%s): Result.return_value will be None. "
+            "Return numbers, strings or arrays, and put models into a checkpoint",
             type(value).__name__,
             error,
         )
@@ -129,7 +129,7 @@ def _returned(value: Any) -> Any:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return the error, or one that says the same if it cannot be told to another process."""
+    """Return the error, or a RuntimeError with its text if it cannot be sent to another process."""
     try:
         skate.cloudpickle.loads(skate.cloudpickle.dumps(error))
     except Exception:

@@ -1,4 +1,4 @@
-"""The workers of one attempt: actors that start together, have ranks, and end together."""
+"""The worker group of one attempt: actors that start together, have ranks, and end together."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import Any
 import psutil
 
 import skate
+from skate.air.config import ScalingConfig
 from skate.exceptions import GetTimeoutError
-from skate.train._config.shared import ScalingConfig
 from skate.train._failures.errors import ControllerError, TrainingFailedError
-from skate.train._workers.actor import Whereabouts, Worker
-from skate.train._workers.sessions import Assignment, Place
+from skate.train._workers.actor import Worker, WorkerLocation
+from skate.train._workers.sessions import Assignment, Ranks
 from skate.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 log = logging.getLogger(__name__)
 
-_ONE_THREAD = "skate._base.one_thread"  # for workers with one CPU: has to be imported before torch
+_ONE_THREAD = "skate._base.one_thread"  # for workers with one CPU; must be imported before torch
 
-# Of one worker: the training function, the stream of its messages, answers, and what a backend does meanwhile.
-_CALLS_AT_ONCE = 8
-_DYING = 10.0  # seconds that a killed process may take to end
-_LEAVING = 5.0  # seconds that a process may take which ends by itself
+# For the training function, the stream of its messages, replies, probes, and the calls of a backend.
+_MAX_CONCURRENCY = 8
+_KILL_TIMEOUT_S = 10.0  # for a killed process to end
+_EXIT_TIMEOUT_S = 5.0  # for a process that exits by itself
 
 
 @dataclass(frozen=True)
@@ -36,42 +36,42 @@ class Member:
     """One worker.
 
     Attributes:
-        actor: Its handle.
-        whereabouts: Where it runs.
-        place: Its ranks.
+        actor: Its actor handle.
+        location: Where it runs.
+        ranks: Its ranks.
     """
 
     actor: Any
-    whereabouts: Whereabouts
-    place: Place
+    location: WorkerLocation
+    ranks: Ranks
 
     @property
     def is_on_this_machine(self) -> bool:
-        """Whether its process can be seen from here."""
-        return self.whereabouts.node_id == skate.get_runtime_context().get_node_id()
+        """Whether its process runs on this machine."""
+        return self.location.node_id == skate.get_runtime_context().get_node_id()
 
     @property
     def process_status(self) -> str | None:
-        """What its process does, in a word of psutil's; None if it cannot be seen from here."""
+        """The status of its process, as psutil names it; None on another machine."""
         if not self.is_on_this_machine:
             return None
         try:
-            return str(psutil.Process(self.whereabouts.pid).status())
+            return str(psutil.Process(self.location.pid).status())
         except psutil.NoSuchProcess:
             return "gone"
 
     def wait_for_end(self, timeout: float) -> bool:
-        """Wait until its process is gone, if that can be seen from here; tell whether it may be."""
-        if not self.is_on_this_machine or self.whereabouts.pid == os.getpid():
+        """Wait until its process has ended; return False on a time-out, True also for another machine."""
+        if not self.is_on_this_machine or self.location.pid == os.getpid():
             return True
-        return _ends(self.whereabouts.pid, max(0.0, timeout))
+        return _wait_for_process(self.location.pid, max(0.0, timeout))
 
     @property
-    def shown(self) -> str:
-        """The worker as messages name it."""
+    def description(self) -> str:
+        """The worker's rank, process and host, for messages."""
         return (
-            f"rank {self.place.world_rank} (pid {self.whereabouts.pid} on {self.whereabouts.hostname}, "
-            f"{self.whereabouts.node_ip})"
+            f"rank {self.ranks.world_rank} (pid {self.location.pid} on {self.location.hostname}, "
+            f"{self.location.node_ip})"
         )
 
 
@@ -79,14 +79,14 @@ class WorkerGroup:
     """Workers that train together.
 
     Args:
-        scaling: What each of them has.
-        size: How many there are.
-        runtime_env: Their environment.
+        scaling: The resources of each worker.
+        size: The number of workers.
+        runtime_env: Their runtime environment.
         preload: Modules that all of them need.
-        patience: Seconds to wait for their resources.
+        start_timeout: Seconds to wait for their resources.
 
     Raises:
-        TrainingFailedError: There are not enough resources; says what is asked, and what there is.
+        TrainingFailedError: The resources do not suffice; the error names the requested and the existing ones.
     """
 
     def __init__(
@@ -95,24 +95,24 @@ class WorkerGroup:
         size: int,
         runtime_env: Mapping[str, Any] | None,
         preload: Sequence[str],
-        patience: float,
+        start_timeout: float,
     ) -> None:
-        self._group = _placed(scaling, size, patience)
-        wanted = dict(runtime_env or {})
+        self._group = _reserve_placement(scaling, size, start_timeout)
+        given = dict(runtime_env or {})
         threads = [_ONE_THREAD] if scaling.bundle.get("CPU", 1) <= 1 else []
-        environment = {**wanted, "preload": [*threads, __name__, *preload, *(wanted.get("preload") or ())]}
+        environment = {**given, "preload": [*threads, __name__, *preload, *(given.get("preload") or ())]}
         try:
-            self.members = _ranked(_started(scaling, size, self._group, environment))
+            self.members = _assign_ranks(_start_actors(scaling, size, self._group, environment))
         except BaseException:
-            self.end()
+            self.shutdown()
             raise
 
     @property
-    def is_here(self) -> bool:
-        """Whether the workers are no processes of their own, but in this one."""
-        return any(member.whereabouts.pid == os.getpid() for member in self.members)
+    def is_in_process(self) -> bool:
+        """Whether the engine runs the workers in this process."""
+        return any(member.location.pid == os.getpid() for member in self.members)
 
-    # ------------------------------------------------------------ what backends use
+    # ------------------------------------------------------------ for backends
 
     def __len__(self) -> int:
         return len(self.members)
@@ -127,28 +127,28 @@ class WorkerGroup:
         return self.members
 
     def execute_async(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a function on each worker; return references to what comes of it."""
+        """Call a function on each worker; return references to the results."""
         return [member.actor.execute.remote(func, *args, **kwargs) for member in self.members]
 
     def execute(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Call a function on each worker; return what comes of it, by rank."""
+        """Call a function on each worker; return the results, by rank."""
         found: list[Any] = skate.get(self.execute_async(func, *args, **kwargs))
         return found
 
     def execute_single_async(
         self, worker_index: int, func: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
-        """Call a function on one worker; return a reference to what comes of it."""
+        """Call a function on one worker; return a reference to the result."""
         return self.members[worker_index].actor.execute.remote(func, *args, **kwargs)
 
     def execute_single(self, worker_index: int, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function on one worker; return what comes of it."""
+        """Call a function on one worker; return the result."""
         return skate.get(self.execute_single_async(worker_index, func, *args, **kwargs))
 
     # ------------------------------------------------------------ training
 
     def assign(self, assignments: Sequence[Assignment], environments: Sequence[Mapping[str, str]]) -> None:
-        """Tell each worker what it has to know before it trains."""
+        """Send each worker its assignment and its environment variables."""
         skate.get(
             [
                 member.actor.assign.remote(assignment, environment)
@@ -159,94 +159,95 @@ class WorkerGroup:
         )
 
     def train(self, function: Any) -> tuple[list[Any], list[Any]]:
-        """Start the training function everywhere; return the streams of messages, and references to the calls.
+        """Start the training function on each worker; return the streams of messages, and references to the calls.
 
         Args:
-            function: A reference to it and to what it runs in.
+            function: A reference to the training function and its context manager.
         """
         streams = [member.actor.messages.options(num_returns="streaming").remote() for member in self.members]
         calls = [member.actor.run.remote([function]) for member in self.members]
         return streams, calls
 
     def rank_of(self, error: Exception) -> int:
-        """Return which worker an error comes from.
+        """Return the rank of the worker that raised an error.
 
         Raises:
-            ControllerError: It is from none of them.
+            ControllerError: No worker raised it.
         """
         for member in self.members:
             found = getattr(error, "actor_id", None), getattr(error, "pid", None)
-            if member.actor._actor_id.hex() == found[0] or member.whereabouts.pid == found[1]:
-                return member.place.world_rank
+            if member.actor._actor_id.hex() == found[0] or member.location.pid == found[1]:
+                return member.ranks.world_rank
         raise ControllerError(error) from error
 
-    def end(self, done: Collection[int] = ()) -> None:
-        """End the workers, whatever they are doing.
+    def shutdown(self, done: Collection[int] = ()) -> None:
+        """End the workers.
 
         Args:
-            done: The ranks that do nothing any more. They end like programs, so that calls and tasks that they have
-                started go on, and what libraries do at exit is done: others are torn away.
+            done: The ranks whose training function has ended. They exit like programs: tasks that they have started
+                survive, and exit handlers run. The others are killed.
         """
         members = getattr(self, "members", ())
-        leaving = [member for member in members if member.place.world_rank in done]
-        left = [member.actor.__ray_terminate__.remote() for member in leaving]
+        exiting = [member for member in members if member.ranks.world_rank in done]
+        exits = [member.actor.__ray_terminate__.remote() for member in exiting]
         for member in members:
-            if member.place.world_rank not in done:
+            if member.ranks.world_rank not in done:
                 skate.kill(member.actor)
-        if left:
-            self._wait_for(leaving, left)
+        if exits:
+            self._wait_for_exits(exiting, exits)
         remove_placement_group(self._group)
-        # What they were storing is deleted next: none may be alive to add to it.
+        # The controller deletes incomplete checkpoints next: no worker may be alive to write to them.
         for member in members:
-            member.wait_for_end(_DYING)
+            member.wait_for_end(_KILL_TIMEOUT_S)
 
-    def _wait_for(self, leaving: Sequence[Member], left: list[Any]) -> None:
-        """Give workers that end by themselves some time to do so."""
-        deadline = time.monotonic() + _LEAVING
-        _, late = skate.wait(left, num_returns=len(left), timeout=_LEAVING)
-        for member, end in zip(leaving, left, strict=True):
+    def _wait_for_exits(self, exiting: Sequence[Member], exits: list[Any]) -> None:
+        """Wait for workers that exit by themselves, and kill those that do not."""
+        deadline = time.monotonic() + _EXIT_TIMEOUT_S
+        _, late = skate.wait(exits, num_returns=len(exits), timeout=_EXIT_TIMEOUT_S)
+        for member, end in zip(exiting, exits, strict=True):
             if end in late or not member.wait_for_end(deadline - time.monotonic()):
                 log.warning(
-                    "%s does not end within %g s of its training function: it is killed",
-                    member.shown,
-                    _LEAVING,
+                    "%s did not exit within %g s after its training function: killing it",
+                    member.description,
+                    _EXIT_TIMEOUT_S,
                 )
                 skate.kill(member.actor)
 
 
-def _placed(scaling: ScalingConfig, size: int, patience: float) -> PlacementGroup:
-    """Reserve what all workers need, so that no group starts by halves."""
-    asked = f"{size} workers with {_shown(scaling.bundle)} each"
+def _reserve_placement(scaling: ScalingConfig, size: int, timeout: float) -> PlacementGroup:
+    """Reserve the resources of all workers, so that a group never starts partially."""
+    asked = f"{size} workers with {_format_resources(scaling.bundle)} each"
     try:
         group = placement_group(
             [scaling.bundle or {"CPU": 0.001}] * size, strategy=scaling.placement_strategy
         )
-        skate.get(group.ready(), timeout=patience)
+        skate.get(group.ready(), timeout=timeout)
     except GetTimeoutError:
         remove_placement_group(group)
         raise TrainingFailedError(
-            f"{asked} could not be placed within {patience:g} s: there is {_shown(skate.cluster_resources())} in all, "
-            f"and {_shown(skate.available_resources())} free now. Ask for fewer or smaller workers in ScalingConfig, "
-            "or wait until others have ended"
+            f"{asked} could not be placed within {timeout:g} s: the node has "
+            f"{_format_resources(skate.cluster_resources())} in total, of which "
+            f"{_format_resources(skate.available_resources())} are free. Request fewer or smaller workers in "
+            "ScalingConfig, or wait until other programs have ended"
         ) from None
     except (ValueError, skate.exceptions.RayError) as error:
         reason = str(error).removesuffix(".")
         raise TrainingFailedError(
-            f"{asked} cannot be placed: {reason}. There is {_shown(skate.cluster_resources())} in all: ask for fewer "
-            "or smaller workers in ScalingConfig"
+            f"{asked} cannot be placed: {reason}. The node has {_format_resources(skate.cluster_resources())} in "
+            "total: request fewer or smaller workers in ScalingConfig"
         ) from error
     return group
 
 
-def _started(
+def _start_actors(
     scaling: ScalingConfig, size: int, group: PlacementGroup, runtime_env: Mapping[str, Any]
-) -> list[tuple[Any, Whereabouts]]:
+) -> list[tuple[Any, WorkerLocation]]:
     resources = {name: amount for name, amount in scaling.bundle.items() if name not in ("CPU", "GPU")}
     options: dict[str, Any] = {
         "num_cpus": scaling.bundle.get("CPU", 0),
         "num_gpus": scaling.bundle.get("GPU", 0),
         "resources": resources,
-        "max_concurrency": _CALLS_AT_ONCE,
+        "max_concurrency": _MAX_CONCURRENCY,
         "max_restarts": 0,
         "max_task_retries": 0,
         "runtime_env": dict(runtime_env),
@@ -257,23 +258,23 @@ def _started(
         .remote()
         for index in range(size)
     ]
-    return list(zip(actors, skate.get([actor.whereabouts.remote() for actor in actors]), strict=True))
+    return list(zip(actors, skate.get([actor.locate.remote() for actor in actors]), strict=True))
 
 
-def _ranked(started: list[tuple[Any, Whereabouts]]) -> list[Member]:
-    """Give ranks: workers of one node stand together, in the order of their GPUs."""
+def _assign_ranks(started: list[tuple[Any, WorkerLocation]]) -> list[Member]:
+    """Assign ranks: workers of one node get consecutive ones, in the order of their GPUs."""
     nodes = list(dict.fromkeys(where.node_id for _, where in started))
     ordered = sorted(started, key=lambda each: (nodes.index(each[1].node_id), each[1].gpu_ids))
     members: list[Member] = []
     for rank, (actor, where) in enumerate(ordered):
         same = [each for _, each in ordered if each.node_id == where.node_id]
-        place = Place(rank, len(ordered), same.index(where), len(same), nodes.index(where.node_id))
-        members.append(Member(actor, where, place))
+        ranks = Ranks(rank, len(ordered), same.index(where), len(same), nodes.index(where.node_id))
+        members.append(Member(actor, where, ranks))
     return members
 
 
-def _ends(pid: int, timeout: float) -> bool:
-    """Wait for a process, which is not a child of this one; tell whether it has ended."""
+def _wait_for_process(pid: int, timeout: float) -> bool:
+    """Wait for a process that is not a child of this one; return whether it has ended."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -286,7 +287,7 @@ def _ends(pid: int, timeout: float) -> bool:
         os.close(descriptor)
 
 
-def _shown(resources: Mapping[str, float]) -> str:
+def _format_resources(resources: Mapping[str, float]) -> str:
     plain = {name: amount for name, amount in resources.items() if not name.startswith(("node:", "memory"))}
     return (
         ", ".join(f"{amount:g} {name}" for name, amount in plain.items() if "memory" not in name) or "nothing"

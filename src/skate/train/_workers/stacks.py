@@ -1,4 +1,4 @@
-"""Where a worker's training function is at this moment, and whether it waits for other workers there."""
+"""Where a worker's training function is at this moment, and whether it waits there for other workers."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from dataclasses import dataclass
 from types import FrameType
 
 import skate
-from skate.train._reports.messages import MEETINGS
+from skate.train._reports.messages import COLLECTIVES
 from skate.train._workers import sessions
 
 _SKATE = os.path.dirname(os.path.abspath(skate.__file__))
-_OF_OTHERS = (
+_LIBRARIES = (
     _SKATE,
     *{sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")},
 )
 
-# Functions that return when other workers have come to them: part of the file's path, and names; all names if there
-# are none. In a backward pass it is DDP that waits.
+# Functions that return once other workers have called them too: a part of the file's path, and the names, or no names
+# for all functions of the file. In a backward pass it is DDP that waits.
 _C10D = "/torch/distributed/distributed_c10d.py"
-_MEETINGS: tuple[tuple[str, frozenset[str]], ...] = (
+_COLLECTIVE_FUNCTIONS: tuple[tuple[str, frozenset[str]], ...] = (
     ("/torch/distributed/", frozenset()),
     ("/torch/autograd/graph.py", frozenset({"_engine_run_backward"})),
     ("/torch/autograd/__init__.py", frozenset({"backward"})),
     ("/deepspeed/comm/", frozenset()),
-    (sessions.__file__, frozenset({"ask"})),
+    (sessions.__file__, frozenset({"request"})),
     (f"{_SKATE}/util/collective/", frozenset()),
 )
 
 
 @dataclass(frozen=True)
-class Stand:
-    """Where a training function is.
+class WorkerProgress:
+    """The current position of a training function.
 
     Attributes:
-        place: The innermost line of the user's code.
-        waits: Whether it waits for other workers.
-        stack: All its calls, as in a traceback.
-        group: The ranks that take part in the collective operation that it waits in; None if they are not known.
-        call: A number of the call that waits, which another call never has; 0 if it does not wait.
+        line: The innermost line of the user's code.
+        is_waiting: Whether it waits for other workers.
+        stack: All its calls, formatted like a traceback.
+        group: The ranks that take part in the collective operation that it waits in; None if unknown.
+        call: A unique number of the waiting call; 0 if it does not wait.
         cpu: Seconds of processor time that the function's thread has used.
     """
 
-    place: str
-    waits: bool
+    line: str
+    is_waiting: bool
     stack: str
     group: frozenset[int] | None = None
     call: int = 0
@@ -55,67 +55,69 @@ class Stand:
 
 
 class Observer:
-    """Looks at the thread of a training function, and recognises a call that it has seen before."""
+    """Observes the thread of a training function, and recognizes a call that it has seen before."""
 
     def __init__(self) -> None:
-        # A frame belongs to one call. It is kept, because another may get its address as soon as it is gone.
+        # A frame belongs to one call. Keeping it prevents another frame from getting its address.
         self._seen: FrameType | None = None
         self._calls = 0
 
-    def stand(self, thread: int, world_size: int) -> Stand | None:
-        """Return where a thread of this process is; None if it has ended.
+    def observe(self, thread: int, world_size: int) -> WorkerProgress | None:
+        """Return the position of a thread of this process; None if it has ended.
 
         Args:
             thread: Its identifier.
-            world_size: How many workers train.
+            world_size: The number of workers.
         """
         frame = sys._current_frames().get(thread)
         if frame is None:
             return None
         try:
             cpu = time.clock_gettime(time.pthread_getcpuclockid(thread))
-        except OSError:  # it has ended just now
+        except OSError:  # it has just ended
             return None
         summary = traceback.StackSummary.extract(traceback.walk_stack(frame))  # innermost first
-        mine = next((each for each in summary if not _is_of_others(each.filename)), summary[0])
-        place = f"{mine.filename}, line {mine.lineno}, in {mine.name}"
-        if mine.line:
-            place += f": {mine.line}"
+        innermost = next((each for each in summary if not _is_library(each.filename)), summary[0])
+        line = f"{innermost.filename}, line {innermost.lineno}, in {innermost.name}"
+        if innermost.line:
+            line += f": {innermost.line}"
         summary.reverse()
         stack = "".join(summary.format())
-        meetings = _meetings(frame)
-        if not meetings:
+        collectives = _collective_calls(frame)
+        if not collectives:
             self._seen = None
-            return Stand(place, waits=False, stack=stack, cpu=cpu)
-        if meetings[-1] is not self._seen:
-            self._seen = meetings[-1]
+            return WorkerProgress(line, is_waiting=False, stack=stack, cpu=cpu)
+        if collectives[-1] is not self._seen:
+            self._seen = collectives[-1]
             self._calls += 1
-        group = next((ranks for each in meetings if (ranks := _group(each, world_size)) is not None), None)
-        return Stand(place, waits=True, stack=stack, group=group, call=self._calls, cpu=cpu)
+        group = next(
+            (ranks for each in collectives if (ranks := _participants(each, world_size)) is not None), None
+        )
+        return WorkerProgress(line, is_waiting=True, stack=stack, group=group, call=self._calls, cpu=cpu)
 
 
-def _is_of_others(path: str) -> bool:
-    return path.startswith(("<frozen", *_OF_OTHERS))
+def _is_library(path: str) -> bool:
+    return path.startswith(("<frozen", *_LIBRARIES))
 
 
-def _meetings(frame: FrameType | None) -> list[FrameType]:
-    """Return the meetings among the calls inside of the innermost one that is the user's, innermost first."""
+def _collective_calls(frame: FrameType | None) -> list[FrameType]:
+    """Return the frames of collective functions below the user's innermost frame, innermost first."""
     found = []
     while frame is not None:
         path, name = frame.f_code.co_filename, frame.f_code.co_name
-        if any(part in path and (not names or name in names) for part, names in _MEETINGS):
+        if any(part in path and (not names or name in names) for part, names in _COLLECTIVE_FUNCTIONS):
             found.append(frame)
-        elif not _is_of_others(path):
+        elif not _is_library(path):
             break
         frame = frame.f_back
     return found
 
 
-def _group(frame: FrameType, world_size: int) -> frozenset[int] | None:
-    """Return the ranks that take part in a meeting, if this call of it shows them."""
+def _participants(frame: FrameType, world_size: int) -> frozenset[int] | None:
+    """Return the ranks that take part in a collective call, if this frame shows them."""
     path, known = frame.f_code.co_filename, frame.f_locals
     if path == sessions.__file__:
-        return frozenset(range(world_size) if known.get("question") in MEETINGS else ())
+        return frozenset(range(world_size) if known.get("kind") in COLLECTIVES else ())
     if not path.endswith(_C10D) or "group" not in known:
         return None
     group = known["group"]
@@ -125,5 +127,5 @@ def _group(frame: FrameType, world_size: int) -> frozenset[int] | None:
         import torch.distributed as dist
 
         return frozenset(dist.get_process_group_ranks(group))
-    except Exception:  # a group of which torch itself does not know the ranks
+    except Exception:  # torch does not know the ranks of every group
         return None

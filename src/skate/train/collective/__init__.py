@@ -1,4 +1,4 @@
-"""Waiting for, and hearing from, the other workers of a run, whatever framework they train with."""
+"""Barriers and broadcasts between the workers of a run, for any framework."""
 
 from skate.train.collective.collectives import barrier, broadcast_from_rank_zero
 

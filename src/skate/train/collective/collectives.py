@@ -1,4 +1,4 @@
-"""The collective operations of `skate.train.collective`: questions to whoever drives the run."""
+"""The collective operations of `skate.train.collective`, which are requests to the controller."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 def barrier() -> None:
-    """Wait until all workers are here."""
-    sessions.current("barrier()").ask(BARRIER)
+    """Wait until all workers have called it."""
+    sessions.current("barrier()").request(BARRIER)
 
 
 def broadcast_from_rank_zero(data: T) -> T:
-    """Return what the worker of rank 0 has given, on all workers.
+    """Return the argument of rank 0 on all workers.
 
-    All workers call it. It is meant for small values: it goes through the process that drives the run.
+    All workers must call it. It is meant for small values, which pass through the controller's process.
     """
     session = sessions.current("broadcast_from_rank_zero()")
-    found: T = session.ask(BROADCAST, data if session.place.world_rank == 0 else None)
+    found: T = session.request(BROADCAST, data if session.ranks.world_rank == 0 else None)
     return found

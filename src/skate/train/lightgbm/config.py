@@ -1,4 +1,4 @@
-"""Tells workers how to find each other, so that LightGBM lets them grow one model together."""
+"""The backend that connects workers, so that LightGBM trains one model on all of them."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ _network: dict[str, Any] = {}
 
 
 def get_network_params() -> dict[str, Any]:
-    """Return the parameters by which LightGBM finds the other workers, for those of `lightgbm.train`.
+    """Return the network parameters for `lightgbm.train`.
 
-    They are `machines`, `num_machines` and `local_listen_port`. There are none where one worker trains alone.
+    They are `machines`, `num_machines` and `local_listen_port`. With one worker, the result is empty.
     """
     return dict(_network)
 
 
 @dataclass
 class LightGBMConfig(BackendConfig):
-    """How workers find each other: each listens on a port, and knows those of all."""
+    """How workers are connected: each listens on a port, and knows the ports of all."""
 
     @property
     def backend_cls(self) -> type[Backend]:
-        """The class that does it."""
+        """The class of the backend."""
         return _LightGBMBackend
 
     @property
     def train_func_context(self) -> Callable[[], Any]:
-        """Runs the training function with as many threads as the worker has CPUs."""
-        return _OwnThreads
+        """Limits the threads of the training function to the worker's CPUs."""
+        return _LimitedThreads
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Modules that every worker needs. Importing LightGBM starts no threads: it is safe to fork afterwards."""
+        """Modules that every worker needs. Importing LightGBM starts no threads, so forking afterwards is safe."""
         return ("lightgbm", "pandas")
 
 
 class _LightGBMBackend(Backend):
     def on_training_start(self, worker_group: WorkerGroup, backend_config: LightGBMConfig) -> None:
-        """Let each worker choose its port, and tell all workers the ports of all."""
+        """Let each worker choose its port, and send the ports of all to all workers."""
         size = len(worker_group)
         if size == 1:
             return
@@ -57,17 +57,17 @@ class _LightGBMBackend(Backend):
         machines = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=True))
         skate.get(
             [
-                worker_group.execute_single_async(rank, _learn, machines, size, port)
+                worker_group.execute_single_async(rank, _set_network, machines, size, port)
                 for rank, port in enumerate(ports)
             ]
         )
 
 
-def _learn(machines: str, size: int, port: int) -> None:
+def _set_network(machines: str, size: int, port: int) -> None:
     _network.update(machines=machines, num_machines=size, local_listen_port=port)
 
 
-class _OwnThreads:
+class _LimitedThreads:
     def __enter__(self) -> None:
         threads.limit_openmp()
 

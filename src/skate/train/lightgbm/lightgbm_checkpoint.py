@@ -1,4 +1,4 @@
-"""A checkpoint that is a model of LightGBM's."""
+"""Checkpoints with a LightGBM model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from skate.air import _optional
-from skate.train._frameworks.checkpoint import BoosterCheckpoint
+from skate.train._frameworks.framework_checkpoint import BoosterCheckpoint
 
 __all__ = ["LightGBMCheckpoint"]
 

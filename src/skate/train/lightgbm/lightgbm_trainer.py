@@ -1,4 +1,4 @@
-"""Trains with LightGBM on several workers."""
+"""The trainer for LightGBM."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import lightgbm
 
-from skate.train._config.arguments import checked_backend
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.trainer_arguments import check_backend
+from skate.train._config.validation_config import ValidationConfig
 from skate.train._frameworks.boosting import BoostingTrainer, DefaultLoop
 from skate.train._storage.checkpoint import Checkpoint
-from skate.train._workers.context import get_checkpoint
-from skate.train.lightgbm._frames import normalize_pandas_for_lightgbm
-from skate.train.lightgbm._report import RayTrainReportCallback
+from skate.train._workers.train_context import get_checkpoint
+from skate.train.lightgbm._lightgbm_utils import RayTrainReportCallback, normalize_pandas_for_lightgbm
 from skate.train.lightgbm.config import LightGBMConfig, get_network_params
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class _Loop(DefaultLoop):
             RayTrainReportCallback(frequency=self.frequency, checkpoint_at_end=self.checkpoint_at_end),
         ]
         network = get_network_params()
-        # Each worker has its own rows already.
+        # The rows are already split between the workers.
         together = {"tree_learner": "data", "pre_partition": True} if network else {}
         lightgbm.train(
             {**together, **self.params, **network},
@@ -51,33 +50,34 @@ class _Loop(DefaultLoop):
             **options,
         )
 
-    def prepared(self, frame: Any) -> Any:
+    def convert(self, frame: Any) -> Any:
         return normalize_pandas_for_lightgbm(frame)
 
 
 class LightGBMTrainer(BoostingTrainer):
-    """Runs a training function on workers that know each other's ports.
+    """Runs a training function on workers that are connected for LightGBM.
 
-    With the parameters that `get_network_params()` returns, `lightgbm.train` grows one model on all workers.
+    With the parameters that `get_network_params()` returns, `lightgbm.train` trains one model on all workers.
 
     Args:
-        train_loop_per_worker: The function, which takes nothing, or one dict.
-        train_loop_config: That dict.
+        train_loop_per_worker: The training function, without parameters or with one dict.
+        train_loop_config: The argument of the training function.
         lightgbm_config: How the workers are connected.
-        scaling_config: How many workers there are, and what each has.
-        run_config: Where the run is kept, and how it deals with failures.
+        scaling_config: The number and the resources of the workers.
+        run_config: Where the run is stored, and how it handles failures.
         datasets: Datasets, or functions that return them, by name.
-        dataset_config: How they are shared.
-        validation_config: What validates checkpoints that are reported with `validation=True`.
-        metadata: What is noted on each checkpoint.
-        resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
-        label_column: The column to predict: trains without a function, on the dataset "train", and evaluates on all.
-        params: Parameters of LightGBM, for that.
-        num_boost_round: Rounds in all, for that; 10 if not given.
-        **train_kwargs: Further arguments of `lightgbm.train`, for that.
+        dataset_config: How the datasets are split.
+        validation_config: How to validate checkpoints that are reported with `validation=True`.
+        metadata: The metadata of each checkpoint.
+        resume_from_checkpoint: The first result of `get_checkpoint()`.
+        label_column: The column to predict, to train without a training function: on the dataset "train", with all
+            datasets for evaluation.
+        params: Parameters of LightGBM, without a training function.
+        num_boost_round: The total number of rounds, without a training function; 10 by default.
+        **train_kwargs: Further arguments of `lightgbm.train`, without a training function.
 
     Raises:
-        ValueError: There is neither a function nor a label and a dataset "train"; or there are both.
+        ValueError: Neither a training function nor a label column with a dataset "train" is given, or both are.
     """
 
     _default_loop = _Loop
@@ -104,7 +104,7 @@ class LightGBMTrainer(BoostingTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=checked_backend("lightgbm_config", lightgbm_config, LightGBMConfig),
+            backend_config=check_backend("lightgbm_config", lightgbm_config, LightGBMConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,
@@ -120,5 +120,5 @@ class LightGBMTrainer(BoostingTrainer):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Any:
-        """Return the booster that a checkpoint of a run without a training function holds."""
+        """Return the booster in a checkpoint of a run without a training function."""
         return RayTrainReportCallback.get_model(checkpoint)

@@ -1,9 +1,13 @@
 """Training with Lightning, in a training function of `TorchTrainer`."""
 
-from skate.train.lightning._environment import RayLightningEnvironment
-from skate.train.lightning._prepare import prepare_trainer
-from skate.train.lightning._report import RayTrainReportCallback
-from skate.train.lightning._strategies import RayDDPStrategy, RayDeepSpeedStrategy, RayFSDPStrategy
+from skate.train.lightning._lightning_utils import (
+    RayDDPStrategy,
+    RayDeepSpeedStrategy,
+    RayFSDPStrategy,
+    RayLightningEnvironment,
+    RayTrainReportCallback,
+    prepare_trainer,
+)
 
 __all__ = [
     "RayDDPStrategy",

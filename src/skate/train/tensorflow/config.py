@@ -1,4 +1,4 @@
-"""Tells workers how TensorFlow finds the others: `tf.distribute.MultiWorkerMirroredStrategy()` does the rest."""
+"""The backend that connects workers for `tf.distribute.MultiWorkerMirroredStrategy()`."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ _KERAS_3 = (
 
 @dataclass
 class TensorflowConfig(BackendConfig):
-    """How workers find each other: `TF_CONFIG` tells each the addresses of all."""
+    """How workers are connected: `TF_CONFIG` contains the addresses of all."""
 
     @property
     def backend_cls(self) -> type[Backend]:
-        """The class that does it."""
+        """The class of the backend."""
         return _TensorflowBackend
 
     @property
     def train_func_context(self) -> Callable[[], Any]:
-        """Runs the training function so that an error of Keras's, which does not say what is wrong, does."""
+        """Adds an explanation to an unclear error of Keras."""
         return _Explained
 
     @property
     def preload(self) -> tuple[str, ...]:
         """Modules that every worker needs.
 
-        Importing TensorFlow, and Keras with it, starts no threads; they begin with the first operation, and the process
-        that workers are forked from has none. Which Keras is meant is decided in the worker.
+        Importing TensorFlow and Keras starts no threads; the first operation does, and the process from which workers
+        are forked runs none. The worker decides which version of Keras to use.
         """
         return ("tensorflow",)
 
 
 class _TensorflowBackend(Backend):
     def on_start(self, worker_group: WorkerGroup, backend_config: TensorflowConfig) -> None:
-        """Let each worker choose its port, and tell all workers the addresses of all."""
+        """Let each worker choose its port, and send the addresses of all to all workers."""
         hosts = addresses.hosts(worker_group)
         ports = skate.get(
             [worker_group.execute_single_async(rank, addresses.hold, host) for rank, host in enumerate(hosts)]
@@ -58,16 +58,16 @@ class _TensorflowBackend(Backend):
         cluster = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
         skate.get(
             [
-                worker_group.execute_single_async(rank, _learn, cluster, rank)
+                worker_group.execute_single_async(rank, _set_cluster, cluster, rank)
                 for rank in range(len(worker_group))
             ]
         )
 
 
-def _learn(cluster: list[str], rank: int) -> None:
-    place = {"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}
-    os.environ["TF_CONFIG"] = json.dumps(place)
-    os.environ["TF_GRPC_REUSE_PORT"] = "1"  # the port is held until TensorFlow listens on it
+def _set_cluster(cluster: list[str], rank: int) -> None:
+    config = {"cluster": {"worker": cluster}, "task": {"type": "worker", "index": rank}}
+    os.environ["TF_CONFIG"] = json.dumps(config)
+    os.environ["TF_GRPC_REUSE_PORT"] = "1"  # the port is reserved until TensorFlow listens on it
     if (cpus := threads.cpus()) is not None:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(cpus))
 

@@ -1,4 +1,4 @@
-"""Reports what Keras tells of its progress, and keeps its models."""
+"""Report callbacks for Keras."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from skate.air import _optional
 from skate.train._workers import sessions
-from skate.train._workers.context import report
+from skate.train._workers.train_context import report
 from skate.train.tensorflow.tensorflow_checkpoint import TensorflowCheckpoint
 
 _Base: Any = _optional.load("tensorflow", "skate.train.tensorflow.keras").keras.callbacks.Callback
@@ -19,15 +19,15 @@ _EVENTS = [f"{phase}_{edge}" for phase in _PHASES for edge in ("begin", "end")]
 
 
 class RayReportCallback(_Base):  # type: ignore[misc]  # Any: it is optional
-    """A callback of Keras's that acts on some of its events.
+    """The base of callbacks that act on some events of Keras.
 
     Args:
-        checkpoint_on: The event, or events, at which the model is kept: "epoch_end", "train_end", "train_batch_end", …
-        report_metrics_on: Those at which metrics are reported.
-        metrics: Names of the metrics to report, or a dict of new names for them; all if not given.
+        checkpoint_on: The events at which the model is saved: "epoch_end", "train_end", "train_batch_end", …
+        report_metrics_on: The events at which metrics are reported.
+        metrics: The names of the metrics to report, or a dict of new names for them; all metrics if not given.
 
     Raises:
-        ValueError: There is no such event; says which there are.
+        ValueError: An event is unknown; the error names the known ones.
     """
 
     def __init__(
@@ -51,35 +51,35 @@ class RayReportCallback(_Base):  # type: ignore[misc]  # Any: it is optional
     def _handle(self, logs: dict[str, Any], when: str) -> None:
         raise NotImplementedError
 
-    def _chosen(self, logs: dict[str, Any]) -> dict[str, Any]:
+    def _select(self, logs: dict[str, Any]) -> dict[str, Any]:
         if self._metrics is None:
             return dict(logs)
         named = self._metrics if isinstance(self._metrics, dict) else {name: name for name in self._metrics}
         for name in named.values():
             if name not in logs:
                 known = ", ".join(map(repr, logs)) or "none"
-                raise KeyError(f"there is no metric {name!r} to report: Keras gave {known}")
+                raise KeyError(f"cannot report metric {name!r}: the metrics of Keras are {known}")
         return {shown: logs[name] for shown, name in named.items()}
 
 
 class ReportCheckpointCallback(RayReportCallback):
-    """A callback for `model.fit` that reports metrics, and the model as a checkpoint, at events of its training.
+    """A callback for `model.fit` that reports metrics, and the model as a checkpoint, at some events.
 
     Args:
-        checkpoint_on: The event, or events, at which the model is kept: "epoch_end", "train_end", "train_batch_end", …
-        report_metrics_on: Those at which metrics are reported.
-        metrics: Names of the metrics to report, or a dict of new names for them; all if not given.
+        checkpoint_on: The events at which the model is saved: "epoch_end", "train_end", "train_batch_end", …
+        report_metrics_on: The events at which metrics are reported.
+        metrics: The names of the metrics to report, or a dict of new names for them; all metrics if not given.
     """
 
     def _handle(self, logs: dict[str, Any], when: str) -> None:
-        metrics = self._chosen(logs) if when in self._report_metrics_on else {}
+        metrics = self._select(logs) if when in self._report_metrics_on else {}
         if when not in self._checkpoint_on:
             report(metrics)
             return
-        # All workers save, because variables of several workers are read together; one has the file kept.
+        # All workers must save, because reading distributed variables is a collective operation; rank 0 reports.
         checkpoint = TensorflowCheckpoint.from_model(self.model)
         try:
-            first = sessions.current("ReportCheckpointCallback").place.world_rank == 0
+            first = sessions.current("ReportCheckpointCallback").ranks.world_rank == 0
             report(metrics, checkpoint=checkpoint if first else None)
         finally:
             shutil.rmtree(checkpoint.path, ignore_errors=True)
@@ -89,5 +89,5 @@ def _events(given: str | list[str]) -> list[str]:
     events = [given] if isinstance(given, str) else list(given)
     for event in events:
         if event not in _EVENTS:
-            raise ValueError(f"there is no event {event!r}: there are {', '.join(_EVENTS)}")
+            raise ValueError(f"unknown event {event!r}: the events are {', '.join(_EVENTS)}")
     return events

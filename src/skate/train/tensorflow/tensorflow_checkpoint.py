@@ -1,4 +1,4 @@
-"""A checkpoint that is a model of Keras's."""
+"""Checkpoints with a Keras model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
-from skate.train._frameworks.checkpoint import FrameworkCheckpoint
+from skate.train._frameworks.framework_checkpoint import FrameworkCheckpoint
 
 if TYPE_CHECKING:
     from skate.data import Preprocessor
@@ -19,7 +19,7 @@ _MODEL = "model.keras"
 
 
 class TensorflowCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one model, in any of the formats that Keras has."""
+    """A checkpoint with one model, in any format of Keras."""
 
     MODEL_FILENAME_KEY = "_model_filename"
 
@@ -29,7 +29,7 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
 
         Args:
             model: The model.
-            preprocessor: What its data was prepared with.
+            preprocessor: The preprocessor of the model's data.
         """
         folder = _new_folder()
         model.save(str(Path(folder, _MODEL)))
@@ -41,13 +41,13 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
 
         Args:
             file_path: The file.
-            preprocessor: What its data was prepared with.
+            preprocessor: The preprocessor of the model's data.
 
         Raises:
-            ValueError: There is no such file.
+            ValueError: The file does not exist.
         """
         if not Path(file_path).is_file():
-            raise ValueError(f"there is no file {file_path}")
+            raise ValueError(f"the file {file_path} does not exist")
         folder = _new_folder()
         shutil.copy(file_path, folder)
         return cls._of(folder, Path(file_path).name, preprocessor)
@@ -56,17 +56,17 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
     def from_saved_model(
         cls, dir_path: str, *, preprocessor: Preprocessor | None = None
     ) -> TensorflowCheckpoint:
-        """Copy a model that was written as a SavedModel into a new temporary folder.
+        """Copy a SavedModel into a new temporary folder.
 
         Args:
             dir_path: The SavedModel's folder.
-            preprocessor: What its data was prepared with.
+            preprocessor: The preprocessor of the model's data.
 
         Raises:
-            ValueError: There is no such folder.
+            ValueError: The folder does not exist.
         """
         if not Path(dir_path).is_dir():
-            raise ValueError(f"there is no folder {dir_path}")
+            raise ValueError(f"the folder {dir_path} does not exist")
         folder = _new_folder()
         shutil.copytree(dir_path, folder, dirs_exist_ok=True)
         return cls._of(folder, ".", preprocessor)
@@ -83,13 +83,13 @@ class TensorflowCheckpoint(FrameworkCheckpoint):
         """Return the model.
 
         Raises:
-            RuntimeError: The checkpoint was not made by this class: it does not say which file the model is.
+            RuntimeError: This class did not create the checkpoint, and so the model's file is unknown.
         """
         name = self.get_metadata().get(self.MODEL_FILENAME_KEY)
         if name is None:
             raise RuntimeError(
-                f"{self.path} does not say which of its files is a model: make the checkpoint with from_model, from_h5 "
-                "or from_saved_model"
+                f"the model's file in {self.path} is unknown: create the checkpoint with from_model, from_h5 or "
+                "from_saved_model"
             )
         tf = _optional.load("tensorflow", "TensorflowCheckpoint")
         with self.as_directory() as folder:

@@ -1,4 +1,4 @@
-"""Trains with TensorFlow on several workers."""
+"""The trainer for TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
-from skate.train._config.arguments import checked_backend
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.trainer_arguments import check_backend
+from skate.train._config.validation_config import ValidationConfig
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.train.tensorflow.config import TensorflowConfig
@@ -21,21 +21,21 @@ __all__ = ["TensorflowTrainer"]
 
 
 class TensorflowTrainer(DataParallelTrainer):
-    """Runs a training function on workers that TensorFlow knows as a cluster.
+    """Runs a training function on workers that form a TensorFlow cluster.
 
     In the function, `tf.distribute.MultiWorkerMirroredStrategy()` averages the gradients of all workers.
 
     Args:
-        train_loop_per_worker: The function, which takes nothing, or one dict.
-        train_loop_config: That dict.
-        tensorflow_config: How the workers find each other.
-        scaling_config: How many workers there are, and what each has.
-        dataset_config: How datasets are shared.
-        run_config: Where the run is kept, and how it deals with failures.
+        train_loop_per_worker: The training function, without parameters or with one dict.
+        train_loop_config: The argument of the training function.
+        tensorflow_config: How the workers are connected.
+        scaling_config: The number and the resources of the workers.
+        dataset_config: How the datasets are split.
+        run_config: Where the run is stored, and how it handles failures.
         datasets: Datasets, or functions that return them, by name.
-        validation_config: What validates checkpoints that are reported with `validation=True`.
-        metadata: What is noted on each checkpoint.
-        resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
+        validation_config: How to validate checkpoints that are reported with `validation=True`.
+        metadata: The metadata of each checkpoint.
+        resume_from_checkpoint: The first result of `get_checkpoint()`.
 
     Raises:
         ImportError: TensorFlow is not installed.
@@ -59,7 +59,7 @@ class TensorflowTrainer(DataParallelTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=checked_backend("tensorflow_config", tensorflow_config, TensorflowConfig),
+            backend_config=check_backend("tensorflow_config", tensorflow_config, TensorflowConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

@@ -1,4 +1,4 @@
-"""What a training function does with its data, so that TensorFlow leaves it as it is."""
+"""Utilities for training functions with TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["prepare_dataset_shard"]
 
 
 def prepare_dataset_shard(tf_dataset_shard: Any) -> Any:
-    """Return a `tf.data.Dataset` that TensorFlow does not share out again: it has this worker's rows alone.
+    """Return a `tf.data.Dataset` that TensorFlow does not shard again, since it contains only this worker's rows.
 
     Args:
         tf_dataset_shard: The dataset, as `get_dataset_shard().to_tf()` returns it.

@@ -1,4 +1,4 @@
-"""Which device a worker trains on."""
+"""The device of a worker."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from skate.train._workers import sessions
 
 
 def get_devices() -> list[torch.device]:
-    """Return the devices that this worker has been given; the CPU if it has no GPU."""
+    """Return the devices of this worker: its GPUs, or the CPU if it has none."""
     if not torch.cuda.is_available():
         return [torch.device("cpu")]
     mine = skate.get_runtime_context().get_accelerator_ids().get("GPU", [])
     if not mine:
-        # A worker without a GPU leaves those that it sees to others; a process that is no worker has nobody beside
-        # it, or those that a launcher has started with it.
+        # A worker without a GPU must not use visible GPUs of others. A process that is no worker has the GPUs to
+        # itself, or shares them by local rank with the other processes of a launcher.
         session = sessions.current("get_device()") if sessions.is_active() else None
         if session is not None and not session.is_local:
             return [torch.device("cpu")]
-        return [torch.device("cuda", session.place.local_rank if session is not None else 0)]
-    # The worker may see the GPUs of its neighbours too, so that they can copy to each other.
+        return [torch.device("cuda", session.ranks.local_rank if session is not None else 0)]
+    # The GPUs of all workers on the node may be visible, for copies between them.
     visible = [each for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each]
     return [torch.device("cuda", visible.index(str(each)) if str(each) in visible else 0) for each in mine]
 

@@ -1,4 +1,4 @@
-"""Says, in place of an ImportError of torch, what training with it cannot be imported without."""
+"""Checks that torch is installed, before its import fails."""
 
 from skate.air._optional import require_extra
 

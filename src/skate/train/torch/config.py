@@ -1,4 +1,4 @@
-"""Connects workers as a process group of torch.distributed."""
+"""The backend that connects workers as a process group of torch.distributed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,13 @@ import skate
 from skate.air import _arguments as arguments
 from skate.train._failures.errors import TrainingFailedError
 from skate.train._frameworks import addresses
-from skate.train._workers.company import Company
+from skate.train._workers import sessions
+from skate.train._workers.local_group import LocalWorkerGroup
+from skate.train._workers.sessions import Ranks
 from skate.train.backend import Backend, BackendConfig
-from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING_DEFAULT
-from skate.train.constants import TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _LEAVING
-from skate.train.torch import _launched, _rendezvous
+from skate.train.constants import DEFAULT_TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _SHUTDOWN_TIMEOUT_S
+from skate.train.constants import TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S as _SHUTDOWN_TIMEOUT_VARIABLE
+from skate.train.torch import _rendezvous
 
 if TYPE_CHECKING:
     from skate.train._workers.group import WorkerGroup
@@ -30,10 +32,10 @@ __all__ = ["TorchConfig"]
 
 log = logging.getLogger(__name__)
 
-# The first optimizer, and the first model that is wrapped, import torch._dynamo, which takes as long as torch itself.
-_ALWAYS = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
-# Each takes a second or more, which would be lost in every worker, and again after each failure.
-_SOMETIMES = (
+# The first optimizer and the first wrapped model import torch._dynamo, which takes as long as torch itself.
+_PRELOAD = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
+# Preloaded if the program has imported them: each takes a second or more, in every worker and after every failure.
+_PRELOAD_IF_IMPORTED = (
     "torch.distributed.tensor",
     "torch.distributed.fsdp",
     "torch.distributed.checkpoint",
@@ -46,21 +48,30 @@ _SOMETIMES = (
     "skate.train.huggingface.transformers",
 )
 
-
-# Torch's own; a program may add others, which are like none of these.
+# Torch's own backends; a program may register others, with dissimilar names.
 _BACKENDS = ("gloo", "nccl", "mpi", "ucc", "xccl")
+
+# The variables that torchrun, or a compatible launcher, sets.
+_LAUNCHER_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 
 @dataclass
 class TorchConfig(BackendConfig):
-    """How workers become a process group.
+    """How workers form a process group.
 
     Args:
-        backend: "nccl", "gloo", or another that torch has; by default nccl where each worker has a GPU of its own, and
-            gloo where they have none, or share one.
+        backend: "nccl", "gloo", or another backend of torch. The default is nccl if each worker has its own GPU, and
+            gloo if workers have no GPU or share one.
         init_method: "env" or "tcp", as in Ray. Both do the same: workers find each other through a file in the
-            session's folder, or, on a cluster, through a server that rank 0 starts on its node's address.
-        timeout_s: Seconds after which a collective that does not come about fails.
+            session's folder or, on a cluster, through a server that rank 0 starts on its node's address.
+        timeout_s: Seconds after which a collective operation fails.
     """
 
     backend: str | None = None
@@ -79,28 +90,29 @@ class TorchConfig(BackendConfig):
 
     @property
     def backend_cls(self) -> type[Backend]:
-        """The class that does it."""
+        """The class of the backend."""
         return _TorchBackend
 
     @property
     def train_func_context(self) -> Callable[[], Any]:
-        """Runs the training function with its GPU as the current device: torch keeps that for each thread."""
+        """Makes the worker's GPU the current device, which torch keeps per thread."""
         return _OnDevice
 
-    def _company(self) -> contextlib.AbstractContextManager[Company]:
-        """Join the processes that torchrun has started together with this one, if it has."""
-        return _launched.company(self)
+    def _local_worker_group(self) -> contextlib.AbstractContextManager[LocalWorkerGroup]:
+        """Join the processes that torchrun has started together with this one, if any."""
+        return _join_launched(self)
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Modules that every worker needs, and others that the program has imported: its workers will too."""
-        return (*_ALWAYS, *(name for name in _SOMETIMES if name in sys.modules), *_deepspeed())
+        """Modules that every worker needs, and slow ones that the program has imported."""
+        imported = (name for name in _PRELOAD_IF_IMPORTED if name in sys.modules)
+        return (*_PRELOAD, *imported, *_deepspeed_modules())
 
 
-def _deepspeed() -> tuple[str, ...]:
-    """Name DeepSpeed, and what its first engine imports, if the program has it and there is no GPU.
+def _deepspeed_modules() -> tuple[str, ...]:
+    """Return the modules of DeepSpeed's first engine, if the program has imported it and there is no GPU.
 
-    It looks for GPUs when it is imported, and after that workers that are forked could not use them.
+    DeepSpeed initializes GPUs when it is imported, after which forked workers could not use them.
     """
     accelerator = sys.modules.get("deepspeed.accelerator")
     if accelerator is None or accelerator.get_accelerator().device_name() != "cpu":
@@ -110,58 +122,58 @@ def _deepspeed() -> tuple[str, ...]:
 
 class _TorchBackend(Backend):
     share_cuda_visible_devices = True
-    _meeting: _rendezvous.Rendezvous | None = None
+    _store: _rendezvous.Rendezvous | None = None
 
     def on_start(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
-        """Open the place to meet at, and let all workers join."""
-        backend = _possible(backend_config.backend, _sharing_a_gpu(worker_group))
+        """Open the rendezvous store, and let all workers join."""
+        backend = _choose_backend(backend_config.backend, _ranks_sharing_a_gpu(worker_group))
         hosts = addresses.hosts(worker_group)
-        # Where workers are not forked with torch (ADR 18), each takes seconds to import it: side by side, and before
-        # anybody waits for anybody with a time limit.
+        # Workers that are not forked with torch (ADR 18) take seconds to import it. They do so in parallel, before
+        # any of them waits for another with a time-out.
         worker_group.execute(_load)
-        self._meeting = worker_group.execute_single(
+        self._store = worker_group.execute_single(
             0, _rendezvous.open_store, hosts[0], len(worker_group), backend_config.timeout_s
         )
         skate.get(
             [
-                worker_group.execute_single_async(rank, _join, backend_config, backend, self._meeting, host)
+                worker_group.execute_single_async(rank, _join, backend_config, backend, self._store, host)
                 for rank, host in enumerate(hosts)
             ]
         )
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: TorchConfig) -> None:
-        """Take the group apart, so that no worker sees another vanish; for as long as that may take."""
-        limit = float(os.environ.get(_LEAVING, _LEAVING_DEFAULT))
-        leaving = worker_group.execute_async(_leave)
-        left, late = skate.wait(leaving, num_returns=len(leaving), timeout=limit)
+        """Destroy the process group, within a time-out, before the first worker ends."""
+        timeout = float(os.environ.get(_SHUTDOWN_TIMEOUT_VARIABLE, _SHUTDOWN_TIMEOUT_S))
+        calls = worker_group.execute_async(_leave)
+        left, late = skate.wait(calls, num_returns=len(calls), timeout=timeout)
         skate.get(left)
         if late:
             log.warning(
-                "%d of %d workers have not left their process group within %g s (%s): they are ended as they are",
+                "%d of %d workers have not left their process group within %g s (%s): ending them anyway",
                 len(late),
-                len(leaving),
-                limit,
-                _LEAVING,
+                len(calls),
+                timeout,
+                _SHUTDOWN_TIMEOUT_VARIABLE,
             )
-        elif self._meeting is not None:
-            worker_group.execute_single(0, _rendezvous.close, self._meeting)
+        elif self._store is not None:
+            worker_group.execute_single(0, _rendezvous.close, self._store)
 
 
-def _sharing_a_gpu(worker_group: WorkerGroup) -> list[int]:
-    """Return the ranks, two or more, that have the same GPU; none if each has its own."""
+def _ranks_sharing_a_gpu(worker_group: WorkerGroup) -> list[int]:
+    """Return two or more ranks that have the same GPU; none if each has its own."""
     holders: dict[tuple[str, str], list[int]] = {}
     for member in worker_group.members:
-        for gpu in member.whereabouts.gpu_ids:
-            holders.setdefault((member.whereabouts.node_id, gpu), []).append(member.place.world_rank)
+        for gpu in member.location.gpu_ids:
+            holders.setdefault((member.location.node_id, gpu), []).append(member.ranks.world_rank)
     most = max(holders.values(), key=len, default=[])
     return most if len(most) > 1 else []
 
 
-def _possible(backend: str | None, sharing: list[int]) -> str | None:
-    """Return what workers can talk through: what was asked for, or None if it depends on their devices.
+def _choose_backend(backend: str | None, sharing: list[int]) -> str | None:
+    """Return the backend of the process group: the requested one, or None if it depends on the devices.
 
     Raises:
-        TrainingFailedError: It is nccl, which refuses two ranks on one GPU, at their first collective operation.
+        TrainingFailedError: It is nccl, which fails with two ranks on one GPU at their first collective operation.
     """
     if not sharing:
         return backend
@@ -178,28 +190,28 @@ def _possible(backend: str | None, sharing: list[int]) -> str | None:
 
 
 def _load() -> None:
-    import torch.distributed  # noqa: F401  # it is what joining needs
+    import torch.distributed  # noqa: F401  # needed by _join
 
     import skate.train.torch._devices  # noqa: F401
 
 
-def _join(config: TorchConfig, backend: str | None, meeting: _rendezvous.Rendezvous, host: str) -> None:
+def _join(config: TorchConfig, backend: str | None, rendezvous: _rendezvous.Rendezvous, host: str) -> None:
     import torch
     import torch.distributed as dist
 
     from skate.train.torch._devices import get_device
 
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    store = _rendezvous.connect(meeting, host, world_size, config.timeout_s)
+    store = _rendezvous.connect(rendezvous, host, world_size, config.timeout_s)
     if "OMP_NUM_THREADS" not in os.environ:
-        # Each worker as many threads as it has CPUs: with all processors each, they take them from one another.
+        # As many threads as the worker has CPUs: otherwise each worker would use all processors.
         cpus = skate.get_runtime_context().get_assigned_resources().get("CPU", 1)
         os.environ["OMP_NUM_THREADS"] = str(max(1, int(cpus)))
-    # It was read when torch was imported, before the fork.
+    # Torch read the variable when it was imported, before the fork.
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"].partition(",")[0]))
     device = get_device()
     if device.type == "cpu":
-        # DeepSpeed looks when it is imported, and would take a GPU that is another worker's.
+        # DeepSpeed chooses a device when it is imported, and would take the GPU of another worker.
         os.environ.setdefault("DS_ACCELERATOR", "cpu")
     backend = backend or ("nccl" if device.type == "cuda" else "gloo")
     dist.init_process_group(
@@ -208,7 +220,7 @@ def _join(config: TorchConfig, backend: str | None, meeting: _rendezvous.Rendezv
         rank=rank,
         world_size=world_size,
         timeout=datetime.timedelta(seconds=config.timeout_s),
-        # Or nccl guesses, for a barrier, that a rank has the GPU of that number; if it has not, the barrier hangs.
+        # Without it, nccl assumes in a barrier that a rank has the GPU of its number; if it has not, it hangs.
         device_id=device if device.type == "cuda" and "nccl" in backend else None,
     )
 
@@ -220,26 +232,65 @@ def _leave() -> None:
         dist.destroy_process_group()
 
 
+@contextlib.contextmanager
+def _join_launched(config: TorchConfig) -> Iterator[LocalWorkerGroup]:
+    """Join the other processes of the launcher, if there is one, for the duration of a `with` block."""
+    if sessions.is_active() or not all(name in os.environ for name in _LAUNCHER_VARIABLES):
+        # Inside a training function, the variables are those of the outer run.
+        yield LocalWorkerGroup()
+        return
+    import torch
+    import torch.distributed as dist
+
+    local_rank, local_size = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    joins = not dist.is_initialized()
+    if torch.cuda.is_available():
+        torch.cuda.set_device(local_rank)
+    if joins:
+        backend = config.backend or ("nccl" if torch.cuda.is_available() else "gloo")
+        dist.init_process_group(
+            backend,
+            timeout=datetime.timedelta(seconds=config.timeout_s),
+            device_id=torch.device("cuda", local_rank) if "nccl" in backend else None,
+        )
+    rank = dist.get_rank()
+    ranks = Ranks(rank, dist.get_world_size(), local_rank, local_size, rank // local_size)
+    try:
+        yield LocalWorkerGroup(ranks, _broadcast)
+    finally:
+        if joins:
+            dist.destroy_process_group()
+
+
+def _broadcast(value: Any) -> Any:
+    """Return the value of rank 0, once every process has called it: it is a barrier too."""
+    import torch.distributed as dist
+
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found[0]
+
+
 class _OnDevice:
-    """Makes GPU and number of threads those of this thread, and tells Accelerate its device, which it would choose."""
+    """Sets the GPU and the number of threads of this thread, and the device that Accelerate uses."""
 
     def __enter__(self) -> None:
         import torch
 
         from skate.train.torch._devices import use_device
 
-        # OpenMP keeps the number for each thread. What torch was told in another one it hands on when it next starts
-        # threads itself; the libraries below it would start as many as there are processors until then.
+        # OpenMP keeps the number of threads per thread. Torch passes on a number that was set in another thread only
+        # when it next starts threads itself; until then, other libraries would use all processors.
         torch.set_num_threads(torch.get_num_threads())
         device = use_device()
-        told = {"ACCELERATE_TORCH_DEVICE": str(device)}
+        variables = {"ACCELERATE_TORCH_DEVICE": str(device)}
         if device.type == "cpu":
-            told["ACCELERATE_USE_CPU"] = "true"  # without it, it trains in one process where there is no GPU
-        self._before = {name: os.environ.get(name) for name in told}
-        os.environ.update(told)
+            variables["ACCELERATE_USE_CPU"] = "true"  # otherwise it trains in one process if there is no GPU
+        self._before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
 
     def __exit__(self, *_: object) -> None:
-        # Without workers this process is the user's own.
+        # Restore the variables: without workers, this is the user's process.
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)

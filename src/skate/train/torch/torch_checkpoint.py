@@ -1,4 +1,4 @@
-"""A checkpoint that is a model of torch's, or its weights."""
+"""Checkpoints with a torch model or its weights."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from skate.air import _arguments as arguments
-from skate.train._frameworks.checkpoint import FrameworkCheckpoint
+from skate.train._frameworks.framework_checkpoint import FrameworkCheckpoint
 
 if TYPE_CHECKING:
     from skate.data import Preprocessor
 
 __all__ = ["TorchCheckpoint"]
 
-_WRAPPER = "module."  # what the names of a wrapped model's weights begin with
+_WRAPPER = "module."  # the prefix of the names of a wrapped model's weights
 
 
 class TorchCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one model or its weights, in a file of `torch.save`.
+    """A checkpoint with one model or its weights, in a file written by `torch.save`.
 
     Example:
         >>> import torch
@@ -41,7 +41,7 @@ class TorchCheckpoint(FrameworkCheckpoint):
 
         Args:
             state_dict: The weights, as `model.state_dict()` returns them.
-            preprocessor: Of the model's data, to be kept with it.
+            preprocessor: The preprocessor of the model's data.
         """
         must = "a dictionary of weights, as model.state_dict() returns it"
         arguments.instance("state_dict", state_dict, Mapping, must)
@@ -51,11 +51,11 @@ class TorchCheckpoint(FrameworkCheckpoint):
     def from_model(
         cls, model: torch.nn.Module, *, preprocessor: Preprocessor | None = None
     ) -> TorchCheckpoint:
-        """Write a whole model into a new temporary folder: as a pickle, which needs the model's class when it is read.
+        """Write a whole model into a new temporary folder, as a pickle that needs the model's class to be read.
 
         Args:
-            model: The model; of one that `prepare_model` has wrapped, what is inside.
-            preprocessor: Of the model's data, to be kept with it.
+            model: The model; a wrapper of `prepare_model` is removed.
+            preprocessor: The preprocessor of the model's data.
         """
         arguments.instance("model", model, torch.nn.Module, "a torch.nn.Module")
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -72,21 +72,21 @@ class TorchCheckpoint(FrameworkCheckpoint):
         return checkpoint
 
     def get_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
-        """Return the model. It is read with pickle, which can run code: for checkpoints that you trust.
+        """Return the model, read with pickle, which can run code: use it only on checkpoints that you trust.
 
         Args:
-            model: Takes the weights, if the checkpoint holds no more than those.
+            model: The model to load the weights into, if the checkpoint contains only weights.
 
         Raises:
-            RuntimeError: The checkpoint holds no such file.
-            ValueError: It holds weights, and no model was given.
+            RuntimeError: The checkpoint contains no model file.
+            ValueError: It contains only weights, and no model was given.
         """
         arguments.instance("model", model, torch.nn.Module, "a torch.nn.Module", optional=True)
         with self.as_directory() as folder:
             file = Path(folder, self.MODEL_FILENAME)
             if not file.exists():
                 raise RuntimeError(
-                    f"there is no {self.MODEL_FILENAME} in {self.path}: make the checkpoint with from_model or "
+                    f"{self.path} contains no {self.MODEL_FILENAME}: create the checkpoint with from_model or "
                     "from_state_dict"
                 )
             content = torch.load(file, map_location="cpu", weights_only=False)
@@ -94,7 +94,7 @@ class TorchCheckpoint(FrameworkCheckpoint):
             return content
         if model is None:
             raise ValueError(
-                f"{self.path} holds weights and no model: call get_model(model) with a model that takes them."
+                f"{self.path} contains only weights: call get_model(model) with a model to load them into."
             )
         if not any(name.startswith(_WRAPPER) for name in model.state_dict()):
             content = {name.removeprefix(_WRAPPER): value for name, value in content.items()}

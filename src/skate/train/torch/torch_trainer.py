@@ -1,14 +1,14 @@
-"""Trains with torch on several workers."""
+"""The trainer for torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from skate.train._config.arguments import checked_backend
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.trainer_arguments import check_backend
+from skate.train._config.validation_config import ValidationConfig
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.train.torch.config import TorchConfig
@@ -20,19 +20,19 @@ __all__ = ["TorchTrainer"]
 
 
 class TorchTrainer(DataParallelTrainer):
-    """Runs a training function on workers that are a process group of torch.distributed.
+    """Runs a training function on workers that form a process group of torch.distributed.
 
     Args:
-        train_loop_per_worker: The function, which takes nothing, or one dict.
-        train_loop_config: That dict.
-        torch_config: How the workers become a process group.
-        scaling_config: How many workers there are, and what each has.
-        run_config: Where the run is kept, and how it deals with failures.
+        train_loop_per_worker: The training function, without parameters or with one dict.
+        train_loop_config: The argument of the training function.
+        torch_config: How the workers form a process group.
+        scaling_config: The number and the resources of the workers.
+        run_config: Where the run is stored, and how it handles failures.
         datasets: Datasets, or functions that return them, by name.
-        dataset_config: How they are shared.
-        metadata: What is noted on each checkpoint.
-        resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
-        validation_config: What validates checkpoints that are reported with `validation=True`.
+        dataset_config: How the datasets are split.
+        metadata: The metadata of each checkpoint.
+        resume_from_checkpoint: The first result of `get_checkpoint()`.
+        validation_config: How to validate checkpoints that are reported with `validation=True`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class TorchTrainer(DataParallelTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=checked_backend("torch_config", torch_config, TorchConfig),
+            backend_config=check_backend("torch_config", torch_config, TorchConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

@@ -1,4 +1,4 @@
-"""What a training function does with its model and its data, so that several workers train as one."""
+"""Utilities for training functions with torch: they prepare models, data loaders and optimizers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class TorchWorkerProfiler:
-    """A class that Ray has taken out: use `torch.profiler` in the training function.
+    """A class that Ray has removed: use `torch.profiler` in the training function.
 
     Raises:
         DeprecationWarning: Always, as in Ray.
@@ -48,17 +48,17 @@ def prepare_model(
     parallel_strategy: str | None = "ddp",
     parallel_strategy_kwargs: dict[str, Any] | None = None,
 ) -> torch.nn.Module:
-    """Bring a model to this worker's device, and make its gradients common to all workers.
+    """Move a model to this worker's device, and synchronize its gradients between all workers.
 
     Args:
         model: The model.
-        move_to_device: Whether to move it, or where to.
-        parallel_strategy: "ddp" keeps a whole copy on each worker; "fsdp" shards it with
-            `torch.distributed.fsdp.fully_shard`; None leaves it as it is. With one worker it stays as it is.
+        move_to_device: Whether to move it, or the device to move it to.
+        parallel_strategy: "ddp" keeps a full copy on each worker; "fsdp" shards it with
+            `torch.distributed.fsdp.fully_shard`; None does not wrap it. With one worker, the model is not wrapped.
         parallel_strategy_kwargs: Arguments for `DistributedDataParallel` or `fully_shard`.
 
     Raises:
-        ValueError: The strategy is not known.
+        ValueError: The strategy is unknown.
     """
     sessions.current("prepare_model()")
     arguments.choice("parallel_strategy", parallel_strategy, ("ddp", "fsdp", None))
@@ -91,14 +91,14 @@ def prepare_data_loader(
     move_to_device: bool = True,
     auto_transfer: bool = True,
 ) -> DataLoader[Any]:
-    """Let each worker see its part of a data loader's rows, on its device.
+    """Split the rows of a data loader between the workers, and move batches to the worker's device.
 
     Args:
         data_loader: The loader, the same on each worker.
-        add_dist_sampler: Give each worker its part. Call `loader.sampler.set_epoch(epoch)` before each pass, so that
-            the order differs. A loader that has a sampler of its own kind keeps it.
-        move_to_device: Bring batches to the worker's device.
-        auto_transfer: Copy the next batch to the GPU while the model works on this one.
+        add_dist_sampler: Whether to split the rows. Call `loader.sampler.set_epoch(epoch)` before each pass for another
+            order. A loader with a custom sampler keeps it.
+        move_to_device: Whether to move batches to the worker's device.
+        auto_transfer: Whether to copy the next batch to the GPU while the model processes the current one.
     """
     session = sessions.current("prepare_data_loader()")
     arguments.instance("data_loader", data_loader, DataLoader, "a torch.utils.data.DataLoader")
@@ -108,8 +108,8 @@ def prepare_data_loader(
         ("auto_transfer", auto_transfer),
     ):
         arguments.flag(name, value)
-    if add_dist_sampler and session.place.world_size > 1 and _can_be_split(data_loader):
-        data_loader = _split(data_loader, session.place)
+    if add_dist_sampler and session.ranks.world_size > 1 and _can_be_split(data_loader):
+        data_loader = _split(data_loader, session.ranks)
     if not move_to_device:
         return data_loader
     device = get_device()
@@ -118,7 +118,7 @@ def prepare_data_loader(
 
 
 def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Return an optimizer that scales gradients, if `accelerate(amp=True)` was called and there is a GPU."""
+    """Return an optimizer that scales gradients, if `accelerate(amp=True)` was called on a GPU."""
     arguments.instance("optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
     if _precision() is None or get_device().type != "cuda":
         return optimizer
@@ -126,13 +126,13 @@ def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer
 
 
 def accelerate(amp: bool = False) -> None:
-    """Compute with less precision where that is safe.
+    """Choose the precision of the training.
 
     Args:
-        amp: Let models that are prepared afterwards compute in automatic mixed precision.
+        amp: Whether models that are prepared afterwards compute in automatic mixed precision.
 
     Raises:
-        RuntimeError: It was called before, or this is not a training function.
+        RuntimeError: It was called before, or no training function runs in this process.
     """
     global _chosen
     session = sessions.current("accelerate()")
@@ -156,10 +156,10 @@ def backward(tensor: torch.Tensor) -> None:
 
 
 def enable_reproducibility(seed: int = 0) -> None:
-    """Let a run give the same result each time: seeds, and algorithms without chance.
+    """Make a run reproducible: set seeds, and use deterministic algorithms.
 
     Args:
-        seed: For Python, NumPy and torch. Workers get the same.
+        seed: The seed for Python, NumPy and torch, the same on all workers.
     """
     import numpy as np
 
@@ -178,7 +178,7 @@ _the_scaler: Any = None
 
 
 def _precision() -> tuple[str, torch.dtype] | None:
-    """Return what the training function that runs now has chosen: one process may run several, one after the other."""
+    """Return the precision that the current training function has chosen; a process may run several in turn."""
     if _chosen is None or not sessions.is_active() or _chosen[0] is not sessions.current("accelerate()"):
         return None
     return _chosen[1]
@@ -192,7 +192,7 @@ def _scaler() -> Any:
 
 
 class _Autocast:
-    """Hooks between which a model computes in mixed precision; its class and the names of its weights stay."""
+    """Hooks that run a model in mixed precision, without changing its class or the names of its weights."""
 
     def __init__(self, kind: str, dtype: torch.dtype) -> None:
         self._kind, self._dtype = kind, dtype
@@ -243,16 +243,16 @@ def _world_size() -> int:
 
 
 def _can_be_split(loader: DataLoader[Any]) -> bool:
-    """Tell whether torch's own sampler may be put in place of the loader's: it must be one of torch's own kinds."""
+    """Return whether a distributed sampler can replace the loader's, which must be one of torch's own."""
     if isinstance(loader.dataset, IterableDataset) or loader.sampler is None:
         return False
     return type(loader.sampler) in (RandomSampler, SequentialSampler)
 
 
-def _split(loader: DataLoader[Any], place: sessions.Place) -> DataLoader[Any]:
+def _split(loader: DataLoader[Any], ranks: sessions.Ranks) -> DataLoader[Any]:
     shuffle = isinstance(loader.sampler, RandomSampler)
     sampler: DistributedSampler[Any] = DistributedSampler(
-        loader.dataset, num_replicas=place.world_size, rank=place.world_rank, shuffle=shuffle
+        loader.dataset, num_replicas=ranks.world_size, rank=ranks.world_rank, shuffle=shuffle
     )
     options = {
         "batch_size": loader.batch_size,
@@ -287,16 +287,16 @@ class _OnDevice:
     def __iter__(self) -> Iterator[Any]:
         if self._stream is None:
             for batch in self._loader:
-                yield _moved(batch, self.device, blocking=True)
+                yield _move(batch, self.device, blocking=True)
             return
         batches = iter(self._loader)
         waiting = self._fetch(batches)
         while waiting is not None:
-            # The next batch is copied while the caller works on this one.
+            # Copy the next batch while the caller processes this one.
             current = torch.cuda.current_stream(self.device)
             current.wait_stream(self._stream)
             batch = waiting[0]
-            _keep_until_used(batch, current)
+            _record_stream(batch, current)
             waiting = self._fetch(batches)
             yield batch
 
@@ -306,29 +306,29 @@ class _OnDevice:
         except StopIteration:
             return None
         with torch.cuda.stream(self._stream):
-            return (_moved(batch, self.device, blocking=False),)
+            return (_move(batch, self.device, blocking=False),)
 
 
-def _moved(value: Any, device: torch.device, *, blocking: bool) -> Any:
-    """Return a batch, whatever holds its tensors, on a device."""
+def _move(value: Any, device: torch.device, *, blocking: bool) -> Any:
+    """Return a batch, which may be nested, on a device."""
     if isinstance(value, torch.Tensor):
         return value.to(device, non_blocking=not blocking)
     if isinstance(value, dict):
-        return type(value)({key: _moved(each, device, blocking=blocking) for key, each in value.items()})
+        return type(value)({key: _move(each, device, blocking=blocking) for key, each in value.items()})
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_moved(each, device, blocking=blocking) for each in value))
+        return type(value)(*(_move(each, device, blocking=blocking) for each in value))
     if isinstance(value, list | tuple):
-        return type(value)(_moved(each, device, blocking=blocking) for each in value)
+        return type(value)(_move(each, device, blocking=blocking) for each in value)
     return value.to(device) if hasattr(value, "to") else value
 
 
-def _keep_until_used(value: Any, stream: Any) -> None:
-    """Tell the allocator that tensors made on one stream are used on another."""
+def _record_stream(value: Any, stream: Any) -> None:
+    """Tell the allocator that tensors created on one stream are used on another."""
     if isinstance(value, torch.Tensor):
         value.record_stream(stream)
     elif isinstance(value, dict):
         for each in value.values():
-            _keep_until_used(each, stream)
+            _record_stream(each, stream)
     elif isinstance(value, list | tuple):
         for each in value:
-            _keep_until_used(each, stream)
+            _record_stream(each, stream)

@@ -1,4 +1,4 @@
-"""Connects workers as a communicator of XGBoost's, so that they grow one model together."""
+"""The backend that connects workers with XGBoost's communicator, so that they train one model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = ["XGBoostConfig"]
 
-_tracker: Any = None  # on rank 0: what the others meet at, kept for as long as the process lives
-_arguments: dict[str, Any] | None = None  # on each of several workers: how to find it
+_tracker: Any = None  # on rank 0, alive until the process ends
+_arguments: dict[str, Any] | None = None  # the address of the tracker; None for a single worker
 
 
 @dataclass
 class XGBoostConfig(BackendConfig):
-    """How workers become a communicator.
+    """How workers are connected.
 
     Args:
-        xgboost_communicator: "rabit", which is the only one.
+        xgboost_communicator: The communicator, which must be "rabit".
 
     Raises:
-        NotImplementedError: It is another.
+        NotImplementedError: It is another one.
     """
 
     xgboost_communicator: str = "rabit"
@@ -35,37 +35,39 @@ class XGBoostConfig(BackendConfig):
     def __post_init__(self) -> None:
         if self.xgboost_communicator != "rabit":
             raise NotImplementedError(
-                f"`xgboost_communicator` must be 'rabit', the only one there is, got {self.xgboost_communicator!r}."
+                f"`xgboost_communicator` must be 'rabit', the only one supported, got {self.xgboost_communicator!r}."
             )
 
     @property
     def backend_cls(self) -> type[Backend]:
-        """The class that does it."""
+        """The class of the backend."""
         return _XGBoostBackend
 
     @property
     def train_func_context(self) -> Callable[[], Any]:
-        """Runs the training function as a member of the communicator."""
+        """Joins the communicator for the duration of the training function."""
         return _Communicator
 
     @property
     def preload(self) -> tuple[str, ...]:
-        """Modules that every worker needs. Importing XGBoost starts no threads: it is safe to fork afterwards."""
+        """Modules that every worker needs. Importing XGBoost starts no threads, so forking afterwards is safe."""
         return ("xgboost", "pandas")
 
 
 class _XGBoostBackend(Backend):
     def on_training_start(self, worker_group: WorkerGroup, backend_config: XGBoostConfig) -> None:
-        """Start the tracker beside rank 0, and tell all workers where it is."""
+        """Start the tracker on rank 0, and send its address to all workers."""
         size = len(worker_group)
         if size == 1:
             return
-        found = worker_group.execute_single(0, _track, addresses.hosts(worker_group)[0], size)
-        skate.get([worker_group.execute_single_async(rank, _learn, found, rank) for rank in range(size)])
+        found = worker_group.execute_single(0, _start_tracker, addresses.hosts(worker_group)[0], size)
+        skate.get(
+            [worker_group.execute_single_async(rank, _set_arguments, found, rank) for rank in range(size)]
+        )
 
 
-def _track(host: str, workers: int) -> dict[str, Any]:
-    """Start the tracker on a port that the operating system chooses, and return how to find it."""
+def _start_tracker(host: str, workers: int) -> dict[str, Any]:
+    """Start the tracker on a port that the operating system chooses, and return its address."""
     global _tracker
     from xgboost.tracker import RabitTracker
 
@@ -74,14 +76,14 @@ def _track(host: str, workers: int) -> dict[str, Any]:
     return dict(_tracker.worker_args())
 
 
-def _learn(arguments: dict[str, Any], rank: int) -> None:
-    """Note where the tracker is. Ranks are XGBoost's own, by the order of this name: so they are ours."""
+def _set_arguments(arguments: dict[str, Any], rank: int) -> None:
+    """Set the address of the tracker. XGBoost assigns ranks in the order of task ids, so that they equal ours."""
     global _arguments
     _arguments = {**arguments, "dmlc_task_id": f"{rank:08d}"}
 
 
 class _Communicator:
-    """Joins the other workers for the time of a training function."""
+    """Joins the communicator for the duration of a training function."""
 
     def __enter__(self) -> None:
         from xgboost import collective
@@ -93,6 +95,6 @@ class _Communicator:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         from xgboost import collective
 
-        # Leaving waits for the others. A worker that has failed must not: they may never come.
+        # Leaving waits for the other workers, which may never come if this one has failed.
         if _arguments is not None and kind is None:
             collective.finalize()

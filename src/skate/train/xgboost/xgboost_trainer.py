@@ -1,4 +1,4 @@
-"""Trains with XGBoost on several workers."""
+"""The trainer for XGBoost."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import xgboost
 
-from skate.train._config.arguments import checked_backend
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.trainer_arguments import check_backend
+from skate.train._config.validation_config import ValidationConfig
 from skate.train._frameworks.boosting import BoostingTrainer, DefaultLoop
 from skate.train._storage.checkpoint import Checkpoint
-from skate.train._workers.context import get_checkpoint
-from skate.train.xgboost._report import RayTrainReportCallback
+from skate.train._workers.train_context import get_checkpoint
+from skate.train.xgboost._xgboost_utils import RayTrainReportCallback
 from skate.train.xgboost.config import XGBoostConfig
 
 if TYPE_CHECKING:
@@ -48,26 +48,27 @@ class _Loop(DefaultLoop):
 
 
 class XGBoostTrainer(BoostingTrainer):
-    """Runs a training function on workers that are a communicator of XGBoost's: `xgboost.train` grows one model.
+    """Runs a training function on workers that are connected for XGBoost: `xgboost.train` trains one model.
 
     Args:
-        train_loop_per_worker: The function, which takes nothing, or one dict.
-        train_loop_config: That dict.
+        train_loop_per_worker: The training function, without parameters or with one dict.
+        train_loop_config: The argument of the training function.
         xgboost_config: How the workers are connected.
-        scaling_config: How many workers there are, and what each has.
-        run_config: Where the run is kept, and how it deals with failures.
+        scaling_config: The number and the resources of the workers.
+        run_config: Where the run is stored, and how it handles failures.
         datasets: Datasets, or functions that return them, by name.
-        dataset_config: How they are shared.
-        validation_config: What validates checkpoints that are reported with `validation=True`.
-        metadata: What is noted on each checkpoint.
-        resume_from_checkpoint: What `get_checkpoint()` returns at the beginning.
-        label_column: The column to predict: trains without a function, on the dataset "train", and evaluates on all.
-        params: Parameters of XGBoost, for that.
-        num_boost_round: Rounds in all, for that; 10 if not given.
-        **train_kwargs: Further arguments of `xgboost.train`, for that.
+        dataset_config: How the datasets are split.
+        validation_config: How to validate checkpoints that are reported with `validation=True`.
+        metadata: The metadata of each checkpoint.
+        resume_from_checkpoint: The first result of `get_checkpoint()`.
+        label_column: The column to predict, to train without a training function: on the dataset "train", with all
+            datasets for evaluation.
+        params: Parameters of XGBoost, without a training function.
+        num_boost_round: The total number of rounds, without a training function; 10 by default.
+        **train_kwargs: Further arguments of `xgboost.train`, without a training function.
 
     Raises:
-        ValueError: There is neither a function nor a label and a dataset "train"; or there are both.
+        ValueError: Neither a training function nor a label column with a dataset "train" is given, or both are.
     """
 
     _default_loop = _Loop
@@ -94,7 +95,7 @@ class XGBoostTrainer(BoostingTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=checked_backend("xgboost_config", xgboost_config, XGBoostConfig),
+            backend_config=check_backend("xgboost_config", xgboost_config, XGBoostConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,
@@ -110,14 +111,14 @@ class XGBoostTrainer(BoostingTrainer):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Any:
-        """Return the booster that a checkpoint of a run without a training function holds.
+        """Return the booster in a checkpoint of a run without a training function.
 
         Raises:
-            DeprecationWarning: There is no checkpoint: in a training function, `RayTrainReportCallback` keeps models.
+            DeprecationWarning: `checkpoint` is None: training functions report models with `RayTrainReportCallback`.
         """
         if checkpoint is None:
             raise DeprecationWarning(
-                "XGBoostTrainer.get_model is for runs without a training function, and there is no checkpoint: in a "
-                "training function use RayTrainReportCallback, which keeps models, and its get_model"
+                "XGBoostTrainer.get_model is for runs without a training function, and the checkpoint is None: in a "
+                "training function, use RayTrainReportCallback and its get_model"
             )
         return RayTrainReportCallback.get_model(checkpoint)

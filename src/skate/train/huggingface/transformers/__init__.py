@@ -1,6 +1,5 @@
 """Training with the `Trainer` of transformers, in a training function of `TorchTrainer`."""
 
-from skate.train.huggingface.transformers._prepare import prepare_trainer
-from skate.train.huggingface.transformers._report import RayTrainReportCallback
+from skate.train.huggingface.transformers._transformers_utils import RayTrainReportCallback, prepare_trainer
 
 __all__ = ["RayTrainReportCallback", "prepare_trainer"]

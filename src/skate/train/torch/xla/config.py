@@ -1,4 +1,4 @@
-"""Training on AWS Neuron devices, which Skate does not do."""
+"""The configuration for AWS Neuron devices, which Skate does not support."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["TorchXLAConfig"]
 
 
 class TorchXLAConfig(TorchConfig):
-    """The settings of torch/XLA on AWS Neuron devices in Ray; cannot be made here.
+    """Ray's configuration of torch/XLA on AWS Neuron devices, which Skate does not support.
 
     Raises:
         NotImplementedError: Always.
@@ -18,6 +18,6 @@ class TorchXLAConfig(TorchConfig):
 
     def __init__(self, backend: str | None = None, *args: object, **options: object) -> NoReturn:
         raise NotImplementedError(
-            "TorchXLAConfig is for AWS Neuron devices, which Skate does not use: train on GPUs or CPUs with "
+            "TorchXLAConfig is for AWS Neuron devices, which Skate does not support: train on GPUs or CPUs with "
             "TorchConfig(), or on TPUs with JaxTrainer"
         )

@@ -1,6 +1,6 @@
-"""The settings of a run, under Ray's path."""
+"""The configuration of a run, under Ray's path."""
 
-from skate.train._config.shared import (
+from skate.air.config import (
     CheckpointConfig,
     FailureConfig,
     LoggingConfig,

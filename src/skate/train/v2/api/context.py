@@ -1,6 +1,6 @@
-"""Where a worker stands in its run, under Ray's path."""
+"""The context of a training function, under Ray's path."""
 
-from skate.train._workers.context import LocalTrainContext, TrainContext
-from skate.train._workers.context import TrainContext as DistributedTrainContext
+from skate.train._workers.train_context import LocalTrainContext, TrainContext
+from skate.train._workers.train_context import TrainContext as DistributedTrainContext
 
 __all__ = ["DistributedTrainContext", "LocalTrainContext", "TrainContext"]

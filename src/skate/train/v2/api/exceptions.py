@@ -1,4 +1,4 @@
-"""What can go wrong with a run as a whole, under Ray's path."""
+"""The exceptions of a run, under Ray's path."""
 
 from skate.train._failures.errors import (
     ControllerError,

@@ -1,4 +1,4 @@
-"""Nodes that are about to be taken away, under Ray's path."""
+"""Information about preempted nodes, under Ray's path."""
 
 from skate.train._config.preemption import PreemptionInfo
 

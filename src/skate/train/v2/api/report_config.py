@@ -1,6 +1,6 @@
-"""How a report is made, under Ray's path."""
+"""The options of reports, under Ray's path."""
 
-from skate.train._workers.arguments import CheckpointUploadMode
-from skate.train._workers.context import CheckpointConsistencyMode
+from skate.train._workers.report_arguments import CheckpointUploadMode
+from skate.train._workers.train_context import CheckpointConsistencyMode
 
 __all__ = ["CheckpointConsistencyMode", "CheckpointUploadMode"]

@@ -1,5 +1,5 @@
-"""Checkpoints that were reported, under Ray's path."""
+"""Reported checkpoints, under Ray's path."""
 
-from skate.train._workers.context import ReportedCheckpoint, ReportedCheckpointStatus
+from skate.train._workers.train_context import ReportedCheckpoint, ReportedCheckpointStatus
 
 __all__ = ["ReportedCheckpoint", "ReportedCheckpointStatus"]

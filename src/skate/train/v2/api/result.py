@@ -1,4 +1,4 @@
-"""What is left of a run, under Ray's path."""
+"""The result of a run, under Ray's path."""
 
 from skate.train._storage.result import Result
 

@@ -1,6 +1,6 @@
-"""What a training function asks and tells, under Ray's path."""
+"""The functions for training functions, under Ray's path."""
 
-from skate.train._workers.context import (
+from skate.train._workers.train_context import (
     get_all_reported_checkpoints,
     get_checkpoint,
     get_context,

@@ -1,5 +1,5 @@
-"""How checkpoints are validated, under Ray's path."""
+"""The configuration of checkpoint validations, under Ray's path."""
 
-from skate.train._config.validation import ValidationConfig, ValidationFn, ValidationTaskConfig
+from skate.train._config.validation_config import ValidationConfig, ValidationFn, ValidationTaskConfig
 
 __all__ = ["ValidationConfig", "ValidationFn", "ValidationTaskConfig"]

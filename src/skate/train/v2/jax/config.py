@@ -1,4 +1,4 @@
-"""Connects workers as processes of one JAX program."""
+"""The backend that connects workers as processes of one JAX program."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["JaxConfig"]
 
 @dataclass
 class JaxConfig(BackendConfig):
-    """What workers compute on. With neither, they compute on CPUs, and talk to each other through gloo.
+    """The devices of the workers. By default they compute on CPUs, and communicate through gloo.
 
     Args:
-        use_tpu: On TPUs.
-        use_gpu: On GPUs.
+        use_tpu: Whether to compute on TPUs.
+        use_gpu: Whether to compute on GPUs.
 
     Raises:
-        ValueError: Both are asked for.
+        ValueError: Both are true.
     """
 
     use_tpu: bool = False
@@ -45,32 +45,32 @@ class JaxConfig(BackendConfig):
 
     @property
     def platform(self) -> str:
-        """The name that JAX has for it."""
+        """JAX's name for the kind of device."""
         return "tpu" if self.use_tpu else "cuda" if self.use_gpu else "cpu"
 
     @property
     def backend_cls(self) -> type[Backend]:
-        """The class that does it."""
+        """The class of the backend."""
         return _JaxBackend
 
     @property
     def train_func_context(self) -> Callable[[], Any]:
-        """Runs the training function so that an error that JAX has no build for the device says what to do."""
+        """Adds an explanation to errors of JAX about a missing build for the device."""
         return _Explained
 
     @property
     def preload(self) -> tuple[str, ...]:
         """Modules that every worker needs.
 
-        Importing JAX starts no threads and looks for no device; both begin with the first computation, and the process
-        that workers are forked from has none.
+        Importing JAX starts no threads and initializes no device; the first computation does, and the process from
+        which workers are forked runs none.
         """
         return ("jax", "jax.numpy")
 
 
 class _JaxBackend(Backend):
     def on_start(self, worker_group: WorkerGroup, backend_config: JaxConfig) -> None:
-        """Choose where to meet, and let all workers join."""
+        """Choose the address of the coordinator, and let all workers join."""
         size = len(worker_group)
         hosts = addresses.hosts(worker_group)
         port = worker_group.execute_single(0, addresses.hold, hosts[0])
@@ -84,7 +84,7 @@ class _JaxBackend(Backend):
         )
 
     def on_shutdown(self, worker_group: WorkerGroup, backend_config: JaxConfig) -> None:
-        """Part, so that no worker sees another vanish."""
+        """Disconnect all workers before the first one ends."""
         if len(worker_group) > 1:
             worker_group.execute(_leave)
 
@@ -94,16 +94,16 @@ def _join(platform: str, address: str, size: int, rank: int, host: str) -> None:
     if size == 1:
         return
     jax = _optional.load("jax", "JaxTrainer")
-    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])  # it may have been imported already
+    jax.config.update("jax_platforms", os.environ["JAX_PLATFORMS"])  # JAX may have been imported already
     if platform == "cpu":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         _bind_gloo(host)
-    # Else the coordinator listens on all addresses of the machine.
+    # Without a bind address, the coordinator listens on all addresses of the machine.
     jax.distributed.initialize(address, size, rank, coordinator_bind_address=address)
 
 
 def _bind_gloo(host: str) -> None:
-    """Let JAX's gloo listen on one address; without it, on the one that the machine's name resolves to.
+    """Let JAX's gloo listen on the worker's address, instead of the one that the host name resolves to.
 
     JAX has no setting for it: its CPU client calls this function of its library without a host.
     """
@@ -125,9 +125,9 @@ class _Explained:
         platform = os.environ.get("JAX_PLATFORMS")
         if error is None or platform not in ("cuda", "tpu"):
             return
-        # What JAX raises where it finds no device is of many kinds, an assertion among them.
+        # JAX raises different exceptions if it finds no device, among them AssertionError.
         if any(frame.filename.endswith("xla_bridge.py") for frame in traceback.extract_tb(trace)):
             error.add_note(
-                f"JAX is here without a build for {platform!r}, or without such a device: pip install "
-                f"'jax[{platform}]', or train on CPUs, with neither use_gpu nor use_tpu in ScalingConfig"
+                f"JAX has no build for {platform!r}, or finds no such device: pip install 'jax[{platform}]', or train "
+                "on CPUs, with neither use_gpu nor use_tpu in ScalingConfig"
             )

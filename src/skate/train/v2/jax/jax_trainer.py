@@ -1,4 +1,4 @@
-"""Trains with JAX on several workers."""
+"""The trainer for JAX."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skate.air import _optional
-from skate.train._config.arguments import check_trainer, checked_backend
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.trainer_arguments import check_backend, check_trainer
+from skate.train._config.validation_config import ValidationConfig
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from skate.train.v2.jax.config import JaxConfig
 
@@ -25,14 +25,14 @@ class JaxTrainer(DataParallelTrainer):
     In the function, `jax.devices()` are the devices of all workers, and `jax.local_devices()` those of this one.
 
     Args:
-        train_loop_per_worker: The function, which takes nothing, or one dict.
-        train_loop_config: That dict.
-        jax_config: What they compute on; as `scaling_config` says if not given.
-        scaling_config: How many workers there are, and what each has.
-        dataset_config: How datasets are shared.
-        run_config: Where the run is kept, and how it deals with failures.
+        train_loop_per_worker: The training function, without parameters or with one dict.
+        train_loop_config: The argument of the training function.
+        jax_config: The devices of the workers; derived from `scaling_config` if not given.
+        scaling_config: The number and the resources of the workers.
+        dataset_config: How the datasets are split.
+        run_config: Where the run is stored, and how it handles failures.
         datasets: Datasets, or functions that return them, by name.
-        validation_config: What validates checkpoints that are reported with `validation=True`.
+        validation_config: How to validate checkpoints that are reported with `validation=True`.
 
     Raises:
         ImportError: JAX is not installed.
@@ -58,7 +58,7 @@ class JaxTrainer(DataParallelTrainer):
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,
-            backend_config=checked_backend("jax_config", jax_config, JaxConfig),
+            backend_config=check_backend("jax_config", jax_config, JaxConfig),
             scaling_config=scaling_config,
             run_config=run_config,
             datasets=datasets,

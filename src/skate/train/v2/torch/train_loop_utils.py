@@ -1,4 +1,4 @@
-"""What a training function does with its model and its data, under Ray's path."""
+"""Utilities for training functions with torch, under Ray's path."""
 
 from skate.train.torch.train_loop_utils import (
     accelerate,

@@ -1,4 +1,4 @@
-"""How workers of XGBoost find each other, under Ray's path."""
+"""The backend for XGBoost, under Ray's path."""
 
 from skate.train.xgboost.config import XGBoostConfig
 

@@ -1,4 +1,4 @@
-"""How checkpoints are validated beside the training."""
+"""The configuration of checkpoint validations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ValidationFn(Protocol):
-    """A function that takes a checkpoint, and whatever `fn_kwargs` has, and returns metrics."""
+    """A function that takes a checkpoint and the arguments in `fn_kwargs`, and returns metrics."""
 
     def __call__(self, checkpoint: Checkpoint, **kwargs: Any) -> dict[str, Any]:
         """Return the metrics of a checkpoint."""
@@ -22,11 +22,11 @@ class ValidationFn(Protocol):
 
 @dataclass
 class ValidationTaskConfig:
-    """How one checkpoint is validated: `report(…, validation=ValidationTaskConfig(…))`.
+    """How to validate one checkpoint: `report(…, validation=ValidationTaskConfig(…))`.
 
     Args:
-        fn_kwargs: Arguments for the function, besides the checkpoint. They are kept with the run, as JSON.
-        timeout_s: Seconds after which the validation is given up; never if None.
+        fn_kwargs: Arguments for the function, besides the checkpoint. They are stored with the run as JSON.
+        timeout_s: Seconds after which the validation is cancelled; None for no limit.
     """
 
     fn_kwargs: dict[str, Any] | None = None
@@ -38,12 +38,12 @@ class ValidationTaskConfig:
 
 
 class ValidationConfig:
-    """What validates checkpoints, in a task beside the training.
+    """How to validate checkpoints, in tasks that run beside the training.
 
     Args:
-        fn: Takes a checkpoint, and returns metrics, which are added to those that it was reported with.
-        task_config: How to call it, where `report` does not say.
-        ray_remote_kwargs: Options of the task: its resources, retries, environment.
+        fn: Takes a checkpoint, and returns metrics, which are added to the reported ones.
+        task_config: The default for reports with `validation=True`.
+        ray_remote_kwargs: Options of the task: its resources, retries and environment.
     """
 
     def __init__(
@@ -62,25 +62,25 @@ class ValidationConfig:
         with arguments.naming("ray_remote_kwargs"):
             skate.remote(_nothing).options(**self.ray_remote_kwargs)
 
-    def arguments(self, wanted: Mapping[str, Any]) -> tuple[dict[str, Any], float | None]:
-        """Return the arguments and the time for one checkpoint.
+    def arguments(self, settings: Mapping[str, Any]) -> tuple[dict[str, Any], float | None]:
+        """Return the arguments and the time-out for one checkpoint.
 
         Args:
-            wanted: What `report` said, as `as_wanted` has it.
+            settings: The settings of the report, as `validation_settings` returns them.
         """
-        arguments = {**(self.task_config.fn_kwargs or {}), **wanted.get("fn_kwargs", {})}
-        return arguments, wanted.get("timeout_s", self.task_config.timeout_s)
+        arguments = {**(self.task_config.fn_kwargs or {}), **settings.get("fn_kwargs", {})}
+        return arguments, settings.get("timeout_s", self.task_config.timeout_s)
 
 
 def _nothing() -> None:
-    """Stand for the task that validates, where its options are checked."""
+    """Serve as the task with which the options are checked."""
 
 
-def as_wanted(validation: bool | ValidationTaskConfig) -> dict[str, Any] | None:
-    """Return what `report` was given, as it is kept with the run; None if nothing is to be validated.
+def validation_settings(validation: bool | ValidationTaskConfig) -> dict[str, Any] | None:
+    """Return the `validation` argument of `report` in the form that is stored with the run; None for False.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is neither a bool nor a ValidationTaskConfig.
     """
     if isinstance(validation, ValidationTaskConfig):
         return {"fn_kwargs": validation.fn_kwargs, "timeout_s": validation.timeout_s}

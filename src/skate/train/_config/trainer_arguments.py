@@ -1,4 +1,4 @@
-"""The arguments of trainers: a mistake in them raises where a trainer is made, and not when it trains."""
+"""Checks of the arguments of trainers, made when a trainer is created rather than when it trains."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from skate.air import _arguments as arguments
+from skate.air.config import RunConfig, ScalingConfig
 from skate.train._config.datasets import DataConfig
-from skate.train._config.shared import RunConfig, ScalingConfig
-from skate.train._config.validation import ValidationConfig
+from skate.train._config.validation_config import ValidationConfig
 from skate.train._storage.checkpoint import Checkpoint
 
 
@@ -20,7 +20,7 @@ def check_trainer(
     resume_from_checkpoint: Any,
     validation_config: Any,
 ) -> None:
-    """Raise ValueError where a trainer was given a value of another type than a setting has, as Ray does."""
+    """Raise ValueError, as Ray does, if a configuration object of a trainer has the wrong type."""
     for name, value, kind in (
         ("scaling_config", scaling_config, ScalingConfig),
         ("run_config", run_config, RunConfig),
@@ -32,29 +32,29 @@ def check_trainer(
         arguments.instance(name, value, kind, must, optional=True, error=ValueError)
 
 
-def checked_backend(name: str, value: Any, kind: type[Any]) -> Any:
-    """Return the settings of a backend, which are the default ones if a trainer was given None.
+def check_backend(name: str, value: Any, kind: type[Any]) -> Any:
+    """Return the configuration of a backend, the default one for None.
 
     Args:
-        name: How the trainer calls the parameter.
-        value: What it was given.
-        kind: The class of the settings.
+        name: The trainer's parameter.
+        value: The given value.
+        kind: The class of the configuration.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: The value has another type.
     """
     if value is None:
         return kind()
     return arguments.instance(name, value, kind, f"an instance of {kind.__name__}", optional=True)
 
 
-def checked_datasets(datasets: Any, config: DataConfig) -> dict[str, Any]:
+def check_datasets(datasets: Any, config: DataConfig) -> dict[str, Any]:
     """Return the datasets of a trainer by name.
 
-    A class derived from `DataConfig` that shares datasets in its own way may take any objects.
+    A subclass of `DataConfig` that overrides `configure` may accept any objects.
 
     Raises:
-        ValueError: They are no dictionary, or one of them is neither a dataset nor a function that returns one.
+        ValueError: `datasets` is no dictionary, or a value is neither a dataset nor a function that returns one.
     """
     must = "a dictionary with strings as keys, and datasets or functions that return them as values"
     found = arguments.mapping("datasets", datasets, must, error=ValueError)
@@ -67,8 +67,8 @@ def checked_datasets(datasets: Any, config: DataConfig) -> dict[str, Any]:
     return found
 
 
-def opened_datasets(datasets: Mapping[str, Any], config: DataConfig) -> dict[str, Any]:
-    """Return datasets, and in place of functions the datasets that they return.
+def open_datasets(datasets: Mapping[str, Any], config: DataConfig) -> dict[str, Any]:
+    """Return the datasets; functions are replaced by the datasets that they return.
 
     Raises:
         ValueError: A function returned something else.
@@ -87,19 +87,19 @@ def _check_dataset(name: str, dataset: Any, config: DataConfig) -> None:
         )
 
 
-def checked_metadata(metadata: Any) -> dict[str, Any]:
-    """Return what is noted on each checkpoint, which is kept as JSON."""
+def check_metadata(metadata: Any) -> dict[str, Any]:
+    """Return the metadata of checkpoints, which must be JSON."""
     found = arguments.mapping("metadata", metadata)
     arguments.as_json("metadata", found)
     return found
 
 
-def bound_function(function: Any, config: Any) -> Callable[[], Any]:
-    """Return the training function as one that takes nothing.
+def bind_function(function: Any, config: Any) -> Callable[[], Any]:
+    """Return the training function as a function without parameters.
 
     Raises:
-        TypeError: It is no function, or a coroutine function, or the config is no dictionary.
-        ValueError: It takes more than one argument.
+        TypeError: `function` is no function, or a coroutine function, or the config is no dictionary.
+        ValueError: The function takes more than one argument.
     """
     name = "train_loop_per_worker"
     arguments.function(name, function, "a function that takes no argument, or one dictionary")
@@ -127,7 +127,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 class WithConfig:
-    """A training function with its config."""
+    """A training function bound to its config."""
 
     def __init__(self, function: Callable[..., Any], config: Mapping[str, Any]) -> None:
         self._function = function

@@ -1,4 +1,4 @@
-"""Reports the rounds of XGBoost, and keeps its models."""
+"""A report callback for XGBoost."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class RayTrainReportCallback(_Base):  # type: ignore[misc]  # Any: it is optiona
     """A callback for `xgboost.train` that reports each round to the trainer.
 
     Args:
-        metrics: Names of the metrics to report, as `"train-logloss"`, or a dict of new names for them; all if not
-            given.
+        metrics: The names of the metrics to report, such as `"train-logloss"`, or a dict of new names for them; all
+            metrics if not given.
         filename: The model's file in a checkpoint.
-        frequency: Keep the model every so many rounds; 0 for never.
-        checkpoint_at_end: Keep the model of the last round.
-        results_postprocessing_fn: Makes what is reported out of all metrics, which are lists with a value for each
-            round until now.
+        frequency: The number of rounds between two checkpoints; 0 for none.
+        checkpoint_at_end: Whether to report the model of the last round.
+        results_postprocessing_fn: Computes the reported metrics from all metrics, each of which is a list with a value
+            per round.
     """
 
     CHECKPOINT_NAME = "model.ubj"
@@ -40,15 +40,15 @@ class RayTrainReportCallback(_Base):  # type: ignore[misc]  # Any: it is optiona
     ) -> None:
         self._reports = Reports(metrics, filename, frequency, checkpoint_at_end, results_postprocessing_fn)
         self._rounds = 0
-        self._kept = 0  # the round of the latest checkpoint, counted from one
+        self._saved = 0  # the round of the latest checkpoint, counted from one
         self._log: dict[str, Any] = {}
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
-        """Return the booster that a checkpoint holds.
+        """Return the booster in a checkpoint.
 
         Args:
-            checkpoint: The checkpoint, as a trainer's result has it.
+            checkpoint: The checkpoint of a result.
             filename: The model's file in it.
         """
         with checkpoint.as_directory() as folder:
@@ -62,20 +62,20 @@ class RayTrainReportCallback(_Base):  # type: ignore[misc]  # Any: it is optiona
         self._log = _flat(evals_log)
         due = self._reports.is_due(self._rounds)
         if due:
-            self._kept = self._rounds
+            self._saved = self._rounds
         self._reports.report(self._log, model.save_model if due else None)
         return False
 
     def after_training(self, model: Any) -> Any:
-        """Keep the last model; XGBoost calls it."""
-        if self._reports.checkpoint_at_end and self._rounds > self._kept:
-            self._kept = self._rounds
+        """Report the last model; XGBoost calls it."""
+        if self._reports.checkpoint_at_end and self._rounds > self._saved:
+            self._saved = self._rounds
             self._reports.report(self._log, model.save_model)
         return model
 
 
 def _flat(evals_log: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return metrics by the names under which they are reported; cross-validation gives means and deviations."""
+    """Return metrics by their reported names; cross-validation yields means and deviations."""
     found: dict[str, Any] = {}
     for dataset, metrics in evals_log.items():
         for name, values in metrics.items():

@@ -1,4 +1,4 @@
-"""What a training function asks and tells."""
+"""The functions and the context of training functions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from skate.air import _arguments as arguments
 from skate.train._config.preemption import PreemptionInfo
-from skate.train._config.validation import ValidationTaskConfig
+from skate.train._config.validation_config import ValidationTaskConfig
 from skate.train._reports.messages import CHECKPOINTS
 from skate.train._storage.checkpoint import Checkpoint
 from skate.train._workers import sessions
-from skate.train._workers.arguments import CheckpointUploadMode
+from skate.train._workers.report_arguments import CheckpointUploadMode
 
 if TYPE_CHECKING:
     from skate.data import DataIterator
@@ -23,41 +23,41 @@ TRAIN_DATASET_KEY = "train"
 
 
 class TrainContext:
-    """Where a worker stands in its run; `get_context()` returns it."""
+    """The ranks of a worker, and properties of its run; `get_context()` returns it."""
 
     def __init__(self, session: sessions.Session) -> None:
         self._session = session
 
     def get_world_size(self) -> int:
-        """Return how many workers train."""
-        return self._session.place.world_size
+        """Return the number of workers."""
+        return self._session.ranks.world_size
 
     def get_world_rank(self) -> int:
-        """Return this worker's number among all."""
-        return self._session.place.world_rank
+        """Return the rank of this worker among all workers."""
+        return self._session.ranks.world_rank
 
     def get_local_rank(self) -> int:
-        """Return this worker's number among those of its node."""
-        return self._session.place.local_rank
+        """Return the rank of this worker among the workers of its node."""
+        return self._session.ranks.local_rank
 
     def get_local_world_size(self) -> int:
-        """Return how many workers train on this node."""
-        return self._session.place.local_world_size
+        """Return the number of workers on this node."""
+        return self._session.ranks.local_world_size
 
     def get_node_rank(self) -> int:
-        """Return the number of this worker's node."""
-        return self._session.place.node_rank
+        """Return the rank of this worker's node."""
+        return self._session.ranks.node_rank
 
     def get_experiment_name(self) -> str:
         """Return the name of the run."""
         return self._session.storage.experiment_dir_name
 
     def get_trial_name(self) -> str:
-        """Return the name of the trial, which is the run's where nothing is tuned."""
+        """Return the name of the trial, which is the name of the run."""
         return self._session.storage.experiment_dir_name
 
     def get_trial_id(self) -> str:
-        """Return the id of the trial, which is the run's name where nothing is tuned."""
+        """Return the id of the trial, which is the name of the run."""
         return self._session.storage.experiment_dir_name
 
     def get_trial_dir(self) -> str:
@@ -65,17 +65,17 @@ class TrainContext:
         return self._session.storage.experiment_fs_path
 
     def get_trial_resources(self) -> dict[str, float]:
-        """Return what this worker has been given."""
+        """Return the resources of this worker."""
         import skate
 
         return dict(skate.get_runtime_context().get_assigned_resources())
 
     def get_storage(self) -> Storage:
-        """Return where the run is kept."""
+        """Return the storage of the run."""
         return self._session.storage
 
     def get_metadata(self) -> dict[str, Any]:
-        """Return what the trainer was given as `metadata`."""
+        """Return the trainer's `metadata`."""
         return dict(self._session.assignment.metadata)
 
 
@@ -84,29 +84,29 @@ class LocalTrainContext(TrainContext):
 
 
 def get_context() -> TrainContext:
-    """Return where this worker stands in its run.
+    """Return the context of this worker: its ranks, and properties of its run.
 
     Raises:
-        RuntimeError: This is not a training function.
+        RuntimeError: No training function runs in this process.
     """
     session = sessions.current("get_context()")
     return LocalTrainContext(session) if session.is_local else TrainContext(session)
 
 
 def get_preemption_info() -> PreemptionInfo | None:
-    """Return which nodes are about to be taken away: None, as no node announces its end here.
+    """Return the nodes that are about to be preempted: always None, since Skate's nodes are not preempted.
 
-    In Ray it is a barrier of all workers; here it waits for nobody.
+    In Ray this call is a barrier for all workers; here it returns at once.
 
     Raises:
-        RuntimeError: This is not a training function.
+        RuntimeError: No training function runs in this process.
     """
     sessions.current("get_preemption_info()")
     return None
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """Return the checkpoint to go on from: the latest one that this run has; None at the beginning."""
+    """Return the checkpoint to resume from, which is the latest one of the run; None at the beginning."""
     return sessions.current("get_checkpoint()").checkpoint
 
 
@@ -117,7 +117,7 @@ def get_dataset_shard(dataset_name: str | None = None) -> DataIterator:
         dataset_name: Its name in the trainer's `datasets`; "train" if not given.
 
     Raises:
-        KeyError: There is no such dataset; says which there are.
+        KeyError: The trainer has no such dataset; the error names the existing ones.
     """
     shards = sessions.current("get_dataset_shard()").assignment.shards
     name = (
@@ -141,34 +141,33 @@ def report(
     checkpoint_upload_fn: Callable[[Checkpoint, str], Checkpoint] | None = None,
     validation: bool | ValidationTaskConfig = False,
 ) -> None:
-    """Tell metrics, and hand over a checkpoint.
+    """Report metrics and, optionally, a checkpoint.
 
-    Any worker may report at any time, and none waits for the others. The n-th reports of all workers belong together:
-    if several give a checkpoint, their files together are the checkpoint.
+    Workers report independently, without waiting for each other. The n-th reports of all workers form one report: if
+    several workers report a checkpoint, the checkpoint consists of all their files.
 
     Args:
-        metrics: Names and values.
-        checkpoint: A folder with the state to go on from. It may be deleted as soon as this returns, unless it is
-            uploaded asynchronously.
-        checkpoint_dir_name: The name of the checkpoint in the run's folder; if it is not given, or empty, the number of
-            the report.
-        checkpoint_upload_mode: SYNC: return when the checkpoint is stored. ASYNC: store it while training goes on.
-            NO_UPLOAD: it is in the run's folder already, and stays where it is.
-        delete_local_checkpoint_after_upload: Delete the folder when it is stored; done by default when it is uploaded
-            asynchronously.
-        checkpoint_upload_fn: Stores the checkpoint in place of Skate: given it and its name, returns the stored one,
-            which has to be in the run's folder.
-        validation: Whether to run the trainer's validation on this checkpoint, or with which settings.
+        metrics: The metrics, by name.
+        checkpoint: A folder with the state to resume from. It may be deleted as soon as this function returns, unless
+            it is uploaded asynchronously.
+        checkpoint_dir_name: The name of the checkpoint in the run's folder; the number of the report by default.
+        checkpoint_upload_mode: SYNC returns when the checkpoint is stored. ASYNC stores it while training continues.
+            NO_UPLOAD leaves a checkpoint in place that is in the run's folder already.
+        delete_local_checkpoint_after_upload: Whether to delete the folder once it is stored; by default only for an
+            asynchronous upload.
+        checkpoint_upload_fn: Stores the checkpoint instead of Skate. It takes the checkpoint and its name, and returns
+            the stored checkpoint, which must be in the run's folder.
+        validation: Whether to run the trainer's validation on this checkpoint, or its settings.
 
     Raises:
-        RuntimeError: This is not a training function.
-        TypeError: A metric cannot be serialised, the checkpoint is no Checkpoint, or another argument has a wrong type.
+        RuntimeError: No training function runs in this process.
+        TypeError: A metric cannot be serialized, the checkpoint is no Checkpoint, or another argument has a wrong type.
         FileNotFoundError: The checkpoint's folder does not exist. If it was deleted during an asynchronous upload, the
-            next call raises this error, or the end of the training function.
+            next call, or the end of the training function, raises this error.
         NotADirectoryError: The checkpoint is a file.
         PermissionError: The checkpoint cannot be read.
-        ValueError: A validation is asked for, and there is no checkpoint, or nothing that validates; or a checkpoint
-            that was stored by others than Skate is not in the run's folder; or `checkpoint_dir_name` leads out of it.
+        ValueError: A validation is requested without a checkpoint or without a `validation_config`, a checkpoint that
+            Skate did not store is outside the run's folder, or `checkpoint_dir_name` leads out of that folder.
     """
     sessions.current("report()").report(
         metrics,
@@ -182,7 +181,7 @@ def report(
 
 
 class ReportedCheckpointStatus(enum.Enum):
-    """How far a reported checkpoint is."""
+    """The status of a reported checkpoint."""
 
     COMMITTED = "COMMITTED"
     PENDING_VALIDATION = "PENDING_VALIDATION"
@@ -200,7 +199,7 @@ class CheckpointConsistencyMode(enum.Enum):
 
 @dataclass(frozen=True)
 class ReportedCheckpoint:
-    """A checkpoint that is stored, and what was reported with it."""
+    """A stored checkpoint, with its metrics and its status."""
 
     checkpoint: Checkpoint
     metrics: dict[str, Any]
@@ -211,21 +210,21 @@ def get_all_reported_checkpoints(
     consistency_mode: CheckpointConsistencyMode = CheckpointConsistencyMode.VALIDATED,
     timeout_s: float | None = None,
 ) -> list[ReportedCheckpoint]:
-    """Return all checkpoints of the run that are kept, oldest first.
+    """Return all kept checkpoints of the run, oldest first.
 
-    It waits until the reports that this worker has made are complete: the other workers have made theirs, and all
-    parts of the checkpoints are stored. A worker that does not report is waited for once, for ten seconds.
+    The call waits until the reports of this worker are complete: the other workers have made theirs, and all parts of
+    the checkpoints are stored. It waits for a worker that does not report once, for ten seconds.
 
     Args:
-        consistency_mode: VALIDATED: wait for the validations too. COMMITTED: do not.
-        timeout_s: Seconds after which what is there is returned; never if None.
+        consistency_mode: VALIDATED waits for the validations too; COMMITTED does not.
+        timeout_s: Seconds after which to return the existing checkpoints; None for no limit.
     """
     session = sessions.current("get_all_reported_checkpoints()")
     must = " or ".join(str(each) for each in CheckpointConsistencyMode)
     arguments.instance("consistency_mode", consistency_mode, CheckpointConsistencyMode, must)
     arguments.real("timeout_s", timeout_s, unit="seconds", optional=True)
     validated = consistency_mode is CheckpointConsistencyMode.VALIDATED
-    found = session.ask(CHECKPOINTS, (validated, timeout_s))
+    found = session.request(CHECKPOINTS, (validated, timeout_s))
     return [
         ReportedCheckpoint(checkpoint, metrics, ReportedCheckpointStatus(status))
         for checkpoint, metrics, status in found

@@ -1,4 +1,4 @@
-"""A checkpoint that is one model of a framework, with the preprocessor of its data."""
+"""Checkpoints with one model of a framework and the preprocessor of its data."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from skate.train._storage.checkpoint import Checkpoint
 if TYPE_CHECKING:
     from skate.data import Preprocessor
 
-_TEXT, _BYTES = "preprocessor", "preprocessor_bytes"  # under which names it stands in the metadata
+_TEXT, _BYTES = "preprocessor", "preprocessor_bytes"  # its keys in the metadata
 
 
 class FrameworkCheckpoint(Checkpoint):
-    """A checkpoint with one model, and perhaps with a preprocessor, which is kept in its metadata."""
+    """A checkpoint with one model and, optionally, a preprocessor in its metadata."""
 
     def get_preprocessor(self) -> Preprocessor | None:
-        """Return the preprocessor that was kept with the model; None if there is none.
+        """Return the preprocessor that is stored with the model; None if there is none.
 
-        It is read with pickle, which can run code: for checkpoints that you trust.
+        It is read with pickle, which can run code: use it only on checkpoints that you trust.
         """
         from skate.data import Preprocessor
         from skate.data.preprocessor import SerializablePreprocessorBase
@@ -34,7 +34,7 @@ class FrameworkCheckpoint(Checkpoint):
         return None
 
     def set_preprocessor(self, preprocessor: Preprocessor) -> None:
-        """Keep a preprocessor with the model."""
+        """Store a preprocessor with the model."""
         saved = preprocessor.serialize()
         if isinstance(saved, str):
             self.update_metadata({_TEXT: saved})
@@ -43,7 +43,7 @@ class FrameworkCheckpoint(Checkpoint):
 
 
 class BoosterCheckpoint(FrameworkCheckpoint):
-    """A checkpoint with one booster, which writes itself into a file."""
+    """A checkpoint with one booster."""
 
     MODEL_FILENAME = "model"
 
@@ -55,7 +55,7 @@ class BoosterCheckpoint(FrameworkCheckpoint):
 
         Args:
             booster: The model.
-            preprocessor: What its data was prepared with.
+            preprocessor: The preprocessor of the model's data.
             path: The folder; a new temporary one if not given.
         """
         folder = path or tempfile.mkdtemp(prefix="skate_checkpoint_")

@@ -1,4 +1,4 @@
-"""The arguments of `report`: a mistake in them raises where `report` is called."""
+"""Checks of the arguments of `report`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import os
 from typing import Any
 
 from skate.air import _arguments as arguments
-from skate.air import _names
 from skate.train._storage import folders
 from skate.train._storage.checkpoint import Checkpoint
 
 
 class CheckpointUploadMode(enum.Enum):
-    """When a reported checkpoint is brought to the run's storage."""
+    """When a reported checkpoint is copied to the run's storage."""
 
     ASYNC = "ASYNC"
     SYNC = "SYNC"
@@ -24,11 +23,11 @@ class CheckpointUploadMode(enum.Enum):
 
 
 def check_checkpoint(checkpoint: Any, *, is_written: bool) -> None:
-    """Check that `report` was given a checkpoint whose folder can be read.
+    """Check that the checkpoint of a report has a readable folder.
 
     Args:
-        checkpoint: What it was given.
-        is_written: Whether the folder has to be there already: a `checkpoint_upload_fn` may write it.
+        checkpoint: The given value.
+        is_written: Whether the folder must exist already: a `checkpoint_upload_fn` may write it.
 
     Raises:
         TypeError: It is no Checkpoint.
@@ -59,10 +58,10 @@ def check_checkpoint(checkpoint: Any, *, is_written: bool) -> None:
 
 
 def check_upload(mode: Any, deletes: Any, upload: Any) -> None:
-    """Check how `report` is to store a checkpoint.
+    """Check the arguments of `report` about the upload of a checkpoint.
 
     Raises:
-        TypeError: An argument has another type.
+        TypeError: An argument has the wrong type.
     """
     if not isinstance(mode, CheckpointUploadMode):
         known = ", ".join(str(each) for each in CheckpointUploadMode)
@@ -72,12 +71,12 @@ def check_upload(mode: Any, deletes: Any, upload: Any) -> None:
 
 
 def checkpoint_name(name: Any) -> str | None:
-    """Return the name that `report` was given for a checkpoint; None if the run chooses it.
+    """Return the name of a reported checkpoint; None if the run chooses it.
 
     Raises:
-        TypeError: It is no text.
-        ValueError: It names no folder below the run's.
+        TypeError: It is no string.
+        ValueError: It names no folder below the run's folder.
     """
     if not name and isinstance(name, str | None):
         return None
-    return _names.check_folder("checkpoint_dir_name", name)
+    return arguments.folder_name("checkpoint_dir_name", name)
