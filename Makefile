@@ -148,8 +148,9 @@ format: $(VENV)/.test ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.test ## write docs/reference from the code
+docs: $(VENV)/.test ## write docs/reference and the diagram of the packages from the code
 	$(BIN)/python docs/reference/generate.py
+	$(BIN)/python docs/package_diagram.py
 
 bench: $(VENV)/.bench ## Skate beside Ray and others, as ratios
 	$(BIN)/python bench/run.py $(ARGS)

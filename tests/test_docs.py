@@ -243,3 +243,20 @@ def test_output_is_compared_line_by_line_and_dots_stand_for_anything() -> None:
     assert not matches("a\n", "a\nb\n")
     assert matches("took ... s\n...\nend\n", "took 0.3 s\n1\n2\nend\n")
     assert not matches("took ... s\n", "took 0.3 min\n")
+
+
+@pytest.mark.parametrize("page", ["architecture.md", "glossary.md"])
+def test_a_page_about_the_code_names_modules_that_exist(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    names = set(re.findall(r"`(skate(?:\.\w+)+)`", text)) | set(re.findall(r"`(tests/[\w/.]+)`", text))
+    assert len(names) > 20
+    files = {name: name if "/" in name else "src/" + name.replace(".", "/") for name in names}
+    assert sorted(name for name, file in files.items() if not any(map(Path.exists, _forms(ROOT / file)))) == []
+
+
+def _forms(path: Path) -> list[Path]:
+    return [path, path.with_name(path.name + ".py")]
+
+
+def test_the_diagram_of_the_packages_is_what_the_imports_say() -> None:
+    subprocess.run([sys.executable, ROOT / "docs" / "package_diagram.py", "--check"], check=True)
