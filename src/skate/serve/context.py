@@ -1,4 +1,4 @@
-"""The contexts of requests, replicas and deployment actors."""
+"""What a request and a replica know of themselves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class _RequestContext:
-    """The context that follows a request: its ids, its application and its options."""
+    """What follows a request: its id, its application, what it wants."""
 
     route: str = ""
     request_id: str = ""
@@ -39,13 +39,13 @@ class _RequestContext:
     is_http_request: bool = False
     retry: bool = False
     trace: dict[str, str] | None = None
-    # Open calls that the request has made, which are cancelled with it.
+    # Calls that the request has made and that are under way: they are cancelled with it.
     children: set[Any] = field(default_factory=set)
-    scope: dict[str, Any] | None = None  # of an ASGI application; FastAPI and others store their route in it
+    scope: dict[str, Any] | None = None  # of an ASGI application: FastAPI and others note their route there
 
     @property
     def full_route(self) -> str:
-        """The route prefix, followed by the application's own route once it is known."""
+        """The route's prefix, and the application's own route after it once that is known."""
         path = None if self.scope is None else getattr(self.scope.get("route"), "path", None)
         if not path:
             return self.route
@@ -54,13 +54,13 @@ class _RequestContext:
 
 @dataclass(frozen=True)
 class ReplicaContext:
-    """The replica that runs the calling code: `serve.get_replica_context()`.
+    """Where the code runs: available by `serve.get_replica_context()` inside a replica.
 
     Args:
-        replica_id: The id of the replica.
+        replica_id: The replica.
         servable_object: The instance of the deployment's class, or its function.
-        world_size: The target number of replicas of the deployment.
-        gang_context: The gang of the replica; None if it has none.
+        world_size: How many replicas the deployment is meant to have.
+        gang_context: The gang that the replica belongs to; None if it has none.
     """
 
     replica_id: ReplicaID
@@ -73,7 +73,7 @@ class ReplicaContext:
 
     @property
     def app_name(self) -> str:
-        """The name of the application."""
+        """The application."""
         return self.replica_id.deployment_id.app_name
 
     @property
@@ -88,24 +88,24 @@ class ReplicaContext:
 
     @property
     def rank(self) -> ReplicaRank:
-        """The rank of the replica in its deployment, from 0, of its node, which is the only one, and on its node."""
+        """The replica's number among those of its deployment, from 0; of its node, which is the only one; and there."""
         from skate.serve.schema import ReplicaRank
 
         return ReplicaRank(rank=self._rank, node_rank=0, local_rank=self._rank)
 
     @property
     def deployment_id(self) -> DeploymentID:
-        """The id of the deployment."""
+        """The deployment within its application."""
         return self.replica_id.deployment_id
 
 
 @dataclass(frozen=True)
 class DeploymentActorContext:
-    """The deployment actor that runs the calling code: `serve.get_deployment_actor_context()`.
+    """Which actor the code runs in: available by `serve.get_deployment_actor_context()` inside a deployment actor.
 
     Args:
         deployment_id: The deployment whose replicas share the actor.
-        actor_name: The name of the actor in `DeploymentActorConfig`.
+        actor_name: The name that they ask for.
         code_version: The version of the deployment that the actor belongs to.
     """
 
@@ -115,7 +115,7 @@ class DeploymentActorContext:
 
     @property
     def app_name(self) -> str:
-        """The name of the application."""
+        """The application."""
         return self.deployment_id.app_name
 
     @property
@@ -134,12 +134,12 @@ _process_replica: ReplicaContext | None = None
 
 
 def _get_request() -> _RequestContext | None:
-    """Return the context of the current request, or None."""
+    """Return the context of the request that runs here, or None."""
     return _request.get()
 
 
 def _set_replica(context: ReplicaContext | None) -> None:
-    """Set the replica of this process, and of the current task and its children."""
+    """Note which replica this process is; within the running task and its children, too."""
     global _process_replica
     if not shares_process():
         _process_replica = context
@@ -147,52 +147,53 @@ def _set_replica(context: ReplicaContext | None) -> None:
 
 
 def _get_replica() -> ReplicaContext | None:
-    """Return the context of the calling replica, or None."""
+    """Return the replica that the code runs in, or None."""
     return _in_replica.get() or _process_replica
 
 
-_get_internal_replica_context = _get_replica  # Ray's private name, which programs use
+_get_internal_replica_context = _get_replica  # Ray's name, which is private there too, and which programs use
 
 
 def get_replica_context() -> ReplicaContext:
-    """Return the context of the calling replica.
+    """Return which replica the code runs in.
 
     Raises:
-        RayServeException: If the caller does not run in a replica.
+        RayServeException: If it does not run in a replica.
     """
     context = _get_replica()
     if context is None:
         raise RayServeException(
-            "serve.get_replica_context() may only be called from within a replica of a deployment."
+            "serve.get_replica_context() tells of the replica that it is called in, and this is none: call it inside "
+            "of a deployment."
         )
     return context
 
 
-# By actor id, because several actors may share a process.
+# By the ids of actors, of which several may share a process.
 _deployment_actors: dict[str | None, DeploymentActorContext] = {}
 
 
 def _set_deployment_actor(context: DeploymentActorContext) -> None:
-    """Set the context of the calling deployment actor."""
+    """Note which deployment actor the actor is that runs this code."""
     _deployment_actors[skate.get_runtime_context().get_actor_id()] = context
 
 
 def _deployment_actor_name(id: DeploymentID, actor_name: str, code_version: str | None) -> str:
-    """Return the name of a deployment actor. Each version of a deployment has its own actors."""
+    """Return the name under which an actor of a deployment is found; each version has actors of its own."""
     return f"{DEPLOYMENT_ACTOR_PREFIX}{id.app_name}::{id.name}::{code_version}::{actor_name}"
 
 
 def get_deployment_actor(actor_name: str) -> Any:
     """Return a handle to an actor that the replicas of this deployment share: see `deployment_actors`.
 
-    Each version of a deployment has its own actors; a replica gets those of its version.
+    Each version of a deployment has actors of its own, and a replica finds those of its version.
 
     Args:
         actor_name: The name in `DeploymentActorConfig`.
 
     Raises:
-        RayServeException: If the caller does not run in a replica.
-        ValueError: If the deployment has no such actor, or the actor is gone and is being created again.
+        RayServeException: If the code does not run in a replica.
+        ValueError: If the deployment has no such actor, or it is gone and being created again just now.
     """
     context = _get_replica()
     if context is None:
@@ -210,10 +211,10 @@ def get_deployment_actor(actor_name: str) -> Any:
 
 
 def get_deployment_actor_context() -> DeploymentActorContext:
-    """Return the context of the calling deployment actor.
+    """Return which deployment actor the code runs in.
 
     Raises:
-        RayServeException: If the caller does not run in a deployment actor.
+        RayServeException: If it does not run in one.
     """
     context = None
     if _deployment_actors:

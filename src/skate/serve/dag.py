@@ -1,4 +1,4 @@
-"""The input node of a graph, under Ray Serve's path."""
+"""The input of a graph, under the path that programs written for Ray Serve import it from."""
 
 from skate.dag import InputNode
 

@@ -1,6 +1,6 @@
-"""The exceptions of Serve, under Ray's names.
+"""The errors of Serve, under the names Ray gives them.
 
-All of them keep their fields when they are pickled, since replicas send them to callers.
+All keep their fields when they are pickled: they travel from replicas to whoever called.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 
 
 class RayServeException(Exception):
-    """The base class of Serve's exceptions."""
+    """The base of all errors of Serve."""
 
 
 class ApplicationError(RayServeException, ValueError):
-    """The composition of an application is invalid."""
+    """Deployments are bound to each other in a way that cannot be deployed."""
 
 
 class DeploymentSerializationError(RayServeException, TypeError):
@@ -48,7 +48,7 @@ class DeploymentConfigError(RayServeException, ValueError):
     """Options of a deployment contradict each other.
 
     Args:
-        message: The contradiction and how to resolve it.
+        message: What the contradiction is, and how to end it.
         options: The names of the options.
     """
 
@@ -62,22 +62,22 @@ class DeploymentConfigError(RayServeException, ValueError):
 
 
 class ListenError(RayServeException, OSError, RuntimeError):
-    """Serve cannot listen on its address. A RuntimeError as in Ray, and an OSError.
+    """Serve cannot listen at the address it was given: a RuntimeError, as in Ray, and the OSError that it is.
 
     Args:
-        errno: The number of the system error.
-        strerror: The error and how to resolve it.
+        errno: The number of the system's error.
+        strerror: What is wrong, and what to do.
     """
 
 
 class BackPressureError(RayServeException):
-    """A request was rejected because too many requests were waiting.
+    """A request was turned away because too many were waiting already.
 
     Args:
-        num_queued_requests: The number of waiting requests.
-        max_queued_requests: The deployment's limit, `max_queued_requests`.
-        status_code: The status of the HTTP response.
-        retry_after_s: After how many seconds a client should retry.
+        num_queued_requests: How many were waiting.
+        max_queued_requests: How many may wait, the deployment's `max_queued_requests`.
+        status_code: What an HTTP client is answered.
+        retry_after_s: When it is worth trying again, in seconds.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class BackPressureError(RayServeException):
 
     @property
     def message(self) -> str:
-        """The error, with both numbers."""
+        """Return what happened, with both numbers."""
         return (
             f"Request dropped due to backpressure (num_queued_requests={self.num_queued_requests}, "
             f"max_queued_requests={self.max_queued_requests})."
@@ -106,15 +106,15 @@ class BackPressureError(RayServeException):
 
 
 def retry_after(error: BackPressureError) -> int:
-    """Return the value of the HTTP header `Retry-After`, in whole seconds."""
+    """Return what an HTTP client that was turned away is told: after how many whole seconds to try again."""
     return 1 if error.retry_after_s is None else math.ceil(error.retry_after_s)
 
 
 class RequestCancelledError(RayServeException, TaskCancelledError):
-    """A request was cancelled: by its caller, by a disconnect of its client, or by a stop of the deployment.
+    """A request was cancelled: by its caller, by its client going away, or by the deployment going down.
 
     Args:
-        request_id: The id of the request, if known.
+        request_id: Which one, if known.
     """
 
     def __init__(self, request_id: str | None = None) -> None:
@@ -126,11 +126,11 @@ class RequestCancelledError(RayServeException, TaskCancelledError):
 
 
 class DeploymentUnavailableError(RayServeException):
-    """A deployment accepts no requests: it failed to deploy, is being deleted, or can have no replica.
+    """A deployment takes no requests: it failed to deploy, is being deleted, or can have no replica.
 
     Args:
-        deployment_id: The deployment.
-        reason: The reason, if it is none of the first two.
+        deployment_id: Which one.
+        reason: Why, if it is known to be something else than the first two.
     """
 
     def __init__(self, deployment_id: DeploymentID, reason: str = "") -> None:
@@ -140,7 +140,7 @@ class DeploymentUnavailableError(RayServeException):
 
     @property
     def message(self) -> str:
-        """The error and where to find details."""
+        """Return what happened and where to look."""
         reason = self.reason or "it failed to deploy or is being deleted. See `serve.status()`."
         return f"{self.deployment_id} is unavailable: {reason}"
 
@@ -149,10 +149,10 @@ class DeploymentUnavailableError(RayServeException):
 
 
 class ReplicaUnavailableError(RayServeException):
-    """A replica accepts no requests, and the call addressed this replica.
+    """A replica takes no requests, and the call named that very one.
 
     Args:
-        replica_id: The id of the replica.
+        replica_id: Which one.
     """
 
     def __init__(self, replica_id: str) -> None:
@@ -161,7 +161,7 @@ class ReplicaUnavailableError(RayServeException):
 
     @property
     def message(self) -> str:
-        """The error and how to resolve it."""
+        """Return what happened and what to do."""
         return f"Replica {self.replica_id} is unavailable: it stopped or is stopping. Call the deployment instead."
 
     def __str__(self) -> str:
@@ -169,10 +169,10 @@ class ReplicaUnavailableError(RayServeException):
 
 
 class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
-    """The replica died while processing a request that must not be repeated.
+    """The replica died with a request that may not be run twice.
 
     Args:
-        replica_id: The id of the replica.
+        replica_id: Which one.
     """
 
     def __init__(self, replica_id: str) -> None:
@@ -181,10 +181,11 @@ class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
 
     @property
     def message(self) -> str:
-        """The error and its consequences."""
+        """Return what happened and what is unknown."""
         return (
             f"Replica {self.replica_id} died while it worked on the request, which may have been carried out in part. "
-            "Serve retries only idempotent HTTP methods and requests with an Idempotency-Key."
+            "Requests that may run twice are sent to another replica by themselves: idempotent HTTP methods, and those "
+            "with an Idempotency-Key."
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -192,15 +193,15 @@ class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
 
 
 class ReplicaStoppedError(ReplicaDiedError):
-    """The replica stopped before it had answered a request, because the time limit had passed.
+    """The replica was stopped before it had answered a request, which took longer than it was given.
 
     Args:
-        replica_id: The id of the replica.
+        replica_id: Which one.
     """
 
     @property
     def message(self) -> str:
-        """The error and how to resolve it."""
+        """Return what happened and what to do."""
         return (
             f"Replica {self.replica_id} was stopped while it worked on the request, which took longer than the "
             "deployment's graceful_shutdown_timeout_s: set it higher, or make requests shorter."
@@ -208,12 +209,12 @@ class ReplicaStoppedError(ReplicaDiedError):
 
 
 class gRPCStatusError(RayServeException):  # noqa: N801 - the name is Ray's
-    """An error of a gRPC method, with the status for its client.
+    """An error of a gRPC method, with the status that its client gets.
 
     Args:
-        original_exception: The exception that the method raised.
-        code: A `grpc.StatusCode`; None sends `INTERNAL`.
-        details: The text of the status.
+        original_exception: What the method raised.
+        code: A `grpc.StatusCode`; `INTERNAL` is sent where it is None.
+        details: The text that goes with it.
     """
 
     def __init__(
@@ -229,11 +230,11 @@ class gRPCStatusError(RayServeException):  # noqa: N801 - the name is Ray's
 
 
 class ExternalScalerDisabledError(RayServeException):
-    """An external scaler requested a number of replicas, but the application does not allow external scaling.
+    """Somebody outside wanted to set the number of replicas of an application that does not allow it.
 
     Args:
-        app_name: The application.
-        deployment: The deployment.
+        app_name: Which one.
+        deployment: The deployment that was to be scaled.
     """
 
     def __init__(self, app_name: str, deployment: str) -> None:

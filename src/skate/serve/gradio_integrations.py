@@ -1,4 +1,4 @@
-"""Deployments of Gradio interfaces."""
+"""Gradio's interfaces as deployments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["GradioIngress", "GradioServer"]
 
 
 class GradioIngress:
-    """Serves a Gradio interface. Subclass it to call other deployments from the interface.
+    """Serves an interface of Gradio. Subclass it to call other deployments from the interface.
 
     Args:
-        builder: Returns the interface. It is called in the replica, because most interfaces cannot be pickled.
+        builder: Makes the interface, inside of the replica: most interfaces cannot be pickled.
 
     Example:
         >>> from skate import serve
@@ -41,4 +41,4 @@ class GradioIngress:
 
 
 GradioServer = deployment(GradioIngress)
-"""A deployment of a Gradio interface: `GradioServer.options(num_replicas=2).bind(builder)`."""
+"""A deployment of an interface: `GradioServer.options(num_replicas=2).bind(builder)`."""

@@ -1,1 +1,1 @@
-"""Modules for `runtime_env={"preload": …}`: imported once by the process that Serve's processes fork from."""
+"""What processes of Serve need, for `runtime_env={"preload": …}`: imported once, and forked from there."""

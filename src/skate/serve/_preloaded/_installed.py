@@ -1,4 +1,4 @@
-"""Imports of optional libraries."""
+"""Modules of libraries that may not be there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["is_installed", "load_installed"]
 
 @cache
 def is_installed(library: str) -> bool:
-    """Return whether a library is installed."""
+    """Return whether a library can be imported."""
     return find_spec(library) is not None
 
 

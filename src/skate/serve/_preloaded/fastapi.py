@@ -1,4 +1,4 @@
-"""Imports for replicas of FastAPI applications."""
+"""FastAPI, for replicas of applications that are made with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports of the configuration models."""
+"""The models of configurations, for those who have to do with one."""
 
 from __future__ import annotations
 

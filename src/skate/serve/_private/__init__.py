@@ -1,1 +1,1 @@
-"""Private modules of Ray Serve that its documentation imports, under the same paths."""
+"""Ray's private modules of Serve that its own guides import, under the same paths."""

@@ -1,4 +1,4 @@
-"""Ids of deployments and replicas, the keys of an application policy's dictionaries."""
+"""Ids of deployments and replicas: policies of applications are given dictionaries by `DeploymentID`."""
 
 from skate.serve._runtime.ids import DeploymentID, ReplicaID
 
