@@ -36,8 +36,8 @@ TRAIN = (
     "skate.train.data_parallel_trainer",
     "skate.train._frameworks",
 )
-# The parts of datasets. The bottom ones (blocks, expressions, formats, settings) import each other; above them, each may
-# import those before it. `skate.data` itself, with the methods of `Dataset` in `_dataset`, stands above all of them.
+# The parts of datasets. The bottom ones (blocks, expressions, formats, settings) import each other; above them, each
+# may import those before it. `skate.data` itself, with the methods of `Dataset` in `_dataset`, is above all of them.
 DATA_BASE = {
     f"skate.data.{part}"
     for part in (

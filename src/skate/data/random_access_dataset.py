@@ -1,4 +1,4 @@
-"""Single rows of a dataset by the value of a column, from any number of processes at a time."""
+"""Random access to the rows of a dataset by key, from any number of processes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["RandomAccessDataset"]
 
 
 class RandomAccessDataset:
-    """Finds rows by their key; `Dataset.to_random_access_dataset` makes one.
+    """Looks up rows by key; `Dataset.to_random_access_dataset` creates it.
 
-    The rows are sorted by the key and stay in shared memory, where every worker sees all of them: a look-up is a
-    binary search in one.
+    The rows are sorted by key and stay in shared memory, which all workers map: a lookup is a binary search in one
+    worker.
     """
 
     @checked(num_workers=POSITIVE)
     def __init__(self, ds: Dataset, key: str, num_workers: int) -> None:
         there = ds.columns() or []
         if key not in there:
-            raise ValueError(f"there is no column {key!r} to find rows by: the dataset has {there}")
+            raise ValueError(f"cannot look up rows by the column {key!r}: the dataset has {there}")
         begun = time.perf_counter()
         bundles = ds.sort(key).iter_internal_ref_bundles()
         self._blocks = [bundle.block_refs[0] for bundle in bundles if bundle.num_rows()]
@@ -46,14 +46,14 @@ class RandomAccessDataset:
         self._build_seconds = time.perf_counter() - begun
 
     def get_async(self, key: Any) -> Any:
-        """Return a reference to the row with this key; to None if there is none."""
+        """Return a reference to the row with this key, or to None."""
         block = self._block_of(key)
         if block is None:
             return skate.put(None)
         return next(self._turns).get.remote(block, key)
 
     def multiget(self, keys: list[Any]) -> list[dict[str, Any] | None]:
-        """Return the rows with these keys, None for each that there is none for."""
+        """Return the row of each key, or None."""
         together: dict[int, list[Any]] = defaultdict(list)
         for key in keys:
             block = self._block_of(key)
@@ -66,7 +66,7 @@ class RandomAccessDataset:
         return [found.get(key) for key in keys]
 
     def stats(self) -> str:
-        """Return how often each worker was asked, and how long it took, as text."""
+        """Return the number and mean time of accesses as text."""
         each = skate.get([worker.stats.remote() for worker in self._workers])
         calls = [count for count, _ in each]
         mean = sum(seconds for _, seconds in each) / max(1, sum(calls))
@@ -80,7 +80,7 @@ class RandomAccessDataset:
         )
 
     def _block_of(self, key: Any) -> int | None:
-        """Return the only block that may have a key: the first whose keys go as far."""
+        """Return the index of the only block that may contain a key; None if it is beyond the last."""
         place = bisect.bisect_left(self._largest, key)
         return place if place < len(self._largest) else None
 
@@ -92,7 +92,7 @@ def _last_of(block: pa.Table, key: str) -> Any:
 
 
 class _Worker:
-    """Finds rows in sorted blocks."""
+    """Looks up rows in sorted blocks."""
 
     def __init__(self, key: str, blocks: list[Any]) -> None:
         self._key = key

@@ -1,4 +1,4 @@
-"""Batches as tensors of torch: types, devices, and memory that a GPU can copy from."""
+"""Converts batches to torch tensors: types, devices and pinned memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from skate.air._optional import load
 from skate.data._arguments import ArgumentTypeError, check_type, message
 
 
-def finisher(
+def converter(
     dtypes: Any, device: Any, collate: Any, pin_memory: bool
 ) -> tuple[str, Callable[[Any], Any], Callable[[Any], Any]]:
-    """Return what makes tensors out of batches.
+    """Return functions that convert batches to tensors.
 
     Args:
-        dtypes: A type for all columns, or by column.
-        device: Where the tensors go; "auto" is the device of the training worker, or the CPU.
-        collate: What makes a batch of tensors, if the user knows better: a function of a NumPy batch, or a CollateFn.
-        pin_memory: Put the tensors into memory that a GPU can copy from while the program goes on.
+        dtypes: A type for all columns, or a dict of types by column.
+        device: The device of the tensors; "auto" is the device of the training worker, or the CPU.
+        collate: Converts a batch instead: a function of a NumPy batch, or a CollateFn.
+        pin_memory: Put the tensors into pinned memory, which a GPU copies asynchronously.
 
     Returns:
-        The format of batches it needs, what is done with each ahead of time, and what when it is taken.
+        The batch format, a function for the prefetch thread, and a function for the consumer.
     """
     torch = load("torch", "iter_torch_batches")
     from skate.data.collate_fn import ArrowBatchCollateFn, CollateFn, PandasBatchCollateFn
@@ -64,7 +64,7 @@ def to_tensors(batch: Mapping[str, np.ndarray[Any, Any]], dtypes: Any = None) ->
     """Return the columns of a NumPy batch as tensors.
 
     Raises:
-        TypeError: A column holds what no tensor can.
+        TypeError: A column cannot be converted.
     """
     result = {}
     for name, values in batch.items():
@@ -74,7 +74,7 @@ def to_tensors(batch: Mapping[str, np.ndarray[Any, Any]], dtypes: Any = None) ->
 
 
 def to_tensor(values: np.ndarray[Any, Any], dtype: Any = None, name: str = "") -> Any:
-    """Return an array as a tensor: the same memory, if it may be written to and the type is the same."""
+    """Return an array as a tensor, which shares writable memory of the same type."""
     torch = load("torch", "iter_torch_batches")
     if values.dtype == object:
         try:
@@ -94,7 +94,7 @@ def to_tensor(values: np.ndarray[Any, Any], dtype: Any = None, name: str = "") -
             "drop_columns, or give a collate_fn."
         )
     if not values.flags.writeable:
-        # A tensor may be written to, and torch does not know about shared memory that may not.
+        # A tensor is writable, and shared memory of blocks is not.
         values = values.copy()
     tensor = torch.as_tensor(values)
     return tensor if dtype is None else tensor.to(dtype)
@@ -113,7 +113,7 @@ def _device(torch: Any, device: Any) -> Any:
 
 
 def _each(torch: Any, tensors: Any, function: Callable[[Any], Any]) -> Any:
-    """Return the same structure with a function applied to each tensor."""
+    """Return the same structure, with a function applied to each tensor."""
     if isinstance(tensors, torch.Tensor):
         return function(tensors)
     if isinstance(tensors, Mapping):

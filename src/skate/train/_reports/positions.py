@@ -36,12 +36,12 @@ def go_on(shards: Sequence[Mapping[str, Any]], saved: Sequence[Positions | None]
 def _begin(parts: Sequence[Any], stood: Sequence[Any]) -> None:
     from skate.data._iteration.position import StartPosition, merge_positions
 
-    kinds = {getattr(part, "_goes_on", None) for part in parts}
+    kinds = {getattr(part, "_resumable", None) for part in parts}
     if kinds == {"together"}:
-        start = merge_positions(stood) or StartPosition.anew()
+        start = merge_positions(stood) or StartPosition.new()
         for part in parts:
             part._start_at(start)
     elif kinds == {"alone"}:
         for rank, part in enumerate(parts):
             own = stood[rank : rank + 1] if rank < len(stood) and stood[rank] is not None else stood
-            part._start_at(merge_positions(own[:1]) or merge_positions(stood) or StartPosition.anew())
+            part._start_at(merge_positions(own[:1]) or merge_positions(stood) or StartPosition.new())
