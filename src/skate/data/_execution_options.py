@@ -1,4 +1,4 @@
-"""What a plan may use while it runs."""
+"""Options of the execution of plans."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from skate.util.annotations import RayDeprecationWarning
 
 @dataclass
 class ExecutionResources:
-    """Amounts of what a plan uses; None is no limit.
+    """Amounts of resources of a plan; None is no limit.
 
     Attributes:
-        cpu: Processors.
+        cpu: CPUs.
         gpu: GPUs.
-        object_store_memory: Bytes of the blocks that exist because of the plan.
-        memory: Bytes of these blocks and of what worker processes have for themselves, together.
+        object_store_memory: Bytes of the blocks that the plan creates.
+        memory: Bytes of these blocks and of the private memory of workers together.
     """
 
     cpu: float | None = None
@@ -37,7 +37,7 @@ class ExecutionResources:
         memory: float | None = None,
         object_store_memory: float | None = None,
     ) -> ExecutionResources:
-        """Return the same amounts, but for those that are given."""
+        """Return a copy with the given amounts replaced."""
         return ExecutionResources(
             self.cpu if cpu is None else cpu,
             self.gpu if gpu is None else gpu,
@@ -47,7 +47,7 @@ class ExecutionResources:
 
     @classmethod
     def zero(cls) -> ExecutionResources:
-        """Return nothing of everything."""
+        """Return resources with all amounts 0."""
         return cls(0.0, 0.0, 0.0, 0.0)
 
     @classmethod
@@ -58,29 +58,29 @@ class ExecutionResources:
         object_store_memory: float | None = None,
         memory: float | None = None,
     ) -> ExecutionResources:
-        """Return limits: what is not given is without limit."""
+        """Return limits; amounts that are not given are unlimited."""
         unlimited = float("inf")
         given = (cpu, gpu, object_store_memory, memory)
         return cls(*(unlimited if amount is None else amount for amount in given))
 
 
-# What Ray warns of when it is set, and what to do instead.
+# Deprecated options, with the advice of the warning.
 _DEPRECATED = {
     "exclude_resources": "set resource_limits to what the plan may use",
-    "actor_locality_enabled": "leave it as it is, it changes nothing",
+    "actor_locality_enabled": "leave it out, it has no effect",
 }
 
 
 @dataclass
 class ExecutionOptions:
-    """How a plan is executed.
+    """Options of the execution of a plan.
 
     Attributes:
-        resource_limits: What a plan may use at most; no limit if None is given.
-        exclude_resources: What is left to others; nothing if None is given.
-        preserve_order: Pass on blocks in the order of their source. Order is kept unless this is set to False.
-        locality_with_output: Accepted; on one machine all data are local.
-        verbose_progress: Show each step's progress.
+        resource_limits: Maximum resources of a plan; None is unlimited.
+        exclude_resources: Resources reserved for other work; None reserves nothing.
+        preserve_order: Keep the order of blocks. True by default.
+        locality_with_output: Accepted without effect: on one machine all data are local.
+        verbose_progress: Show the progress of each step.
     """
 
     resource_limits: ExecutionResources = field(default_factory=ExecutionResources.for_limits)
@@ -103,7 +103,7 @@ class ExecutionOptions:
         if name in _DEPRECATED:
             if name == "exclude_resources" and value is None:
                 value = ExecutionResources.zero()
-            if name in vars(self):  # and not when the options are made
+            if name in vars(self):  # do not warn in the constructor
                 warnings.warn(
                     f"ExecutionOptions.{name} is deprecated in Ray: {_DEPRECATED[name]}",
                     RayDeprecationWarning,
@@ -112,5 +112,5 @@ class ExecutionOptions:
         super().__setattr__(name, value)
 
     def is_resource_limits_default(self) -> bool:
-        """Tell whether nothing is limited."""
+        """Return whether no resource is limited."""
         return self.resource_limits == ExecutionResources.for_limits()
