@@ -54,7 +54,7 @@ class GroupedData:
         [{'k': 1, 'count()': 2, 'max(v)': 6}, {'k': 2, 'count()': 1, 'max(v)': 7}]
         """
         check_aggregations(aggs)
-        return self._dataset._then(nodes.Aggregate(self._dataset._node, self._keys, aggs))
+        return self._dataset._with_node(nodes.Aggregate(self._dataset._node, self._keys, aggs))
 
     @checked("batch_format")
     def map_groups(
@@ -113,7 +113,7 @@ class GroupedData:
             call.compute,
             self._parts,
         )
-        return self._dataset._then(node)
+        return self._dataset._with_node(node)
 
     @checked("expr")
     def with_column(self, column_name: str, expr: Any, **ray_remote_args: Any) -> Dataset:
@@ -127,7 +127,7 @@ class GroupedData:
         """
         check_type("expr", expr, Expr, "an expression such as col('a') + 1")
         added = (star(), expr.alias(column_name))
-        return self.map_groups(partial(_projected, added), batch_format="pyarrow", **ray_remote_args)
+        return self.map_groups(partial(_project, added), batch_format="pyarrow", **ray_remote_args)
 
     def count(self) -> Dataset:
         """Count the rows of each group.
@@ -172,5 +172,5 @@ class GroupedData:
         return self.aggregate(*(kind(column, **options) for column in columns))
 
 
-def _projected(expressions: tuple[Any, ...], group: pa.Table) -> pa.Table:
+def _project(expressions: tuple[Any, ...], group: pa.Table) -> pa.Table:
     return evaluate.project(group, expressions)

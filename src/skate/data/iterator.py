@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
 from skate.data._iteration import torch_tensors
-from skate.data._iteration.batches import Reiterable, iter_block_batches, iter_block_rows, mapped
+from skate.data._iteration.batches import Reiterable, iter_block_batches, iter_block_rows, map_closing
 from skate.data._iteration.frameworks import FrameworkMethods
 from skate.data._iteration.position import PositionTracker, StartPosition
 
@@ -86,7 +86,7 @@ class IterationMethods(FrameworkMethods):
             )
             if tracker is not None:
                 batches = tracker.follow(batches)
-            return batches if _finalize_fn is None else mapped(batches, _finalize_fn)
+            return batches if _finalize_fn is None else map_closing(batches, _finalize_fn)
 
         return Reiterable(start)
 

@@ -36,8 +36,8 @@ class RandomAccessDataset:
         begun = time.perf_counter()
         bundles = ds.sort(key).iter_internal_ref_bundles()
         self._blocks = [bundle.block_refs[0] for bundle in bundles if bundle.num_rows()]
-        last_of = _last_of.options(**with_preloading({}))
-        self._largest = skate.get([last_of.remote(block, key) for block in self._blocks])
+        last_key = _last_key.options(**with_preloading({}))
+        self._largest = skate.get([last_key.remote(block, key) for block in self._blocks])
         worker_class = skate.remote(_Worker).options(**with_preloading({"num_cpus": 0}))
         workers = [worker_class.remote(key, self._blocks) for _ in range(num_workers)]
         skate.get([worker.stats.remote() for worker in workers])  # wait until all have started
@@ -47,7 +47,7 @@ class RandomAccessDataset:
 
     def get_async(self, key: Any) -> Any:
         """Return a reference to the row with this key, or to None."""
-        block = self._block_of(key)
+        block = self._find_block(key)
         if block is None:
             return skate.put(None)
         return next(self._turns).get.remote(block, key)
@@ -56,7 +56,7 @@ class RandomAccessDataset:
         """Return the row of each key, or None."""
         together: dict[int, list[Any]] = defaultdict(list)
         for key in keys:
-            block = self._block_of(key)
+            block = self._find_block(key)
             if block is not None:
                 together[block].append(key)
         asked = {block: next(self._turns).multiget.remote(block, some) for block, some in together.items()}
@@ -79,14 +79,14 @@ class RandomAccessDataset:
             f"- Mean access time: {mean * 1e6:.0f}us\n"
         )
 
-    def _block_of(self, key: Any) -> int | None:
+    def _find_block(self, key: Any) -> int | None:
         """Return the index of the only block that may contain a key; None if it is beyond the last."""
         place = bisect.bisect_left(self._largest, key)
         return place if place < len(self._largest) else None
 
 
 @skate.remote
-def _last_of(block: pa.Table, key: str) -> Any:
+def _last_key(block: pa.Table, key: str) -> Any:
     column = block.column(key)
     return column[len(column) - 1].as_py()
 

@@ -203,7 +203,7 @@ class _Files:
             return
         folders = self.records.staging_folders()
         committed = self._folder.committed()
-        places = [place for folder in folders for place in self.records.listed(folder)]
+        places = [place for folder in folders for place in self.records.list_files(folder)]
         self.records.move({place: name for place in places if (name := _committed_name(place, committed))})
         for folder in folders:
             self.records.delete_folder(folder)
@@ -213,7 +213,7 @@ class _Files:
         pending = self._folder.pending()
         if not pending:
             return
-        for name in self.records.listed("", self._sink.path):
+        for name in self.records.list_files("", self._sink.path):
             if pending.intersection(_PART.findall(posixpath.basename(name))):
                 self.records.delete_file(posixpath.join(self._sink.path, name))
 

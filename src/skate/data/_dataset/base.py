@@ -45,7 +45,7 @@ class PlanHolder:
         """Set the name of the dataset in progress tables and statistics."""
         self._name = name
 
-    def _then(self, node: nodes.Node) -> Dataset:
+    def _with_node(self, node: nodes.Node) -> Dataset:
         """Return the dataset of a plan with one more operation."""
         from skate.data.dataset import Dataset
 

@@ -41,7 +41,7 @@ class ColumnMethods(MapMethods):
         """
         _check_expression("expr", expr)
         resolved = _resolve_compute(compute, ray_remote_args, expr.needs_actor())
-        return self._then(nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), resolved))
+        return self._with_node(nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), resolved))
 
     def with_columns(
         self, exprs: Any = None, *more_exprs: Any, compute: Any = None, **ray_remote_args: Any
@@ -75,8 +75,8 @@ class ColumnMethods(MapMethods):
                 named.append(expr.alias(name))
         resolved = _resolve_compute(compute, ray_remote_args, any(each.needs_actor() for each in named))
         if not named:
-            return self._then(self._node)
-        return self._then(nodes.Project(self._node, (expressions.star(), *named), resolved))
+            return self._with_node(self._node)
+        return self._with_node(nodes.Project(self._node, (expressions.star(), *named), resolved))
 
     @checked("batch_format")
     def add_column(
@@ -110,7 +110,7 @@ class ColumnMethods(MapMethods):
                 f"batch_format argument must be 'pandas', 'pyarrow' or 'numpy', got: {batch_format!r}"
             )
         return self.map_batches(
-            partial(_with_column, col, fn),
+            partial(_add_column, col, fn),
             batch_size="default",  # also with a GPU: the user ensures that a block fits
             batch_format=batch_format,
             zero_copy_batch=False,
@@ -146,7 +146,7 @@ class ColumnMethods(MapMethods):
             if name not in schema.names:
                 raise missing_column(name, schema.names)
         resolved = compute_of(False, compute, concurrency, ray_remote_args)
-        return self._then(nodes.Project(self._node, tuple(expressions.col(name) for name in names), resolved))
+        return self._with_node(nodes.Project(self._node, tuple(expressions.col(name) for name in names), resolved))
 
     @checked("cols")
     def drop_columns(
@@ -169,7 +169,7 @@ class ColumnMethods(MapMethods):
         if schema is not None:
             _check_present(names, schema.names)
         resolved = compute_of(False, compute, concurrency, ray_remote_args)
-        return self._each_block("DropColumns", partial(_without, tuple(names)), resolved)
+        return self._each_block("DropColumns", partial(_drop, tuple(names)), resolved)
 
     @checked("names")
     def rename_columns(
@@ -192,10 +192,10 @@ class ColumnMethods(MapMethods):
             _new_names(names, schema.names)
         given = dict(names) if isinstance(names, dict) else tuple(names)
         resolved = compute_of(False, None, concurrency, ray_remote_args)
-        return self._each_block("RenameColumns", partial(_renamed, given), resolved)
+        return self._each_block("RenameColumns", partial(_rename, given), resolved)
 
     def _each_block(self, label: str, function: Callable[[pa.Table, int], pa.Table], compute: Any) -> Dataset:
-        return self._then(nodes.EachBlock(self._node, label, function, keeps_rows=True, compute=compute))
+        return self._with_node(nodes.EachBlock(self._node, label, function, keeps_rows=True, compute=compute))
 
 
 def _check_expression(name: str, expr: Any) -> None:
@@ -209,7 +209,7 @@ def _resolve_compute(compute: Any, options: dict[str, Any], needs_actor: bool) -
     return compute_of(needs_actor, compute, options.get("concurrency"), rest)
 
 
-def _with_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
+def _add_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
     values = function(batch)
     if isinstance(batch, pa.Table):
         values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
@@ -223,12 +223,12 @@ def _with_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
     return batch
 
 
-def _without(names: tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
+def _drop(names: tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
     _check_present(names, block.column_names)
     return block.drop_columns(list(names))
 
 
-def _renamed(names: dict[str, str] | tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
+def _rename(names: dict[str, str] | tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
     return block.rename_columns(_new_names(names, block.column_names))
 
 

@@ -154,11 +154,11 @@ def reference_to(item: Item) -> Any:
         return skate.put(tables.compact(fetch_rows(item)))
     if item.start == 0 and item.rows == item.whole:
         return item.block
-    return _sliced.remote(item.block, item.start, item.rows)
+    return _slice_block.remote(item.block, item.start, item.rows)
 
 
 @skate.remote
-def _sliced(block: pa.Table, start: int, rows: int) -> pa.Table:
+def _slice_block(block: pa.Table, start: int, rows: int) -> pa.Table:
     return tables.compact(tables.slice_rows(block, start, start + rows))
 
 

@@ -162,7 +162,7 @@ class MapMethods(PlanHolder):
             if any(each is not None for each in given):
                 raise ValueError("'fn_args' and similar arguments need 'fn': leave them out with 'expr'")
             where = compute_of(False, compute, concurrency, options, ray_remote_args_fn)
-            return self._then(nodes.Filter(self._node, as_predicate(expr), where))
+            return self._with_node(nodes.Filter(self._node, as_predicate(expr), where))
         call = user_function(
             fn,
             FunctionArguments(fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
@@ -236,7 +236,7 @@ class MapMethods(PlanHolder):
         batches = EachBatch(
             call.udf, size, batch_format, copies=not zero_copy_batch, failures=call.failures("MapBatches")
         )
-        return self._then(nodes.EachBatch(self._node, batches, call.compute))
+        return self._with_node(nodes.EachBatch(self._node, batches, call.compute))
 
     def _each_row(self, kind: str, call: UserFunction) -> Dataset:
-        return self._then(nodes.EachRow(self._node, kind, call.udf, call.failures(kind), call.compute))
+        return self._with_node(nodes.EachRow(self._node, kind, call.udf, call.failures(kind), call.compute))

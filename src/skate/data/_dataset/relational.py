@@ -40,7 +40,7 @@ class RelationalMethods(PlanHolder):
         >>> skate.data.range(1000).limit(2).take_all()
         [{'id': 0}, {'id': 1}]
         """
-        return self._then(nodes.Limit(self._node, limit))
+        return self._with_node(nodes.Limit(self._node, limit))
 
     @checked()
     def sort(
@@ -71,7 +71,7 @@ class RelationalMethods(PlanHolder):
             )
         self._check_keys("sort", keys)
         bounds = None if boundaries is None else tuple(boundaries)
-        return self._then(nodes.Sort(self._node, keys, tuple(map(bool, falling)), bounds))
+        return self._with_node(nodes.Sort(self._node, keys, tuple(map(bool, falling)), bounds))
 
     def _check_keys(self, call: str, keys: Sequence[str]) -> None:
         """Raise ValueError for missing columns, if the schema is known before the plan runs."""
@@ -145,7 +145,7 @@ class RelationalMethods(PlanHolder):
         if validate_schemas:
             _check_join(self, ds, left, right)
         suffixes = (left_suffix, right_suffix)
-        return self._then(nodes.Join(self._node, ds._node, how, left, right, suffixes, num_partitions))
+        return self._with_node(nodes.Join(self._node, ds._node, how, left, right, suffixes, num_partitions))
 
     @checked()
     def union(self, *other: Dataset) -> Dataset:
@@ -155,7 +155,7 @@ class RelationalMethods(PlanHolder):
         >>> skate.data.range(2).union(skate.data.range(1)).take_all()
         [{'id': 0}, {'id': 1}, {'id': 0}]
         """
-        return self._then(nodes.Union((self._node, *(each._node for each in other))))
+        return self._with_node(nodes.Union((self._node, *(each._node for each in other))))
 
     @checked()
     def mix(
@@ -183,7 +183,7 @@ class RelationalMethods(PlanHolder):
         if any(share <= 0 for share in shares):
             raise ValueError(message("weights", "a list of positive numbers", weights))
         parts = (self._node, *(each._node for each in other))
-        return self._then(nodes.Mix(parts, shares, MixStoppingCondition(stopping_condition)))
+        return self._with_node(nodes.Mix(parts, shares, MixStoppingCondition(stopping_condition)))
 
     @checked()
     def zip(self, *other: Dataset) -> Dataset:
@@ -193,7 +193,7 @@ class RelationalMethods(PlanHolder):
         >>> skate.data.range(2).zip(skate.data.range(2)).take_all()
         [{'id': 0, 'id_1': 0}, {'id': 1, 'id_1': 1}]
         """
-        return self._then(nodes.Zip((self._node, *(each._node for each in other))))
+        return self._with_node(nodes.Zip((self._node, *(each._node for each in other))))
 
     @checked()
     def random_shuffle(
@@ -211,11 +211,11 @@ class RelationalMethods(PlanHolder):
         compute_of(
             False, None, ray_remote_args.pop("concurrency", None), ray_remote_args
         )  # looks for unknown ones
-        return self._then(nodes.Shuffle(self._node, seed_of(seed)))
+        return self._with_node(nodes.Shuffle(self._node, seed_of(seed)))
 
     def randomize_block_order(self, *, seed: Any = None) -> Dataset:
         """Shuffle the order of blocks, but not the rows in them."""
-        return self._then(nodes.ShuffleBlocks(self._node, seed_of(seed)))
+        return self._with_node(nodes.ShuffleBlocks(self._node, seed_of(seed)))
 
     @checked(fraction=SHARE)
     def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
@@ -231,7 +231,7 @@ class RelationalMethods(PlanHolder):
         """
         config = seed_of(seed)
         drawn = random(seed=config.seed, reseed_after_execution=config.reseed_after_execution)
-        return self._then(nodes.Filter(self._node, drawn < fraction))
+        return self._with_node(nodes.Filter(self._node, drawn < fraction))
 
     @checked(num_blocks=POSITIVE, target_num_rows_per_block=POSITIVE)
     def repartition(
@@ -270,11 +270,11 @@ class RelationalMethods(PlanHolder):
                 raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
             if keys:
                 raise ValueError("`keys` needs `num_blocks`, not `target_num_rows_per_block`.")
-            return self._then(nodes.Resize(self._node, target_num_rows_per_block, strict))
+            return self._with_node(nodes.Resize(self._node, target_num_rows_per_block, strict))
         assert num_blocks is not None
         names = (keys,) if isinstance(keys, str) else tuple(keys or ())
         self._check_keys("repartition", names)
-        return self._then(nodes.Repartition(self._node, num_blocks, shuffle, names, sort))
+        return self._with_node(nodes.Repartition(self._node, num_blocks, shuffle, names, sort))
 
 
 def _names(call: str, names: str | Sequence[str]) -> tuple[str, ...]:

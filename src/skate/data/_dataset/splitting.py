@@ -131,7 +131,7 @@ class SplitMethods(PlanHolder):
             if shuffle:
                 raise ValueError("`shuffle` and `stratify` cannot be given together")
             return _stratified_split(self, test_size, stratify)  # type: ignore[arg-type]  # self is a Dataset
-        source = self._then(nodes.Shuffle(self._node, seed_of(seed))) if shuffle else self
+        source = self._with_node(nodes.Shuffle(self._node, seed_of(seed))) if shuffle else self
         items = source._kept()
         rows = sum(item.rows for item in items)
         if isinstance(test_size, float):
@@ -178,13 +178,13 @@ class SplitMethods(PlanHolder):
                 raise ValueError("a split by hash needs hash_column, and does not support seed")
             cuts = [partial(_by_hash, hash_column, test_size, side) for side in (False, True)]
             train, test = (nodes.EachBlock(self._node, "HashSplit", cut, compute=compute) for cut in cuts)
-            return self._then(train), self._then(test)
+            return self._with_node(train), self._with_node(test)
         if hash_column is not None:
             raise ValueError("hash_column is not supported for a random split: give split_type='hash'")
         # Both sets draw the same numbers in each run.
         drawn = random(seed=0 if seed is None else seed, reseed_after_execution=False)
         sides = (drawn >= test_size, drawn < test_size)
-        kept, left_out = (self._then(nodes.Filter(self._node, side, compute)) for side in sides)
+        kept, left_out = (self._with_node(nodes.Filter(self._node, side, compute)) for side in sides)
         return kept, left_out
 
     @checked(n=POSITIVE)
@@ -255,7 +255,11 @@ def _stratified_split(
 ) -> tuple[MaterializedDataset, MaterializedDataset]:
     """Return a training set, and a test set of the last rows of each group."""
     share = test_size if isinstance(test_size, float) else test_size / dataset.count()
-    marked = dataset.groupby(column).map_groups(partial(_marked, share), batch_format="numpy").materialize()
+    marked = (
+        dataset.groupby(column)
+        .map_groups(partial(_mark_test_rows, share), batch_format="numpy")
+        .materialize()
+    )
 
     def part(is_test: bool) -> MaterializedDataset:
         return marked.filter(lambda row: row[_TEST_MARK] == is_test).drop_columns([_TEST_MARK]).materialize()
@@ -263,6 +267,6 @@ def _stratified_split(
     return part(False), part(True)
 
 
-def _marked(share: float, group: dict[str, Any]) -> dict[str, Any]:
+def _mark_test_rows(share: float, group: dict[str, Any]) -> dict[str, Any]:
     rows = len(next(iter(group.values())))
     return {**group, _TEST_MARK: np.arange(rows) >= rows - int(rows * share)}

@@ -54,10 +54,10 @@ class TableWriteMethods(PlanHolder):
         if not datasink.supports_distributed_writes:
             compute = compute_of(False, None, 1, ray_remote_args or {})
         node = nodes.Write(self._node, datasink, uuid.uuid4().hex, compute)
-        checkpointed = self._checkpointed(node, resume)
+        checkpointed = self._make_checkpointed_write(node, resume)
         write: Callable[[], Any] = lambda: result_of(list(self._tables(node)))  # noqa: E731
         if resume:
-            write = self._resumable(node)
+            write = self._make_resumable_write(node)
         elif checkpointed is not None:
             write = checkpointed
         schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ class TableWriteMethods(PlanHolder):
         if checkpointed is not None:
             checkpointed.finish()
 
-    def _checkpointed(self, node: nodes.Write, resume: bool) -> CheckpointedWrite | None:
+    def _make_checkpointed_write(self, node: nodes.Write, resume: bool) -> CheckpointedWrite | None:
         config = self._context.checkpoint_config
         if config is None:
             return None
@@ -85,7 +85,7 @@ class TableWriteMethods(PlanHolder):
 
         return CheckpointedWrite(node, config, self._run)
 
-    def _resumable(self, node: nodes.Write) -> Callable[[], Any]:
+    def _make_resumable_write(self, node: nodes.Write) -> Callable[[], Any]:
         from skate.data._resuming.job import ResumableWrite
 
         return ResumableWrite(node, self._context, self._runs, self._run)

@@ -99,7 +99,7 @@ class Operator:
         return self.finished
 
     @property
-    def expected(self) -> int:
+    def expected_bytes(self) -> int:
         """Expected bytes of the output of a new task."""
         return self.bytes_made // self.tasks_ended if self.tasks_ended else 0
 

@@ -60,7 +60,7 @@ def iter_block_batches(
     """
     numbers = counted and shuffle_buffer is not None
     if numbers:
-        blocks = _numbered(blocks)
+        blocks = _add_row_numbers(blocks)
     if shuffle_buffer is not None:
         cut = batcher.shuffled_batches(
             blocks, batch_size, shuffle_buffer, seed=shuffle_seed, drop_last=drop_last
@@ -68,7 +68,7 @@ def iter_block_batches(
     else:
         cut = batcher.batched(blocks, batch_size, drop_last=drop_last)
 
-    def prepared(block: pa.Table) -> Any:
+    def prepare(block: pa.Table) -> Any:
         rows: Any = block.num_rows
         if numbers:
             rows = block.column(_ROW_NUMBER).to_numpy()
@@ -79,11 +79,11 @@ def iter_block_batches(
         return (rows, batch) if counted else batch
 
     if prefetch <= 0:
-        return (prepared(block) for block in cut)
-    return prefetched((prepared(block) for block in cut), prefetch)
+        return (prepare(block) for block in cut)
+    return prefetch_values((prepare(block) for block in cut), prefetch)
 
 
-def _numbered(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _add_row_numbers(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Yield blocks with an additional column of row numbers."""
     start = 0
     for block in blocks:
@@ -91,7 +91,7 @@ def _numbered(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
         start += block.num_rows
 
 
-def prefetched(values: Iterator[T], count: int) -> Iterator[T]:
+def prefetch_values(values: Iterator[T], count: int) -> Iterator[T]:
     """Yield the same values, which a thread prefetches.
 
     The thread ends after the last value, or when the iteration ends early.
@@ -106,7 +106,7 @@ def prefetched(values: Iterator[T], count: int) -> Iterator[T]:
         thread.join()
 
 
-def mapped(values: Iterator[T], function: Callable[[T], Any]) -> Iterator[Any]:
+def map_closing(values: Iterator[T], function: Callable[[T], Any]) -> Iterator[Any]:
     """Yield the result of a function for each value, and close the values when the iteration ends early."""
     try:
         for value in values:

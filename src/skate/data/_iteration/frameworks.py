@@ -45,7 +45,10 @@ class FrameworkMethods(abc.ABC):
         tensorflow = load("tensorflow", "iter_tf_batches")
 
         def make(batch: dict[str, Any]) -> dict[str, Any]:
-            return {name: _tf_tensor(tensorflow, values, _of(dtypes, name)) for name, values in batch.items()}
+            return {
+                name: _tf_tensor(tensorflow, values, _for_column(dtypes, name))
+                for name, values in batch.items()
+            }
 
         return self._batches(
             prefetch_batches=prefetch_batches,
@@ -166,13 +169,13 @@ class FrameworkMethods(abc.ABC):
         def array(values: Any, name: str | None) -> Any:
             if paddings is not None and len(values) < batch_size:
                 widths = [(0, batch_size - len(values)), *((0, 0) for _ in values.shape[1:])]
-                values = np.pad(values, widths, constant_values=_of(paddings, name))
+                values = np.pad(values, widths, constant_values=_for_column(paddings, name))
             if len(values) % len(devices):
                 raise ValueError(
                     f"the last batch has {len(values)} rows, which {len(devices)} devices cannot share evenly: give "
                     "drop_last=True, or paddings"
                 )
-            dtype = _of(dtypes, name)
+            dtype = _for_column(dtypes, name)
             return jax.device_put(values if dtype is None else values.astype(dtype), across)
 
         def make(batch: Any) -> Any:
@@ -245,7 +248,8 @@ class FrameworkMethods(abc.ABC):
             unsqueeze = unsqueeze_feature_tensors
             if isinstance(chosen, Mapping):
                 return {
-                    key: tensor(batch, names, _of(dtypes, key), unsqueeze) for key, names in chosen.items()
+                    key: tensor(batch, names, _for_column(dtypes, key), unsqueeze)
+                    for key, names in chosen.items()
                 }
             if isinstance(chosen[0], str):
                 return tensor(batch, chosen, dtypes, unsqueeze)
@@ -274,7 +278,7 @@ class FrameworkMethods(abc.ABC):
         return Pairs()
 
 
-def _of(values: Any, name: str | None) -> Any:
+def _for_column(values: Any, name: str | None) -> Any:
     """Return the value of a column, from one value for all columns or a dict by column."""
     return values.get(name) if isinstance(values, Mapping) else values
 

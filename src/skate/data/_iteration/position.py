@@ -96,7 +96,7 @@ def merge_positions(positions: Sequence[dict[str, Any] | None]) -> StartPosition
     complete = [known if each is None else each for each in positions]
     behind = min(each["pass"] for each in complete)
     first = next(each for each in complete if each["pass"] == behind)
-    used = tuple(_used(each, behind) for each in complete)
+    used = tuple(_used_rows(each, behind) for each in complete)
     earlier = tuple(map(_from_json, first["dealt"]))
     # A reader that has used nothing may not know the stripe of this pass yet.
     stripes = [each["stripe"] for each in complete if each["pass"] == behind and each["used"]]
@@ -105,9 +105,9 @@ def merge_positions(positions: Sequence[dict[str, Any] | None]) -> StartPosition
     return StartPosition(behind, first["seed"], earlier)
 
 
-def _used(position: dict[str, Any], number: int) -> UsedRows:
+def _used_rows(position: dict[str, Any], number: int) -> UsedRows:
     if position["pass"] > number:
-        return UsedRows.everything()
+        return UsedRows.all_rows()
     return UsedRows() if position["used"] is None else UsedRows.from_json(position["used"])
 
 

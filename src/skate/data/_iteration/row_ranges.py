@@ -27,7 +27,7 @@ class UsedRows:
     more: bytes = b""
 
     @classmethod
-    def everything(cls) -> UsedRows:
+    def all_rows(cls) -> UsedRows:
         """Return the used rows of a reader that has finished."""
         return cls(_ALL_ROWS)
 

@@ -119,12 +119,14 @@ def split_sources(
     for node, number in zip(sources, wanted, strict=True):
         if isinstance(node, nodes.Read):
             parts = planner.parts_of(replace(node, blocks=number))
-            named = [_named(part, place, node.source) for place, part in enumerate(parts)]
-            found.append([cut for part in named for cut in _by_rows(part, number // len(named), batch)])
+            named = [_identify(part, place, node.source) for place, part in enumerate(parts)]
+            found.append([cut for part in named for cut in _split_by_rows(part, number // len(named), batch)])
         else:
-            items = [cut for item in node.items for cut in _cuts(item, number // len(node.items), batch)]
+            items = [
+                cut for item in node.items for cut in _split_item(item, number // len(node.items), batch)
+            ]
             found.append(
-                [SourcePart(f"{place}:{_content(item)}", item=item) for place, item in enumerate(items)]
+                [SourcePart(f"{place}:{_hash_rows(item)}", item=item) for place, item in enumerate(items)]
             )
     if sum(map(len, found)) > MAX_UNITS:
         raise ResumeError(
@@ -134,7 +136,7 @@ def split_sources(
     return found
 
 
-def _named(part: ReadTask, number: int, source: Datasource) -> SourcePart:
+def _identify(part: ReadTask, number: int, source: Datasource) -> SourcePart:
     if part.identity is None:
         raise ResumeError(
             f"{source.get_name()} has no names for its parts: a resumed job could not tell which parts are done. Write "
@@ -145,7 +147,7 @@ def _named(part: ReadTask, number: int, source: Datasource) -> SourcePart:
     return SourcePart(f"{number}:{part.identity}", files, read=part)
 
 
-def _by_rows(part: SourcePart, count: int, batch: int) -> Iterator[SourcePart]:
+def _split_by_rows(part: SourcePart, count: int, batch: int) -> Iterator[SourcePart]:
     """Split a small part by rows; no piece is smaller than a batch."""
     read = part.read
     assert read is not None
@@ -161,11 +163,11 @@ def _by_rows(part: SourcePart, count: int, batch: int) -> Iterator[SourcePart]:
         end = None if stop == bounds[-1] else stop
         known = BlockMetadata(stop - start, size * (stop - start) // max(1, rows), input_files=part.files)
         identity = f"{part.identity}[{start}:{'' if end is None else end}]"
-        task = ReadTask(partial(_rows_of, read, start, end), known, read.schema)
+        task = ReadTask(partial(_read_rows, read, start, end), known, read.schema)
         yield SourcePart(identity, part.files, read=task)
 
 
-def _rows_of(part: ReadTask, start: int, stop: int | None) -> Iterator[pa.Table]:
+def _read_rows(part: ReadTask, start: int, stop: int | None) -> Iterator[pa.Table]:
     passed = 0
     for block in part():
         first, last = max(0, start - passed), block.num_rows if stop is None else stop - passed
@@ -176,7 +178,7 @@ def _rows_of(part: ReadTask, start: int, stop: int | None) -> Iterator[pa.Table]
             return
 
 
-def _cuts(item: Item, count: int, batch: int) -> Iterator[Item]:
+def _split_item(item: Item, count: int, batch: int) -> Iterator[Item]:
     for start, stop in itertools.pairwise(_bounds(item.rows, count, batch)):
         yield item.cut(start, stop)
 
@@ -186,7 +188,7 @@ def _bounds(rows: int, count: int, batch: int) -> list[int]:
     return [rows * place // count for place in range(count + 1)]
 
 
-def _content(item: Item) -> str:
+def _hash_rows(item: Item) -> str:
     """Return a hash of the rows of an item."""
     found = hashlib.blake2b(digest_size=16)
 
@@ -210,14 +212,14 @@ def with_units(
     plan: nodes.Node, parts: list[list[SourcePart]], committed: set[int], completed: CompletedUnits
 ) -> tuple[nodes.Node, list[Unit]]:
     """Return the plan with uncommitted units in place of its sources, and these units."""
-    numbered = iter(_numbered(parts))
+    numbered = iter(_number_parts(parts))
     left: list[Unit] = []
 
     def unit_of(number: int, part: SourcePart) -> Unit:
         left.append(Unit(number, part.identity, completed))
         return left[-1]
 
-    def changed(node: nodes.Node) -> nodes.Node:
+    def replace_sources(node: nodes.Node) -> nodes.Node:
         if isinstance(node, nodes.Read):
             mine = [(number, part) for number, part in next(numbered) if number not in committed]
             tasks = [UnitReadTask(part.read, unit_of(number, part)) for number, part in mine if part.read]
@@ -229,14 +231,14 @@ def with_units(
             )
             return replace(node, items=items)
         if isinstance(node, nodes.OneInput):
-            return replace(node, input=changed(node.input))
+            return replace(node, input=replace_sources(node.input))
         assert isinstance(node, nodes.ManyInputs)
-        return replace(node, parts=tuple(changed(each) for each in node.parts))
+        return replace(node, parts=tuple(replace_sources(each) for each in node.parts))
 
-    return changed(plan), left
+    return replace_sources(plan), left
 
 
-def _numbered(parts: list[list[SourcePart]]) -> list[list[tuple[int, SourcePart]]]:
+def _number_parts(parts: list[list[SourcePart]]) -> list[list[tuple[int, SourcePart]]]:
     found, number = [], 0
     for each in parts:
         found.append([(number + place, part) for place, part in enumerate(each)])

@@ -129,7 +129,7 @@ class Records:
 
     def units(self) -> list[UnitRecord]:
         """Return the records of the committed units."""
-        names = [name for name in self.listed("units") if name.endswith(".json") and not _hidden(name)]
+        names = [name for name in self.list_files("units") if name.endswith(".json") and not _is_hidden(name)]
         with ThreadPoolExecutor(_CONCURRENT_READS) as pool:
             found = list(pool.map(self._get, names))
         return [UnitRecord(**each) for each in found if each is not None]
@@ -172,7 +172,7 @@ class Records:
         if self._moves:
             folders = self.staging_folders()
             names = {place: name for unit in committed for name, place in unit.files.items()}
-            left = [place for folder in folders for place in self.listed(folder) if place in names]
+            left = [place for folder in folders for place in self.list_files(folder) if place in names]
             self.move({place: names[place] for place in left})
             for folder in folders:
                 self.delete_folder(folder)
@@ -184,7 +184,7 @@ class Records:
         if self._moves:
             return
         known = {name for unit in committed for name in unit.files}
-        for name in self.listed("", self.path):
+        for name in self.list_files("", self.path):
             ours = job in posixpath.basename(name) and not name.startswith(f"{FOLDER}/")
             if ours and name not in known:
                 self.delete_file(posixpath.join(self.path, name))
@@ -246,7 +246,7 @@ class Records:
         found = retrying.call(lambda: self.filesystem.get_file_info(selector), f"listing {self.folder}")
         return [info.base_name for info in found if info.base_name.startswith(_WAITING)]
 
-    def listed(self, name: str, root: str | None = None) -> list[str]:
+    def list_files(self, name: str, root: str | None = None) -> list[str]:
         """Return the files in a folder, recursively, as paths relative to `root`, by default the folder of records."""
         root = self.folder if root is None else root
         selector = pafs.FileSelector(posixpath.join(root, name), recursive=True, allow_not_found=True)
@@ -274,5 +274,5 @@ class Records:
             pass  # another process removed it
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return posixpath.basename(name).startswith(".")
