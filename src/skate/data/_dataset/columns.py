@@ -41,7 +41,9 @@ class ColumnMethods(MapMethods):
         """
         _check_expression("expr", expr)
         resolved = _resolve_compute(compute, ray_remote_args, expr.needs_actor())
-        return self._with_node(nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), resolved))
+        return self._with_node(
+            nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), resolved)
+        )
 
     def with_columns(
         self, exprs: Any = None, *more_exprs: Any, compute: Any = None, **ray_remote_args: Any
@@ -146,7 +148,9 @@ class ColumnMethods(MapMethods):
             if name not in schema.names:
                 raise missing_column(name, schema.names)
         resolved = compute_of(False, compute, concurrency, ray_remote_args)
-        return self._with_node(nodes.Project(self._node, tuple(expressions.col(name) for name in names), resolved))
+        return self._with_node(
+            nodes.Project(self._node, tuple(expressions.col(name) for name in names), resolved)
+        )
 
     @checked("cols")
     def drop_columns(

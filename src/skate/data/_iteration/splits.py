@@ -213,9 +213,8 @@ class SplitIterator(DataIterator):
                 if share is None:
                     finished = True
                     return
-                following = self._coordinator.next.remote(
-                    self._place, epoch
-                )  # fetch it while this one is used
+                # Request the next rows while these are used.
+                following = self._coordinator.next.remote(self._place, epoch)
                 if self._tracker is not None:
                     self._tracker.stripe = share.stripe
                 for block, spans in share.parts:
