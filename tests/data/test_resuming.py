@@ -219,10 +219,10 @@ def test_who_still_writes_when_a_run_ends_does_not_hide_why_it_ended(tmp_path: P
 
     records = Records(pafs.LocalFileSystem(), str(tmp_path), True)
     records.filesystem = Busy(errno.ENOTEMPTY)
-    records.leave()
+    records.discard_uncommitted()
     records.filesystem = Busy(errno.EPERM)
     with pytest.raises(OSError, match="cannot delete"):
-        records.leave()
+        records.discard_uncommitted()
 
 
 def test_files_of_a_committed_part_are_not_lost_when_moving_them_fails(
