@@ -100,9 +100,7 @@ class AggregateMethods(ConsumptionMethods):
         wanted = there if columns is None else list(columns)
         missing = [name for name in wanted if name not in there]
         if missing or not wanted or schema is None:
-            raise ValueError(
-                f"summary needs columns of the dataset: {missing or wanted} given, there are {there}"
-            )
+            raise ValueError(f"summary needs columns of the dataset, got {missing or wanted}: it has {there}")
         chosen = stats.statistics_of(schema.base_schema, wanted, override_dtype_agg_mapping or {})
         row = self.aggregate(*(each for aggregates in chosen.values() for each in aggregates))
         return stats.DatasetSummary(schema.base_schema, wanted, stats.named_values(chosen, row))
