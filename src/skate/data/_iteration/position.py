@@ -75,6 +75,7 @@ class PositionTracker:
         """Return the position as a JSON value."""
         used = None if self._tally is None else self._tally.used().as_json()
         earlier = [_to_json(each) for each in self.start.used_of(self.number)]
+        # Checkpoints of training store these keys.
         return {
             "pass": self.number,
             "seed": self.start.seed,

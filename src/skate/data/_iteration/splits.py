@@ -33,7 +33,7 @@ def streaming_split(dataset: Dataset, n: int, *, equal: bool) -> list[DataIterat
     """Return iterators over shards of a dataset, which one actor serves."""
     options = with_preloading({"max_concurrency": 2 * n + 2, "num_cpus": 0})
     coordinator = skate.remote(SplitCoordinator).options(**options).remote(dataset, n, equal)
-    return [SplitIterator(coordinator, place, n, equal, dataset.context, str(dataset)) for place in range(n)]
+    return [SplitIterator(coordinator, rank, n, equal, dataset.context, str(dataset)) for rank in range(n)]
 
 
 class SplitCoordinator:
@@ -65,11 +65,11 @@ class SplitCoordinator:
         """Start with the pass of a position, and skip its used rows."""
         self._start, self._epoch = start, start.number - 1
 
-    def begin(self, place: int) -> int:
+    def begin(self, rank: int) -> int:
         """Wait for all readers, begin a pass, and return its number."""
         with self._changed:
             epoch = self._epoch
-            self._arrived.add(place)
+            self._arrived.add(rank)
             if len(self._arrived) == self._n:
                 self._begin_pass()
             while self._epoch == epoch:
@@ -95,7 +95,7 @@ class SplitCoordinator:
             items = remaining(items, used)
         return items
 
-    def next(self, place: int, epoch: int) -> SplitRows | None:
+    def next(self, rank: int, epoch: int) -> SplitRows | None:
         """Return the next rows of a reader; None at the end of the pass."""
         while True:
             with self._changed:
@@ -103,26 +103,26 @@ class SplitCoordinator:
                     raise RuntimeError(f"pass {epoch} over the dataset has ended: another one has begun")
                 if self._error is not None:
                     raise self._error
-                if self._waiting[place]:
-                    items = self._waiting[place].popleft()
+                if self._waiting[rank]:
+                    items = self._waiting[rank].popleft()
                     self._changed.notify_all()
                     return SplitRows.of(items, self._sharder.stripe if self._sharder is not None else 1)
                 if self._ended:
-                    self._left.add(place)
+                    self._left.add(rank)
                     return None
                 if self._pulling or self._is_far_ahead():
                     self._changed.wait()
                     continue
                 self._pulling = True
-            self._pull(place)
+            self._pull(rank)
 
     def _is_far_ahead(self) -> bool:
         """Return whether an active reader has the maximum number of queued items."""
         return any(
-            len(each) >= _MAX_QUEUED for place, each in enumerate(self._waiting) if place not in self._left
+            len(each) >= _MAX_QUEUED for rank, each in enumerate(self._waiting) if rank not in self._left
         )
 
-    def _pull(self, place: int) -> None:
+    def _pull(self, rank: int) -> None:
         """Take the next item of the plan, and queue it for its readers."""
         assert self._items is not None
         item, error = None, None
@@ -136,7 +136,7 @@ class SplitCoordinator:
             if self._equal:
                 self._divide(item)
             elif item is not None:
-                self._waiting[place].append([item])
+                self._waiting[rank].append([item])
             self._ended = item is None
             self._changed.notify_all()
 
@@ -149,16 +149,16 @@ class SplitCoordinator:
         parts: list[list[Item]] = [[] for _ in range(self._n)]
         for reader, cut in self._sharder.end() if item is None else self._sharder.take(item):
             parts[reader].append(cut)
-        for place, part in enumerate(parts):
-            if part and place not in self._left:
-                self._waiting[place].append(part)
+        for rank, part in enumerate(parts):
+            if part and rank not in self._left:
+                self._waiting[rank].append(part)
 
-    def stop_pass(self, place: int, epoch: int) -> None:
+    def stop_pass(self, rank: int, epoch: int) -> None:
         """Handle a reader that ends this pass early."""
         with self._changed:
             if epoch == self._epoch:
-                self._left.add(place)
-                self._waiting[place].clear()
+                self._left.add(rank)
+                self._waiting[rank].clear()
                 self._changed.notify_all()
 
     def schema(self) -> Any:
@@ -194,18 +194,18 @@ class SplitIterator(DataIterator):
     """One reader of a dataset that several processes share."""
 
     def __init__(
-        self, coordinator: Any, place: int, n: int, equal: bool, context: DataContext, shown: str
+        self, coordinator: Any, rank: int, n: int, equal: bool, context: DataContext, shown: str
     ) -> None:
         self._coordinator = coordinator
-        self._place = place
+        self._rank = rank
         self._n = n
         self._context = context
         self._shown = shown
         self._resumable = "together" if equal else None
 
     def _blocks(self) -> Iterator[pa.Table]:
-        epoch = skate.get(self._coordinator.begin.remote(self._place))
-        following = self._coordinator.next.remote(self._place, epoch)
+        epoch = skate.get(self._coordinator.begin.remote(self._rank))
+        following = self._coordinator.next.remote(self._rank, epoch)
         finished = False
         try:
             while True:
@@ -214,17 +214,17 @@ class SplitIterator(DataIterator):
                     finished = True
                     return
                 # Request the next rows while these are used.
-                following = self._coordinator.next.remote(self._place, epoch)
+                following = self._coordinator.next.remote(self._rank, epoch)
                 if self._tracker is not None:
                     self._tracker.stripe = share.stripe
                 for block, spans in share.parts:
                     yield _rows_of(block, spans)
         finally:
             if not finished:
-                self._coordinator.stop_pass.remote(self._place, epoch)
+                self._coordinator.stop_pass.remote(self._rank, epoch)
 
     def _start_at(self, start: StartPosition) -> None:
-        if self._place == 0:  # all readers share the coordinator
+        if self._rank == 0:  # all readers share the coordinator
             skate.get(self._coordinator.start_at.remote(start))
         self._tracker = PositionTracker(start)
 
