@@ -102,9 +102,8 @@ def in_child(folder: Path, by_ids: bool, last: int | None = None) -> int | None:
     pid = os.fork()
     if pid == 0:
         steps = Steps(last)
-        inprocess.IN_PROCESS_SECONDS = float(
-            "inf"
-        )  # a step that takes long must not start workers, which count steps of their own
+        # A step that takes long must not start workers, which count steps of their own.
+        inprocess.IN_PROCESS_SECONDS = float("inf")
         retrying.call = steps.counted(retrying.call)
         streams.fsync = steps.counted(streams.fsync)
         try:

@@ -336,7 +336,7 @@ def test_one_program_at_a_time_writes_to_a_folder(keeps: Path, tmp_path: Path) -
         skate.data.range(1).write_parquet(out)
         return row
 
-    with pytest.raises(ResumeError, match="somebody else is writing"):
+    with pytest.raises(ResumeError, match="another program is writing"):
         skate.data.range(1).map(write_inside).write_parquet(out)
 
 

@@ -27,7 +27,7 @@ def test_who_is_interrupted_while_forgetting_ids_leaves_no_half(
     settings.checkpoint_config = CheckpointConfig("id", str(ids))
 
     def begun(self: IdFolder) -> None:
-        self._delete(self._counting()[:1])
+        self._delete(self._committed_paths()[:1])
         raise Interrupted
 
     ds = skate.data.range(40, override_num_blocks=4)

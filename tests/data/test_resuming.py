@@ -104,7 +104,7 @@ def test_rows_in_memory_are_known_by_their_content(where: str, tmp_path: Path) -
         skate.data.from_items(rows).map(check).write_parquet(str(out), resume=True)
 
     interrupted(write, tmp_path)
-    with pytest.raises(ResumeError, match=r"1 of which are not the same"):
+    with pytest.raises(ResumeError, match=r"1 of which have changed"):
         write(last="other")
     write()
     assert [row["id"] for row in rows_in(out)] == list(range(30))
@@ -219,10 +219,10 @@ def test_who_still_writes_when_a_run_ends_does_not_hide_why_it_ended(tmp_path: P
 
     records = Records(pafs.LocalFileSystem(), str(tmp_path), True)
     records.filesystem = Busy(errno.ENOTEMPTY)
-    records.leave()
+    records.discard_uncommitted()
     records.filesystem = Busy(errno.EPERM)
     with pytest.raises(OSError, match="cannot delete"):
-        records.leave()
+        records.discard_uncommitted()
 
 
 def test_files_of_a_committed_part_are_not_lost_when_moving_them_fails(

@@ -150,7 +150,7 @@ def test_between_two_passes_the_next_one_begins_at_its_first_row() -> None:
 def test_a_reader_that_has_ended_its_pass_has_used_all_of_it() -> None:
     start = StartPosition(0, 7)
     found = merge_positions([reader(start, passes=1), reader(start, used=5)])
-    assert found == StartPosition(0, 7, (ShardUsage(4, (UsedRows.everything(), UsedRows(5))),))
+    assert found == StartPosition(0, 7, (ShardUsage(4, (UsedRows.all_rows(), UsedRows(5))),))
 
 
 def test_a_reader_that_says_nothing_stands_where_the_first_does_that_speaks() -> None:

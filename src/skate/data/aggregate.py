@@ -1,8 +1,8 @@
-"""Aggregations: what `Dataset.aggregate` and `GroupedData.aggregate` take.
+"""Aggregations for `Dataset.aggregate` and `GroupedData.aggregate`.
 
-Each class here names its result after itself and its column, as in "sum(price)", unless `alias_name` is given. The
-engine computes them with vectorized kernels; their methods do the same for one block at a time, and are there for
-subclasses that change a step.
+The name of a result is that of the class and its column, as in "sum(price)", unless `alias_name` is given. Vectorized
+kernels compute the aggregations; the methods of the classes do the same for one block at a time, for subclasses that
+override a step.
 """
 
 from __future__ import annotations

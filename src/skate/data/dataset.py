@@ -1,4 +1,4 @@
-"""Datasets: rows that are read, transformed and written as they stream by."""
+"""Datasets: lazily evaluated plans that read, transform and write streams of rows."""
 
 from __future__ import annotations
 
@@ -38,13 +38,19 @@ class Dataset(
     AggregateMethods,
     ConsumptionMethods,
 ):
-    """Rows with named columns, of any size, in order.
+    """An ordered collection of rows with named columns, of any size.
 
-    A dataset is a plan: reading, mapping or sorting one gives another, and nothing is done until somebody wants rows.
-    Then blocks of rows stream through the plan, in worker processes or, if there are few of them, in this one; memory
-    does not grow with the data.
+    A dataset is a lazy plan: each transformation returns a new dataset, and nothing runs until rows are requested. Then
+    blocks of rows stream through the plan, in worker processes or, if the data are small, in this process. Memory does
+    not grow with the data.
 
-    Make one with a function of `skate.data`, such as `read_parquet` or `from_items`.
+    Functions of `skate.data`, such as `read_parquet` and `from_items`, create datasets.
+
+    The methods are defined in one class per topic, in `skate.data._dataset`: `MapMethods` and `ColumnMethods`
+    (functions and expressions), `RelationalMethods` (sort, group, join, union), `SplitMethods`, `ConversionMethods`
+    (other libraries), `FileWriteMethods` and `TableWriteMethods`, `ExplainMethods`, `AggregateMethods`, and
+    `ConsumptionMethods` (rows, schema, counts), which adds iteration from `skate.data.iterator`. Each converts its
+    arguments, adds a node to the plan, and returns a dataset of the new plan.
 
     >>> import skate
     >>> ds = skate.data.from_items([{"name": "Ann", "age": 31}, {"name": "Bo", "age": 7}])
@@ -54,33 +60,33 @@ class Dataset(
 
     @staticmethod
     def copy(ds: Dataset, _deep_copy: bool = False, _as: type | None = None) -> Dataset:
-        """Return a dataset that is the same plan, with settings of its own."""
+        """Return a dataset with the same plan and a copy of the settings."""
         made: Dataset = (_as or type(ds))(ds._node, ds._context)
         made._name = ds._name
         return made
 
     def num_blocks(self) -> int:
-        """Not known before a plan has run: materialize the dataset first."""
+        """Raise NotImplementedError: the number of blocks is unknown before the plan has run."""
         raise NotImplementedError(
-            "the number of blocks is known once the plan has run: dataset.materialize().num_blocks()"
+            "the number of blocks is unknown before the plan has run: use dataset.materialize().num_blocks()"
         )
 
     def has_serializable_lineage(self) -> bool:
-        """Return whether `serialize_lineage` works: whether all that the plan needs is in files."""
+        """Return whether `serialize_lineage` is supported: the plan contains no rows of this process."""
         return not any(isinstance(node, nodes.Values) for node in self._node.walk())
 
     def serialize_lineage(self) -> bytes:
-        """Return the plan as bytes, from which another program can make the dataset: `deserialize_lineage`."""
+        """Return the plan as bytes, from which `deserialize_lineage` creates the dataset in another program."""
         if not self.has_serializable_lineage():
             raise ValueError(
-                "the dataset holds rows that are only in this program: write them to files first, and read these"
+                "the dataset contains rows of this process: write them to files first, and read these"
             )
         data: bytes = cloudpickle.dumps(self)
         return data
 
     @staticmethod
     def deserialize_lineage(serialized_ds: bytes) -> Dataset:
-        """Return the dataset that `serialize_lineage` wrote; it runs code, so that its source must be trusted."""
+        """Return the dataset of `serialize_lineage`. Unpickling runs code: the source must be trusted."""
         words = "bytes that Dataset.serialize_lineage returned"
         check_type("serialized_ds", serialized_ds, bytes, words)
         try:
@@ -108,7 +114,7 @@ class Dataset(
 
 
 class MaterializedDataset(Dataset):
-    """A dataset whose blocks are there."""
+    """A dataset whose blocks exist."""
 
     _node: nodes.Values
 
@@ -117,13 +123,13 @@ class MaterializedDataset(Dataset):
         return len(self._node.items)
 
     def materialize(self) -> MaterializedDataset:
-        """Return the dataset: its blocks are there."""
+        """Return the dataset itself."""
         return self
 
 
 def materialized(
     blocks: Iterable[pa.Table], context: DataContext | None = None, label: str = "Input"
 ) -> MaterializedDataset:
-    """Return a dataset of these blocks."""
+    """Return a materialized dataset of blocks."""
     items = tuple(Item(block, block.num_rows, tables.nbytes(block), block.schema) for block in blocks)
     return MaterializedDataset(nodes.Values(items, label), context)

@@ -1,4 +1,4 @@
-"""Rows that belong together by the values of some columns."""
+"""Grouped datasets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["GroupedData"]
 
 
 class GroupedData:
-    """The groups of a dataset, made by `Dataset.groupby`. Results are sorted by the keys."""
+    """The groups of a dataset, as returned by `Dataset.groupby`. Results are sorted by the keys."""
 
     def __init__(self, dataset: Any, key: str | list[str] | None, num_partitions: int | None = None) -> None:
         self._dataset: Dataset = dataset
@@ -42,10 +42,10 @@ class GroupedData:
         return f"GroupedData(dataset={self._dataset!r}, key={self._key!r})"
 
     def aggregate(self, *aggs: Any) -> Dataset:
-        """Make one row out of each group.
+        """Aggregate each group to one row.
 
         Args:
-            *aggs: What to compute: objects of `skate.data.aggregate`.
+            *aggs: Aggregations of `skate.data.aggregate`.
 
         >>> import skate
         >>> from skate.data.aggregate import Count, Max
@@ -54,7 +54,7 @@ class GroupedData:
         [{'k': 1, 'count()': 2, 'max(v)': 6}, {'k': 2, 'count()': 1, 'max(v)': 7}]
         """
         check_aggregations(aggs)
-        return self._dataset._then(nodes.Aggregate(self._dataset._node, self._keys, aggs))
+        return self._dataset._with_node(nodes.Aggregate(self._dataset._node, self._keys, aggs))
 
     @checked("batch_format")
     def map_groups(
@@ -79,9 +79,8 @@ class GroupedData:
         """Call a function with all rows of each group, as one batch.
 
         Args:
-            fn: Takes a batch, and returns or yields batches; arguments as in `Dataset.map_batches`.
-            batch_format: What `fn` gets: a pandas DataFrame if nothing is said, as in Ray; "numpy", "pyarrow" or
-                "polars" for another.
+            fn: Takes a batch, and returns or yields batches. Further arguments are those of `Dataset.map_batches`.
+            batch_format: The format of the batches: "pandas" (the default, as in Ray), "numpy", "pyarrow" or "polars".
 
         >>> import skate
         >>> ds = skate.data.from_items([{"k": 1, "v": 5}, {"k": 2, "v": 7}, {"k": 1, "v": 6}])
@@ -114,11 +113,11 @@ class GroupedData:
             call.compute,
             self._parts,
         )
-        return self._dataset._then(node)
+        return self._dataset._with_node(node)
 
     @checked("expr")
     def with_column(self, column_name: str, expr: Any, **ray_remote_args: Any) -> Dataset:
-        """Add a column by an expression that is evaluated for each group by itself.
+        """Add a column by an expression, which is evaluated separately for each group.
 
         >>> import skate
         >>> from skate.data.expressions import col
@@ -128,7 +127,7 @@ class GroupedData:
         """
         check_type("expr", expr, Expr, "an expression such as col('a') + 1")
         added = (star(), expr.alias(column_name))
-        return self.map_groups(partial(_projected, added), batch_format="pyarrow", **ray_remote_args)
+        return self.map_groups(partial(_project, added), batch_format="pyarrow", **ray_remote_args)
 
     def count(self) -> Dataset:
         """Count the rows of each group.
@@ -141,27 +140,27 @@ class GroupedData:
 
     @checked()
     def sum(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Sum one column or more of each group."""
+        """Return the sum of one or more columns of each group."""
         return self._over(aggregates.Sum, on, ignore_nulls=ignore_nulls)
 
     @checked()
     def min(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Find the smallest value of one column or more in each group."""
+        """Return the minimum of one or more columns of each group."""
         return self._over(aggregates.Min, on, ignore_nulls=ignore_nulls)
 
     @checked()
     def max(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Find the largest value of one column or more in each group."""
+        """Return the maximum of one or more columns of each group."""
         return self._over(aggregates.Max, on, ignore_nulls=ignore_nulls)
 
     @checked()
     def mean(self, on: str | list[str] | None = None, ignore_nulls: bool = True) -> Dataset:
-        """Compute the mean of one column or more in each group."""
+        """Return the mean of one or more columns of each group."""
         return self._over(aggregates.Mean, on, ignore_nulls=ignore_nulls)
 
     @checked(ddof=NON_NEGATIVE)
     def std(self, on: str | list[str] | None = None, ddof: int = 1, ignore_nulls: bool = True) -> Dataset:
-        """Compute the standard deviation of one column or more in each group."""
+        """Return the standard deviation of one or more columns of each group."""
         return self._over(aggregates.Std, on, ddof=ddof, ignore_nulls=ignore_nulls)
 
     def _over(self, kind: Any, on: str | list[str] | None, **options: Any) -> Dataset:
@@ -169,9 +168,9 @@ class GroupedData:
         if columns is None:
             columns = [name for name in self._dataset.columns() or [] if name not in self._keys]
         if not columns:
-            raise ValueError("At least 1 column to aggregate on has to be provided: there is none")
+            raise ValueError("At least 1 column to aggregate on has to be provided: the dataset has none")
         return self.aggregate(*(kind(column, **options) for column in columns))
 
 
-def _projected(expressions: tuple[Any, ...], group: pa.Table) -> pa.Table:
+def _project(expressions: tuple[Any, ...], group: pa.Table) -> pa.Table:
     return evaluate.project(group, expressions)

@@ -1,4 +1,4 @@
-"""IterationMethods over a dataset, or over one part of it, any number of times."""
+"""Iteration over a dataset, or over one shard of it, any number of times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, checked
-from skate.data._iteration import torch_tensors as _tensors
-from skate.data._iteration.batches import Reiterable, changed, iter_block_batches, iter_block_rows
+from skate.data._iteration import torch_tensors
+from skate.data._iteration.batches import Reiterable, iter_block_batches, iter_block_rows, map_closing
 from skate.data._iteration.frameworks import FrameworkMethods
 from skate.data._iteration.position import PositionTracker, StartPosition
 
@@ -23,16 +23,16 @@ __all__ = ["DataIterator", "DatasetIterator"]
 
 
 class IterationMethods(FrameworkMethods):
-    """The part of a dataset's API, and of an iterator's, that iterates over rows and batches."""
+    """Methods of `Dataset` and `DataIterator` that iterate over rows and batches."""
 
-    _tracker: PositionTracker | None = None  # follows which rows have been used, if somebody wants to know
+    _tracker: PositionTracker | None = None  # tracks the used rows, if their position is to be stored
 
     @abc.abstractmethod
     def _blocks(self) -> Iterator[pa.Table]:
-        """Yield the blocks of all rows, once."""
+        """Yield all blocks once."""
 
     def iter_rows(self) -> Iterable[dict[str, Any]]:
-        """Return an iterable over rows, each a dict.
+        """Return an iterable over rows as dictionaries.
 
         >>> import skate
         >>> [row["id"] for row in skate.data.range(3).iter_rows()]
@@ -59,12 +59,12 @@ class IterationMethods(FrameworkMethods):
         """Return an iterable over batches.
 
         Args:
-            prefetch_batches: Batches that a thread prepares ahead.
-            batch_size: Rows in a batch; None gives a block at a time.
-            batch_format: What a batch is: "numpy" (a dict of arrays, the default), "pandas", "pyarrow", "polars".
-            drop_last: Leave out a last batch that has fewer rows.
-            local_shuffle_buffer_size: Draw batches at random from at least as many rows.
-            local_shuffle_seed: The same seed gives the same batches.
+            prefetch_batches: Number of batches that a thread prefetches.
+            batch_size: Number of rows of a batch; None returns whole blocks.
+            batch_format: The format of a batch: "numpy" (a dict of arrays, the default), "pandas", "pyarrow", "polars".
+            drop_last: Drop an incomplete last batch.
+            local_shuffle_buffer_size: Draw each batch at random from a buffer of at least this many rows.
+            local_shuffle_seed: The seed of the local shuffle.
 
         >>> import skate
         >>> [len(batch["id"]) for batch in skate.data.range(5).iter_batches(batch_size=2)]
@@ -86,7 +86,7 @@ class IterationMethods(FrameworkMethods):
             )
             if tracker is not None:
                 batches = tracker.follow(batches)
-            return batches if _finalize_fn is None else changed(batches, _finalize_fn)
+            return batches if _finalize_fn is None else map_closing(batches, _finalize_fn)
 
         return Reiterable(start)
 
@@ -107,17 +107,17 @@ class IterationMethods(FrameworkMethods):
         """Return an iterable over batches of torch tensors.
 
         Args:
-            prefetch_batches: Batches that a thread prepares ahead.
-            batch_size: Rows in a batch; None gives a block at a time.
-            dtypes: The type of all tensors, or of each column's by its name.
-            device: Where the tensors go; "auto" is the device of the training worker.
-            collate_fn: Makes what is given out of a batch, instead: a function of a dict of arrays, or a CollateFn.
-            drop_last: Leave out a last batch that has fewer rows.
-            local_shuffle_buffer_size: Draw batches at random from at least as many rows.
-            local_shuffle_seed: The same seed gives the same batches.
-            pin_memory: Put tensors into memory that a GPU can copy from while the program goes on.
+            prefetch_batches: Number of batches that a thread prefetches.
+            batch_size: Number of rows of a batch; None returns whole blocks.
+            dtypes: The type of all tensors, or a dict of types by column.
+            device: The device of the tensors; "auto" is the device of the training worker.
+            collate_fn: Converts a batch instead: a function of a dict of arrays, or a CollateFn.
+            drop_last: Drop an incomplete last batch.
+            local_shuffle_buffer_size: Draw each batch at random from a buffer of at least this many rows.
+            local_shuffle_seed: The seed of the local shuffle.
+            pin_memory: Put tensors into pinned memory, which a GPU copies asynchronously.
         """
-        batch_format, make, move = _tensors.finisher(dtypes, device, collate_fn, pin_memory)
+        batch_format, make, move = torch_tensors.converter(dtypes, device, collate_fn, pin_memory)
         return self.iter_batches(
             prefetch_batches=prefetch_batches,
             batch_size=batch_size,
@@ -131,41 +131,41 @@ class IterationMethods(FrameworkMethods):
 
 
 class DataIterator(IterationMethods):
-    """Gives the rows of a dataset, or of a part of it, each time it is iterated over.
+    """Iterates over a dataset, or over one shard of it, any number of times.
 
-    `Dataset.iterator()` and `Dataset.streaming_split()` return these. They can be passed to tasks and actors.
+    `Dataset.iterator()` and `Dataset.streaming_split()` return iterators, which can be passed to tasks and actors.
     """
 
-    # Whether `_start_at` works: "alone", or "together" with the others that share the rows.
-    _goes_on: Literal["alone", "together"] | None = None
+    # Whether `_start_at` is supported: "alone", or "together" with the other readers of the dataset.
+    _resumable: Literal["alone", "together"] | None = None
 
     @abc.abstractmethod
     def schema(self) -> Schema | None:
-        """Return the columns of the dataset."""
+        """Return the schema of the dataset."""
 
     @abc.abstractmethod
     def stats(self) -> str:
-        """Return what the latest iteration has done, as text."""
+        """Return the statistics of the latest iteration as text."""
 
     @abc.abstractmethod
     def get_context(self) -> DataContext:
         """Return the settings of the dataset."""
 
     def materialize(self) -> MaterializedDataset:
-        """Return a dataset of the rows, which are kept."""
+        """Return a materialized dataset of the rows."""
         from skate.data.dataset import materialized
 
         return materialized(self._all_blocks(), self.get_context())
 
     def _all_blocks(self) -> Iterator[pa.Table]:
-        """Yield all blocks, as somebody who uses their rows at once."""
+        """Yield all blocks, and count their rows as used."""
         if self._tracker is None:
             return self._blocks()
         return self._tracker.follow((block.num_rows, block) for block in self._blocks())
 
     def _start_at(self, start: StartPosition) -> None:
-        """Begin where readers before have stopped, and follow from there which rows are used."""
-        raise NotImplementedError(f"{type(self).__name__} begins at its first row")
+        """Start at the position of earlier readers, and track the used rows from there."""
+        raise NotImplementedError(f"{type(self).__name__} cannot start at a position")
 
     def __iter__(self) -> Iterator[Any]:
         raise TypeError(

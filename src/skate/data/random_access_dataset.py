@@ -1,4 +1,4 @@
-"""Look-ups of single rows of a dataset by key, from any number of processes."""
+"""Random access to the rows of a dataset by key, from any number of processes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = ["RandomAccessDataset"]
 
 
 class RandomAccessDataset:
-    """Look up rows by key; created by `Dataset.to_random_access_dataset`.
+    """Looks up rows by key; `Dataset.to_random_access_dataset` creates it.
 
-    The rows are sorted by key and stay in shared memory, which all workers can access: a look-up is a binary search in
-    one worker.
+    The rows are sorted by key and stay in shared memory, which all workers map: a lookup is a binary search in one
+    worker.
     """
 
     @checked(num_workers=POSITIVE)
     def __init__(self, ds: Dataset, key: str, num_workers: int) -> None:
         there = ds.columns() or []
         if key not in there:
-            raise ValueError(f"no column {key!r} to look up rows by: the columns are {there}")
+            raise ValueError(f"cannot look up rows by the column {key!r}: the dataset has {there}")
         begun = time.perf_counter()
         bundles = ds.sort(key).iter_internal_ref_bundles()
         self._blocks = [bundle.block_refs[0] for bundle in bundles if bundle.num_rows()]
-        last_of = _last_of.options(**with_preloading({}))
-        self._largest = skate.get([last_of.remote(block, key) for block in self._blocks])
+        last_key = _last_key.options(**with_preloading({}))
+        self._largest = skate.get([last_key.remote(block, key) for block in self._blocks])
         worker_class = skate.remote(_Worker).options(**with_preloading({"num_cpus": 0}))
         workers = [worker_class.remote(key, self._blocks) for _ in range(num_workers)]
         skate.get([worker.stats.remote() for worker in workers])  # wait until all have started
@@ -46,17 +46,17 @@ class RandomAccessDataset:
         self._build_seconds = time.perf_counter() - begun
 
     def get_async(self, key: Any) -> Any:
-        """Return a reference to the row with this key, or to None if it does not exist."""
-        block = self._block_of(key)
+        """Return a reference to the row with this key, or to None."""
+        block = self._find_block(key)
         if block is None:
             return skate.put(None)
         return next(self._turns).get.remote(block, key)
 
     def multiget(self, keys: list[Any]) -> list[dict[str, Any] | None]:
-        """Return the rows with these keys, with None for keys that do not exist."""
+        """Return the row of each key, or None."""
         together: dict[int, list[Any]] = defaultdict(list)
         for key in keys:
-            block = self._block_of(key)
+            block = self._find_block(key)
             if block is not None:
                 together[block].append(key)
         asked = {block: next(self._turns).multiget.remote(block, some) for block, some in together.items()}
@@ -66,7 +66,7 @@ class RandomAccessDataset:
         return [found.get(key) for key in keys]
 
     def stats(self) -> str:
-        """Return the number and duration of the look-ups per worker, as text."""
+        """Return the number and mean time of accesses as text."""
         each = skate.get([worker.stats.remote() for worker in self._workers])
         calls = [count for count, _ in each]
         mean = sum(seconds for _, seconds in each) / max(1, sum(calls))
@@ -79,20 +79,20 @@ class RandomAccessDataset:
             f"- Mean access time: {mean * 1e6:.0f}us\n"
         )
 
-    def _block_of(self, key: Any) -> int | None:
-        """Return the index of the only block that may hold a key."""
+    def _find_block(self, key: Any) -> int | None:
+        """Return the index of the only block that may contain a key; None if it is beyond the last."""
         place = bisect.bisect_left(self._largest, key)
         return place if place < len(self._largest) else None
 
 
 @skate.remote
-def _last_of(block: pa.Table, key: str) -> Any:
+def _last_key(block: pa.Table, key: str) -> Any:
     column = block.column(key)
     return column[len(column) - 1].as_py()
 
 
 class _Worker:
-    """Look up rows in sorted blocks."""
+    """Looks up rows in sorted blocks."""
 
     def __init__(self, key: str, blocks: list[Any]) -> None:
         self._key = key

@@ -1,4 +1,4 @@
-"""What the values of a dataset's columns are like: counts, means, extremes, frequent values."""
+"""Summary statistics of the columns of a dataset: counts, means, extremes, frequent values."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from skate.data.datatype import DataType, TypeCategory
 
 __all__ = ["DatasetSummary"]
 
-# Which statistics are computed of a column, given its name.
+# Returns the aggregations of a column, by its name.
 Statistics = Callable[[str], Sequence[AggregateFn]]
 Overrides = Mapping[DataType | TypeCategory | str, Statistics]
 
-_MOST_FREQUENT = 10  # values that are listed of a column of text
+_MOST_FREQUENT = 10  # number of values listed for a text column
 
 
 @dataclass(frozen=True)
 class DatasetSummary:
-    """Statistics of the columns of a dataset, as `Dataset.summary` returns them.
+    """The result of `Dataset.summary`: statistics of columns.
 
     Attributes:
-        dataset_schema: The columns of the dataset.
-        columns: Those that the statistics are about.
+        dataset_schema: The schema of the dataset.
+        columns: The columns of the statistics.
     """
 
     STATISTIC_COLUMN: ClassVar[str] = "statistic"
@@ -50,7 +50,7 @@ class DatasetSummary:
     )  # by column, and by the name of the statistic
 
     def to_pandas(self) -> Any:
-        """Return a DataFrame with a row for each statistic and a column for each of the dataset's, by name.
+        """Return a DataFrame with a row per statistic and a column per column of the dataset.
 
         >>> import skate
         >>> frame = skate.data.from_items([{"x": 1}, {"x": 3}]).summary().to_pandas()
@@ -67,19 +67,19 @@ class DatasetSummary:
     def get_column_stats(self, column: str) -> Any:
         """Return a DataFrame with the columns `statistic` and `value`, for one column of the dataset."""
         if column not in self.columns:
-            raise ValueError(f"Column {column!r} not found in the summary, which is of {self.columns}")
+            raise ValueError(f"Column {column!r} not found in the summary, which has {self.columns}")
         return self.to_pandas()[[self.STATISTIC_COLUMN, column]].rename(columns={column: "value"})
 
 
 def statistics_of(
     schema: pa.Schema, columns: Sequence[str], overrides: Overrides
 ) -> dict[str, list[AggregateFn]]:
-    """Return what to compute for each column.
+    """Return the aggregations of each column.
 
     Args:
-        schema: The types of the columns.
-        columns: Their names.
-        overrides: What to compute for columns of a type, or of a kind of types, instead.
+        schema: The schema of the dataset.
+        columns: The names of the columns.
+        overrides: Other aggregations by type or category of types.
     """
     found = {}
     for column in columns:
@@ -90,9 +90,9 @@ def statistics_of(
 
 
 def named_values(statistics: Mapping[str, Sequence[AggregateFn]], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the statistics of each column by name, out of the row that aggregates made.
+    """Return the statistics of each column by name, from the row of all aggregations.
 
-    A statistic that is a list, such as quantiles, becomes one for each place of it: "approx_quantile[0]".
+    A list, such as quantiles, becomes one statistic per element: "approx_quantile[0]".
     """
     result: dict[str, dict[str, Any]] = {}
     for column, aggregates in statistics.items():

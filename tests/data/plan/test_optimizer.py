@@ -53,7 +53,7 @@ def test_filters_are_joined_and_go_below_sorts_and_shuffles(table: str) -> None:
 
 def test_a_filter_goes_below_renamed_columns(table: str) -> None:
     ds = skate.data.read_parquet(table)
-    renamed = ds._then(nodes.Project(ds._node, (col("a").alias("number"), col("c")))).filter(
+    renamed = ds._with_node(nodes.Project(ds._node, (col("a").alias("number"), col("c")))).filter(
         expr="number >= 28"
     )
     assert plan(renamed) == ["Project", "Read"]

@@ -1,1 +1,1 @@
-"""What is behind `skate.data.aggregate`: how an aggregation is defined, and the ones that come with it."""
+"""The implementation of `skate.data.aggregate`: the base classes and the built-in aggregations."""

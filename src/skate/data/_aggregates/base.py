@@ -1,4 +1,4 @@
-"""How an aggregation is defined: what users subclass or construct."""
+"""The base classes of aggregations, which users subclass or construct."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class AggregateFn:
     """Define an aggregation by functions.
 
     Args:
-        init: Makes an empty accumulator for a group. Takes the group's key: a value, a tuple if there are several
-            keys, None if there are no groups.
-        merge: Makes one accumulator out of two.
+        init: Returns an empty accumulator for a group. Takes the key of the group: a value, a tuple for several keys,
+            or None without groups.
+        merge: Combines two accumulators.
         name: The name of the resulting column.
-        accumulate_row: Takes an accumulator and a row, and returns the accumulator with the row in it.
-        accumulate_block: The same for many rows at once: takes an accumulator and a `pyarrow.Table`.
-        finalize: Makes the result out of the last accumulator; the accumulator is the result if not given.
+        accumulate_row: Takes an accumulator and a row, and returns the new accumulator.
+        accumulate_block: Takes an accumulator and a `pyarrow.Table`, and returns the new accumulator.
+        finalize: Computes the result from the last accumulator; by default, the accumulator is the result.
 
     Raises:
         ValueError: Neither or both of `accumulate_row` and `accumulate_block` are given.
-        TypeError: The name is not a string, or one of the others is not a function.
+        TypeError: The name is not a string, or another argument is not a function.
 
     Example:
         >>> longest = AggregateFn(
@@ -94,16 +94,16 @@ def _by_rows(accumulate_row: Any) -> Callable[[Any, pa.Table], Any]:
 
 
 class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType]):
-    """Define an aggregation by a class: `aggregate_block`, `combine`, and `finalize` if it is needed.
+    """Define an aggregation by a class with `aggregate_block`, `combine` and, if needed, `finalize`.
 
-    An accumulator of None stands for "nothing yet". Whether such an accumulator is left out when two are combined,
-    or makes the whole result None, is decided by `ignore_nulls`. `finalize` never sees None: its result is None then.
+    An accumulator of None means "no values yet". With `ignore_nulls`, a combination skips it; otherwise it makes the
+    result None. `finalize` is not called for None.
 
     Args:
         name: The name of the resulting column.
-        zero_factory: Makes the accumulator to start from. It is not used with `ignore_nulls`, where that is None.
-        on: The column that is aggregated, if it is one.
-        ignore_nulls: Whether nulls are left out.
+        zero_factory: Returns the initial accumulator; unused with `ignore_nulls`, which starts with None.
+        on: The aggregated column, if the aggregation has one.
+        ignore_nulls: Skip nulls.
 
     Example:
         >>> class Product(AggregateFnV2):
@@ -126,7 +126,7 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         if on is not None and not isinstance(on, str):
             raise ArgumentTypeError(message("on", "the name of a column", on))
         self._zero_factory = zero_factory
-        self._target_col_name = on  # this name and `_ignore_nulls` are read by subclasses written for Ray
+        self._target_col_name = on  # subclasses written for Ray read this name and `_ignore_nulls`
         self.ignore_nulls = self._ignore_nulls = ignore_nulls
         finalize = self.finalize
         super().__init__(
@@ -138,7 +138,7 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
         )
 
     def get_target_column(self) -> str | None:
-        """Return the name of the column that is aggregated, or None if it is the whole row."""
+        """Return the name of the aggregated column; None for whole rows."""
         return self._target_col_name
 
     def get_agg_name(self) -> str:
@@ -147,15 +147,15 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
 
     @abc.abstractmethod
     def aggregate_block(self, block: pa.Table) -> AccumulatorType:
-        """Return the accumulator of the rows of one block that belong to one group."""
+        """Return the accumulator of the rows of one group in a block."""
 
     @abc.abstractmethod
     def combine(self, current_accumulator: AccumulatorType, new: AccumulatorType) -> AccumulatorType:
-        """Return one accumulator out of two."""
+        """Combine two accumulators."""
 
-    # An instance has this as an attribute that lets None through: see the constructor.
+    # The constructor replaces this on instances by a wrapper that passes None through.
     def finalize(self, accumulator: AccumulatorType) -> AggOutputType | None:
-        """Return the result, given the last accumulator; the accumulator itself unless overridden."""
+        """Return the result from the last accumulator; by default the accumulator itself."""
         return accumulator  # type: ignore[return-value]  # the two are the same type where this is used
 
     def _start(self, key: Any) -> Any:
@@ -173,7 +173,7 @@ class AggregateFnV2(AggregateFn, abc.ABC, Generic[AccumulatorType, AggOutputType
 
 
 class _Finalize:
-    """Call a function for anything but None."""
+    """Calls a function unless its argument is None."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
@@ -183,7 +183,7 @@ class _Finalize:
 
 
 def check_aggregations(aggs: tuple[Any, ...]) -> None:
-    """Raise unless there are aggregations, and each is an object of this module's classes."""
+    """Raise ValueError without aggregations, and ArgumentTypeError for objects that are no aggregation."""
     if not aggs:
         raise ValueError("Aggregate requires at least one aggregation.")
     for each in aggs:
@@ -191,5 +191,5 @@ def check_aggregations(aggs: tuple[Any, ...]) -> None:
 
 
 def target(agg: AggregateFnV2[Any, Any], block: pa.Table) -> pa.ChunkedArray:
-    """Return the column that an aggregation is on."""
+    """Return the aggregated column of a block."""
     return block.column(agg.get_target_column())

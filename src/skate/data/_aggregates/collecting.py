@@ -1,4 +1,4 @@
-"""Aggregations whose accumulator is a list of values."""
+"""Aggregations with a list of values as their accumulator."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["AsList", "CountDistinct", "Quantile", "Unique", "ValueCounter"]
 
 
 class Quantile(AggregateFnV2[list[Any], float]):
-    """Compute a quantile of a column of numbers, between two of them on the line.
+    """Compute a quantile of a numeric column, with linear interpolation.
 
-    All values of a group are brought together for it: see `ApproximateQuantile` for large groups.
+    The accumulator contains all values of a group: use `ApproximateQuantile` for large groups.
 
     Args:
         on: The column.
-        q: Which one, from 0 to 1; the median if not given.
-        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        q: The quantile, from 0 to 1; the median by default.
+        ignore_nulls: Skip nulls; otherwise one null makes the result null.
         alias_name: The name of the result.
 
     Raises:
@@ -34,7 +34,7 @@ class Quantile(AggregateFnV2[list[Any], float]):
         self, on: str | None = None, q: float = 0.5, ignore_nulls: bool = True, alias_name: str | None = None
     ) -> None:
         if not 0 <= q <= 1:
-            raise ValueError(f"a quantile is from 0 to 1, and not {q!r}")
+            raise ValueError(f"a quantile must be between 0 and 1, not {q!r}")
         super().__init__(alias_name or f"quantile({on or ''})", list, on=on, ignore_nulls=ignore_nulls)
         self.q = q
 
@@ -43,11 +43,11 @@ class Quantile(AggregateFnV2[list[Any], float]):
         return _values(self, block)
 
     def combine(self, current_accumulator: list[Any], new: list[Any]) -> list[Any]:
-        """Return the values of both."""
+        """Return the values of both accumulators."""
         return [*current_accumulator, *new]
 
     def finalize(self, accumulator: list[Any]) -> float | None:
-        """Return the quantile, or None of no values."""
+        """Return the quantile; None without values."""
         if None in accumulator and not self.ignore_nulls:
             return None
         result: float | None = pc.quantile(pa.array(accumulator), q=self.q)[0].as_py()
@@ -55,12 +55,12 @@ class Quantile(AggregateFnV2[list[Any], float]):
 
 
 class AsList(AggregateFnV2[list[Any], list[Any]]):
-    """Collect the values of a column, in order.
+    """Collect the values of a column in order.
 
     Args:
         on: The column.
         alias_name: The name of the result.
-        ignore_nulls: Whether nulls are left out.
+        ignore_nulls: Skip nulls.
     """
 
     @checked("on")
@@ -72,7 +72,7 @@ class AsList(AggregateFnV2[list[Any], list[Any]]):
         return _values(self, block)
 
     def combine(self, current_accumulator: list[Any], new: list[Any]) -> list[Any]:
-        """Return the values of both."""
+        """Return the values of both accumulators."""
         return [*current_accumulator, *new]
 
 
@@ -81,14 +81,14 @@ class Unique(AggregateFnV2[list[Any], list[Any]]):
 
     Args:
         on: The column.
-        ignore_nulls: Whether null is not one of them.
+        ignore_nulls: Exclude null.
         alias_name: The name of the result.
         encode_lists: For a column of lists: `True` or `ListEncodingMode.FLATTEN` collects the elements of all lists;
             otherwise whole lists are the values.
     """
 
     class ListEncodingMode(enum.StrEnum):
-        """What is distinct in a column of lists."""
+        """The values that are distinct in a column of lists: elements or whole lists."""
 
         FLATTEN = "FLATTEN"
         HASH = "HASH"
@@ -114,7 +114,7 @@ class Unique(AggregateFnV2[list[Any], list[Any]]):
         return _distinct(values)
 
     def combine(self, current_accumulator: list[Any], new: list[Any]) -> list[Any]:
-        """Return the distinct values of both."""
+        """Return the distinct values of both accumulators."""
         return _distinct([*current_accumulator, *new])
 
 
@@ -123,7 +123,7 @@ class CountDistinct(Unique):
 
     Args:
         on: The column.
-        ignore_nulls: Whether null does not count as one.
+        ignore_nulls: Do not count null.
         alias_name: The name of the result.
     """
 
@@ -131,12 +131,12 @@ class CountDistinct(Unique):
         super().__init__(on, ignore_nulls, alias_name or f"count_distinct({on})")
 
     def finalize(self, accumulator: list[Any]) -> int:  # type: ignore[override]  # as in Ray, of which this is a kind
-        """Return how many there are."""
+        """Return the number of distinct values."""
         return len(accumulator)
 
 
 class ValueCounter(AggregateFnV2[dict[str, list[Any]], dict[str, list[Any]]]):
-    """Count how often each value of a column occurs: `{"values": [...], "counts": [...]}`.
+    """Count the occurrences of each value of a column: `{"values": [...], "counts": [...]}`.
 
     Args:
         on: The column.
@@ -155,7 +155,7 @@ class ValueCounter(AggregateFnV2[dict[str, list[Any]], dict[str, list[Any]]]):
     def combine(
         self, current_accumulator: dict[str, list[Any]], new: dict[str, list[Any]]
     ) -> dict[str, list[Any]]:
-        """Return the counts of both."""
+        """Return the counts of both accumulators."""
         counts = dict(zip(current_accumulator["values"], current_accumulator["counts"], strict=True))
         for value, count in zip(new["values"], new["counts"], strict=True):
             counts[value] = counts.get(value, 0) + count
@@ -171,7 +171,7 @@ def _values(agg: AggregateFnV2[Any, Any], block: pa.Table) -> list[Any]:
 def _distinct(values: list[Any]) -> list[Any]:
     try:
         return list(dict.fromkeys(values))
-    except TypeError:  # lists and dicts have no hash
+    except TypeError:  # lists and dicts are not hashable
         return [value for i, value in enumerate(values) if value not in values[:i]]
 
 

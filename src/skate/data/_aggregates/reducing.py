@@ -1,4 +1,4 @@
-"""Aggregations whose accumulator is a few numbers."""
+"""Aggregations with a few numbers as their accumulator."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Count(AggregateFnV2[int, int]):
     """Count rows, or the values of a column.
 
     Args:
-        on: The column; whole rows if not given.
-        ignore_nulls: Whether nulls of the column are not counted.
+        on: The column; without it, rows are counted.
+        ignore_nulls: Do not count nulls of the column.
         alias_name: The name of the result.
 
     Example:
@@ -43,7 +43,7 @@ class Count(AggregateFnV2[int, int]):
         super().__init__(alias_name or f"count({on or ''})", int, on=on, ignore_nulls=ignore_nulls)
 
     def aggregate_block(self, block: pa.Table) -> int:
-        """Return the count."""
+        """Return the count of a block."""
         nulls = target(self, block).null_count if self.get_target_column() and self.ignore_nulls else 0
         return int(block.num_rows - nulls)
 
@@ -53,11 +53,11 @@ class Count(AggregateFnV2[int, int]):
 
 
 class Sum(AggregateFnV2[Any, Any]):
-    """Add up the numbers of a column; the sum of nothing is null.
+    """Compute the sum of a column; the sum of no values is null.
 
     Args:
         on: The column.
-        ignore_nulls: Whether nulls are passed over; if not, the sum is null if there is one.
+        ignore_nulls: Skip nulls; otherwise one null makes the result null.
         alias_name: The name of the result.
 
     Example:
@@ -81,13 +81,13 @@ class Sum(AggregateFnV2[Any, Any]):
 
 
 class Min(AggregateFnV2[Any, Any]):
-    """Find the smallest value of a column.
+    """Compute the minimum of a column.
 
     Args:
         on: The column.
-        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        ignore_nulls: Skip nulls; otherwise one null makes the result null.
         alias_name: The name of the result.
-        zero_factory: Makes a value that is larger than any in the column; used by subclasses alone.
+        zero_factory: Returns a value larger than any in the column; for subclasses.
     """
 
     @checked("on")
@@ -110,13 +110,13 @@ class Min(AggregateFnV2[Any, Any]):
 
 
 class Max(AggregateFnV2[Any, Any]):
-    """Find the largest value of a column.
+    """Compute the maximum of a column.
 
     Args:
         on: The column.
-        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        ignore_nulls: Skip nulls; otherwise one null makes the result null.
         alias_name: The name of the result.
-        zero_factory: Makes a value that is smaller than any in the column; used by subclasses alone.
+        zero_factory: Returns a value smaller than any in the column; for subclasses.
     """
 
     @checked("on")
@@ -139,13 +139,13 @@ class Max(AggregateFnV2[Any, Any]):
 
 
 class AbsMax(AggregateFnV2[Any, Any]):
-    """Find the largest absolute value of a column of numbers.
+    """Compute the maximum absolute value of a numeric column.
 
     Args:
         on: The column.
-        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        ignore_nulls: Skip nulls; otherwise one null makes the result null.
         alias_name: The name of the result.
-        zero_factory: Makes the value to start from; used by subclasses alone.
+        zero_factory: Returns the initial value; for subclasses.
     """
 
     @checked("on")
@@ -168,11 +168,11 @@ class AbsMax(AggregateFnV2[Any, Any]):
 
 
 class Mean(AggregateFnV2[list[Any], float]):
-    """Compute the mean of a column of numbers.
+    """Compute the mean of a numeric column.
 
     Args:
         on: The column.
-        ignore_nulls: Whether nulls are passed over; if not, the mean is null if there is one.
+        ignore_nulls: Skip nulls; otherwise one null makes the result null.
         alias_name: The name of the result.
     """
 
@@ -183,13 +183,13 @@ class Mean(AggregateFnV2[list[Any], float]):
         super().__init__(alias_name or f"mean({on or ''})", _zeros_of_two, on=on, ignore_nulls=ignore_nulls)
 
     def aggregate_block(self, block: pa.Table) -> list[Any]:
-        """Return the sum of a block and how many values it is of."""
+        """Return the sum and the number of values of a block."""
         column = target(self, block)
         total = pc.sum(column, skip_nulls=self.ignore_nulls).as_py()
         return _or_nothing([total, len(column) - column.null_count], if_none=total)
 
     def combine(self, current_accumulator: list[Any], new: list[Any]) -> list[Any]:
-        """Return the sum of two sums and of two counts."""
+        """Return the sums of both accumulators."""
         return [mine + its for mine, its in zip(current_accumulator, new, strict=True)]
 
     def finalize(self, accumulator: list[Any]) -> float | None:
@@ -198,12 +198,12 @@ class Mean(AggregateFnV2[list[Any], float]):
 
 
 class Std(AggregateFnV2[list[Any], float]):
-    """Compute the standard deviation of a column of numbers.
+    """Compute the standard deviation of a numeric column.
 
     Args:
         on: The column.
-        ddof: What is taken off the number of values in the divisor: 1 for a sample, 0 for the whole population.
-        ignore_nulls: Whether nulls are passed over; if not, the result is null if there is one.
+        ddof: Delta degrees of freedom: 1 for a sample, 0 for the whole population.
+        ignore_nulls: Skip nulls; otherwise one null makes the result null.
         alias_name: The name of the result.
     """
 
@@ -223,7 +223,7 @@ class Std(AggregateFnV2[list[Any], float]):
         return _or_nothing([(variance or 0.0) * count, float(mean or 0.0), count], if_none=mean)
 
     def combine(self, current_accumulator: list[Any], new: list[Any]) -> list[Any]:
-        """Return the same three of both together."""
+        """Return the accumulator of all values."""
         squares, mean, count = current_accumulator
         new_squares, new_mean, new_count = new
         total = count + new_count
@@ -237,13 +237,13 @@ class Std(AggregateFnV2[list[Any], float]):
         ]
 
     def finalize(self, accumulator: list[Any]) -> float | None:
-        """Return the standard deviation; NaN if there are too few values."""
+        """Return the standard deviation; NaN for too few values."""
         squares, _, count = accumulator
         return math.sqrt(squares / (count - self.ddof)) if count > self.ddof else math.nan
 
 
 class MissingValuePercentage(AggregateFnV2[list[int], float]):
-    """Compute how many of a column's values are null or NaN, in percent.
+    """Compute the percentage of null and NaN values of a column.
 
     Args:
         on: The column.
@@ -255,24 +255,24 @@ class MissingValuePercentage(AggregateFnV2[list[int], float]):
         super().__init__(alias_name or f"missing_pct({on})", _zeros_of_two, on=on, ignore_nulls=False)
 
     def aggregate_block(self, block: pa.Table) -> list[int]:
-        """Return how many are missing, and of how many."""
+        """Return the number of missing values and of rows."""
         return [pc.sum(target(self, block).is_null(nan_is_null=True)).as_py() or 0, block.num_rows]
 
     def combine(self, current_accumulator: list[int], new: list[int]) -> list[int]:
-        """Return the sums of both."""
+        """Return the sums of both accumulators."""
         return [mine + its for mine, its in zip(current_accumulator, new, strict=True)]
 
     def finalize(self, accumulator: list[int]) -> float | None:
-        """Return the percentage, or None of no rows."""
+        """Return the percentage; None without rows."""
         return accumulator[0] * 100.0 / accumulator[1] if accumulator[1] else None
 
 
 class ZeroPercentage(AggregateFnV2[list[int], float]):
-    """Compute how many of a column's numbers are zero, in percent.
+    """Compute the percentage of zeros of a numeric column.
 
     Args:
         on: The column.
-        ignore_nulls: Whether nulls are not among what the percentage is of.
+        ignore_nulls: Exclude nulls from the total.
         alias_name: The name of the result.
     """
 
@@ -281,22 +281,22 @@ class ZeroPercentage(AggregateFnV2[list[int], float]):
         super().__init__(alias_name or f"zero_pct({on})", _zeros_of_two, on=on, ignore_nulls=ignore_nulls)
 
     def aggregate_block(self, block: pa.Table) -> list[int]:
-        """Return how many are zero, and of how many."""
+        """Return the number of zeros and of values."""
         column = target(self, block)
         zeros = pc.sum(pc.equal(column, 0)).as_py() or 0
         return [zeros, len(column) - (column.null_count if self.ignore_nulls else 0)]
 
     def combine(self, current_accumulator: list[int], new: list[int]) -> list[int]:
-        """Return the sums of both."""
+        """Return the sums of both accumulators."""
         return [mine + its for mine, its in zip(current_accumulator, new, strict=True)]
 
     def finalize(self, accumulator: list[int]) -> float | None:
-        """Return the percentage, or None of no values."""
+        """Return the percentage; None without values."""
         return accumulator[0] * 100.0 / accumulator[1] if accumulator[1] else None
 
 
 def _or_nothing(accumulator: list[Any], *, if_none: Any) -> list[Any]:
-    # None stands for "no values yet": combining passes over it, or lets it win, as `ignore_nulls` says.
+    # None means "no values yet": by `ignore_nulls`, a combination skips it, or results in None.
     return accumulator if if_none is not None else None  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""Aggregations that approximate: their state stays small, however many rows a group has."""
+"""Approximate aggregations, with an accumulator of bounded size."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _Summary = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 class ApproximateQuantile(AggregateFnV2[_Summary, list[float]]):
-    """Compute quantiles of a column of numbers approximately, from a summary of a fixed size.
+    """Compute approximate quantiles of a numeric column, from a summary of fixed size.
 
-    Up to eight times `quantile_precision` values are kept as they are, and the result is exact. Of more, every so
-    manyth in order is kept with the number that it stands for; each merge of summaries is off by less than
+    Up to eight times `quantile_precision` values are kept unchanged, and the result is exact. Larger groups keep values
+    at equal distances in sorted order, with weights; each merge of summaries adds an error of less than
     1 / (8 · `quantile_precision`) of the rows.
 
     Args:
-        on: The column; its nulls and NaNs are left out.
-        quantiles: Which ones, each from 0 to 1.
-        quantile_precision: Larger is more exact, and takes more memory.
+        on: The column; nulls and NaNs are skipped.
+        quantiles: The quantiles, each from 0 to 1.
+        quantile_precision: A larger value is more exact and uses more memory.
         alias_name: The name of the result.
 
     Raises:
-        ValueError: If there are no quantiles, or one is not from 0 to 1, or the precision is not positive.
+        ValueError: If `quantiles` is empty or has a value outside 0 to 1, or the precision is not positive.
 
     Example:
         >>> median = ApproximateQuantile("x", quantiles=[0.5])
@@ -45,9 +45,9 @@ class ApproximateQuantile(AggregateFnV2[_Summary, list[float]]):
         self, on: str, quantiles: list[float], quantile_precision: int = 800, alias_name: str | None = None
     ) -> None:
         if not quantiles or not all(0 <= q <= 1 for q in quantiles):
-            raise ValueError(f"quantiles are one or more numbers from 0 to 1, and not {quantiles!r}")
+            raise ValueError(f"quantiles must be one or more numbers between 0 and 1, not {quantiles!r}")
         if quantile_precision < 1:
-            raise ValueError(f"quantile_precision is positive, and not {quantile_precision!r}")
+            raise ValueError(f"quantile_precision must be positive, not {quantile_precision!r}")
         super().__init__(alias_name or f"approx_quantile({on})", _no_values, on=on, ignore_nulls=True)
         self._quantiles = list(quantiles)
         self._capacity = 8 * quantile_precision
@@ -60,18 +60,18 @@ class ApproximateQuantile(AggregateFnV2[_Summary, list[float]]):
         return self._compacted(values, np.ones(len(values)))
 
     def combine(self, current_accumulator: _Summary, new: _Summary) -> _Summary:
-        """Return the summary of both."""
+        """Return the summary of both accumulators."""
         values = np.concatenate([current_accumulator[0], new[0]])
         order = np.argsort(values, kind="stable")
         return self._compacted(values[order], np.concatenate([current_accumulator[1], new[1]])[order])
 
     def finalize(self, accumulator: _Summary) -> list[float] | None:
-        """Return the quantiles: for each, the smallest value with that share of all rows up to it."""
+        """Return, for each quantile, the smallest value with at least that proportion of rows up to it."""
         values, weights = accumulator
         if not len(values):
             return None
         ranks = np.cumsum(weights)
-        # The rank just above q: of two values in the middle, the larger one is the median.
+        # The rank just above q: of two middle values, the larger one is the median.
         at = np.searchsorted(ranks, np.array(self._quantiles) * ranks[-1], side="right")
         return [float(value) for value in values[np.minimum(at, len(values) - 1)]]
 
@@ -79,26 +79,26 @@ class ApproximateQuantile(AggregateFnV2[_Summary, list[float]]):
         if len(values) <= self._capacity:
             return values, weights
         ranks = np.cumsum(weights)
-        # One value for each equal share of the rows: the one in the middle of the share.
+        # Keep the middle value of each of a number of equal intervals of rows.
         edges = np.linspace(0, ranks[-1], self._capacity // 2 + 1)
         middle = np.searchsorted(ranks, (edges[:-1] + edges[1:]) / 2)
-        # The ends stay what they are, for the quantiles 0 and 1.
+        # Keep the extremes, for the quantiles 0 and 1.
         middle[0], middle[-1] = 0, len(values) - 1
         return values[middle], np.diff(edges)
 
 
 class ApproximateTopK(AggregateFnV2[dict[Any, int], list[dict[str, Any]]]):
-    """Find the values of a column that occur most often, approximately if there are very many distinct ones.
+    """Find the most frequent values of a column, approximately for very many distinct values.
 
-    With up to `2 ** log_capacity` distinct values the result is exact. With more, the rarest are forgotten, and a
-    count is too low by at most the largest count that was forgotten in each merge.
+    With up to `2 ** log_capacity` distinct values, the result is exact. With more, each merge drops the rarest values,
+    and a count is too low by at most the largest dropped count of each merge.
 
     Args:
-        on: The column; its nulls are left out.
-        k: How many to find.
-        log_capacity: The logarithm to base 2 of how many distinct values are kept.
-        alias_name: The name of the result: a list of `{column: value, "count": count}`, the most frequent one first.
-        encode_lists: For a column of lists: count the elements of all lists, and not whole lists.
+        on: The column; nulls are skipped.
+        k: Number of values to find.
+        log_capacity: Base-2 logarithm of the number of distinct values to keep.
+        alias_name: The name of the result, a list of `{column: value, "count": count}`, the most frequent value first.
+        encode_lists: For a column of lists: count the elements of all lists, not whole lists.
 
     Raises:
         ValueError: If `k` or `log_capacity` is not positive.
@@ -119,7 +119,7 @@ class ApproximateTopK(AggregateFnV2[dict[Any, int], list[dict[str, Any]]]):
         encode_lists: bool = False,
     ) -> None:
         if k < 1 or log_capacity < 1:
-            raise ValueError(f"k and log_capacity are positive, and not {k!r} and {log_capacity!r}")
+            raise ValueError(f"k and log_capacity must be positive, not {k!r} and {log_capacity!r}")
         super().__init__(alias_name or f"approx_topk({on})", dict, on=on, ignore_nulls=True)
         self._k = k
         self._capacity = 1 << log_capacity
@@ -137,7 +137,7 @@ class ApproximateTopK(AggregateFnV2[dict[Any, int], list[dict[str, Any]]]):
         return self._kept(counts)
 
     def combine(self, current_accumulator: dict[Any, int], new: dict[Any, int]) -> dict[Any, int]:
-        """Return the counts of both."""
+        """Return the counts of both accumulators."""
         counts = dict(current_accumulator)
         for key, count in new.items():
             counts[key] = counts.get(key, 0) + count
@@ -161,7 +161,7 @@ def _no_values() -> _Summary:
 
 
 def _frozen(value: Any) -> Any:
-    """Give lists, which cannot be counted in a dict, a form that can."""
+    """Return lists as tuples, which are hashable."""
     return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 

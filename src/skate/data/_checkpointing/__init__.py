@@ -1,1 +1,1 @@
-"""Writes that note the ids of rows, and leave out the rows that an earlier run has written."""
+"""Checkpointed writes: they record the ids of written rows, and skip the rows of earlier runs."""

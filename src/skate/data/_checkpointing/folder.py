@@ -1,4 +1,4 @@
-"""The folder of ids: which ones count, which are pending, and how they are forgotten all at once."""
+"""The folder of ids of a checkpointed write: committed ids, pending ids, and their removal."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from skate.data.checkpoint.interfaces import CheckpointConfig, InvalidCheckpoint
 
 _IDS = ".parquet"
 _PENDING = PENDING_CHECKPOINT_SUFFIX + _IDS
-# Says that all rows are written: the ids beside it count for nothing, and somebody was killed while removing them.
+# Marks that all rows are written and the ids are being removed: remaining ids no longer count.
 _FINISHED = "finished"
-_AT_ONCE = 16
+_CONCURRENT_REQUESTS = 16
 
 
 class IdFolder:
-    """What earlier runs have noted.
+    """The ids that earlier runs have recorded.
 
     Args:
-        config: Where.
+        config: The configuration of the checkpoint.
     """
 
     def __init__(self, config: CheckpointConfig) -> None:
@@ -35,45 +35,45 @@ class IdFolder:
         self._path = config.folder
 
     def begin(self) -> None:
-        """Make the folder; remove what a finished run could not."""
+        """Create the folder; complete the removal of ids that a finished run began."""
         if not filesystems.commits_on_close(self._filesystem):
             self._filesystem.create_dir(self._path, recursive=True)
         if any(info.base_name == _FINISHED for info in self._files()):
             self._empty()
 
     def committed(self) -> set[str]:
-        """Return the names of the files that count, without what is after their names."""
+        """Return the names of the committed files of ids, without their suffix."""
         names = {info.base_name for info in self._files()}
         return {
             name.removesuffix(_IDS) for name in names if name.endswith(_IDS) and not name.endswith(_PENDING)
         }
 
     def pending(self) -> set[str]:
-        """Return the names of the files of rows of which nobody knows whether they are written."""
+        """Return the names of the pending files of ids, whose rows may or may not be written."""
         names = {info.base_name for info in self._files()}
         waiting = {name.removesuffix(_PENDING) for name in names if name.endswith(_PENDING)}
-        # On a store of objects a file is copied and then removed: who was killed in between has left both.
+        # On an object store, a commit copies a file and then removes it: a kill in between leaves both.
         return waiting - self.committed()
 
-    def forget_pending(self) -> None:
-        """Remove the ids of which nobody knows whether their rows are written."""
+    def remove_pending(self) -> None:
+        """Remove all pending ids."""
         self._delete(info.path for info in self._files() if info.base_name.endswith(_PENDING))
 
     def ids(self) -> pa.ChunkedArray:
-        """Return all ids that count.
+        """Return all committed ids.
 
         Raises:
-            InvalidCheckpointingConfig: They are of another column.
+            InvalidCheckpointingConfig: They are ids of another column.
         """
         column = self._config.id_column
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = list(pool.map(self._read, self._counting()))
+        with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
+            found = list(pool.map(self._read, self._committed_paths()))
         if not found:
             return pa.chunked_array([], pa.null())
         return pa.concat_tables(found, promote_options="permissive")[column]
 
     def finish(self) -> None:
-        """Forget all ids: none of them count as soon as the first is removed."""
+        """Remove all ids; from the first removal on, none of them counts."""
         path = posixpath.join(self._path, _FINISHED)
 
         def write() -> None:
@@ -89,12 +89,14 @@ class IdFolder:
     # ------------------------------------------------------------
 
     def _empty(self) -> None:
-        self._delete([*self._counting(), *(i.path for i in self._files() if i.base_name.endswith(_PENDING))])
+        self._delete(
+            [*self._committed_paths(), *(i.path for i in self._files() if i.base_name.endswith(_PENDING))]
+        )
         self._delete([posixpath.join(self._path, _FINISHED)])
 
-    def _counting(self) -> list[str]:
+    def _committed_paths(self) -> list[str]:
         wanted = self._config.checkpoint_path_partition_filter
-        # Somebody who parts files of ids by values has put them into folders.
+        # A partition filter implies that files of ids are in subfolders.
         files = self._files(recursive=wanted is not None)
         paths = [i.path for i in files if i.base_name.endswith(_IDS) and not i.base_name.endswith(_PENDING)]
         return sorted(paths if wanted is None else wanted(paths))
@@ -116,7 +118,7 @@ class IdFolder:
                 if column not in parquet.schema_arrow.names:
                     raise InvalidCheckpointingConfig(
                         f"{path} has no column {column!r}, but {', '.join(map(repr, parquet.schema_arrow.names))}: the "
-                        f"ids in {self._config.checkpoint_path} are of another job. Pass its id_column, or another "
+                        f"ids in {self._config.checkpoint_path} belong to another job. Pass its id_column, or another "
                         f"checkpoint_path"
                     )
                 return parquet.read([column])
@@ -128,7 +130,7 @@ class IdFolder:
             try:
                 retrying.call(lambda: self._filesystem.delete_file(path), f"removing {path}")
             except FileNotFoundError:
-                pass  # somebody else was faster
+                pass  # another process removed it
 
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_CONCURRENT_REQUESTS) as pool:
             list(pool.map(delete, list(paths)))

@@ -1,4 +1,4 @@
-"""The ids of rows: which ones are done, and whether those of new rows can be told apart."""
+"""Ids of rows: filters written rows, and checks that ids are unique."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 from skate.data._kernels import joining, keys, partitioning
 from skate.data.checkpoint.interfaces import InvalidCheckpointingConfig
 
-_SHOWN = 3  # values in a message
+_SHOWN = 3  # maximum number of values in a message
 
 
 class DoneIds:
-    """Leaves out the rows of a block whose ids are done. A worker gets it once for all tasks of a step.
+    """Removes the rows of a block whose ids are done. A worker receives it once for all tasks of a step.
 
-    The ids are sorted once, by a hash that is the same in all processes. A block is looked up with as many binary
-    searches as it has rows, however many ids there are, and what has the hash of a done id is compared with it.
+    The ids are sorted once, by a hash that is the same in all processes. Looking up a block takes one binary search per
+    row; rows with the hash of a done id are then compared with the id itself.
 
     Args:
         column: The column of ids.
-        done: Those that are done.
+        done: The ids of written rows.
     """
 
     def __init__(self, column: str, done: pa.ChunkedArray) -> None:
@@ -38,7 +38,7 @@ class DoneIds:
         """Return the rows of a block that are not done."""
         if not block.num_rows:
             return block
-        column = present(block, self._column)
+        column = id_column(block, self._column)
         if not len(self._hashes):
             return block
         self._check_type(column.type)
@@ -56,7 +56,7 @@ class DoneIds:
         return block.filter(pa.array(keeps))
 
     def _places(self, first: Any, hashes: Any) -> Any:
-        """Return the places of all ids that have one of these hashes; several ids may have the same."""
+        """Return the indices of all ids with one of these hashes; several ids may share a hash."""
         last = np.searchsorted(self._hashes, hashes, side="right")
         more = last > first + 1
         runs = [np.arange(start, stop) for start, stop in zip(first[more], last[more], strict=True)]
@@ -67,16 +67,16 @@ class DoneIds:
         if _family(kind) != _family(before):
             raise InvalidCheckpointingConfig(
                 f"the ids in column {self._column!r} are of type {kind} where they are read, and were of type {before} "
-                f"where an earlier run has written them, so that none would be found again: steps between reading and "
-                f"writing have to leave them as they are"
+                f"where an earlier run wrote them, so none would match: steps between reading and writing must not "
+                f"change them"
             )
 
 
-def present(block: pa.Table, column: str) -> pa.ChunkedArray:
-    """Return the ids of a block.
+def id_column(block: pa.Table, column: str) -> pa.ChunkedArray:
+    """Return the column of ids of a block.
 
     Raises:
-        InvalidCheckpointingConfig: It has none.
+        InvalidCheckpointingConfig: The block has no such column.
     """
     if column not in block.column_names:
         raise InvalidCheckpointingConfig(
@@ -87,13 +87,13 @@ def present(block: pa.Table, column: str) -> pa.ChunkedArray:
     return block.column(column)
 
 
-def of(blocks: Sequence[pa.Table], column: str) -> pa.ChunkedArray:
-    """Return the ids of all rows that are going to be written together.
+def collect_ids(blocks: Sequence[pa.Table], column: str) -> pa.ChunkedArray:
+    """Return the ids of all rows that one task writes.
 
     Raises:
-        InvalidCheckpointingConfig: There are none, or they cannot tell rows apart.
+        InvalidCheckpointingConfig: The ids are missing, null, of an unsupported type, or not unique.
     """
-    found = [present(block, column) for block in blocks if block.num_rows]
+    found = [id_column(block, column) for block in blocks if block.num_rows]
     if not found:
         return pa.chunked_array([], pa.null())
     ids = pa.concat_tables([pa.table({column: each}) for each in found], promote_options="permissive")[column]
@@ -103,21 +103,21 @@ def of(blocks: Sequence[pa.Table], column: str) -> pa.ChunkedArray:
         )
     if ids.null_count:
         raise InvalidCheckpointingConfig(
-            f"{ids.null_count} of {len(ids)} rows have no value in column {column!r}: each row needs an id of its own"
+            f"{ids.null_count} of {len(ids)} rows have no value in column {column!r}: each row needs a unique id"
         )
     if len(ids.unique()) < len(ids):
         counts = ids.value_counts()
         twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")[:_SHOWN].to_pylist()
         raise InvalidCheckpointingConfig(
-            f"rows share an id in column {column!r}: {', '.join(map(repr, twice))}. Some of them might be written when "
-            f"a program is killed, and the others would be left out by the next one. Give each row an id of its own, "
-            f"or write with resume=True, which needs none"
+            f"rows share an id in column {column!r}: {', '.join(map(repr, twice))}. If a program is killed, some of "
+            f"them may be written, and the next run would skip the others. Give each row a unique id, or write with "
+            f"resume=True, which needs no ids"
         )
     return ids
 
 
 def _family(kind: pa.DataType) -> str:
-    """Return which types a value can have without becoming another one."""
+    """Return the family of a type: values of types in one family compare as equal."""
     if pa.types.is_dictionary(kind):
         return _family(kind.value_type)
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):

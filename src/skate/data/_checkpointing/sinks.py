@@ -1,4 +1,4 @@
-"""What a task does around the writing of its rows: it notes their ids."""
+"""Sinks that record the ids of the rows that a task writes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from skate.data.datasource.file_datasink import StagedFile, _FileDatasink
 
 @dataclass(frozen=True)
 class Written:
-    """What a task has done.
+    """The result of a task.
 
     Attributes:
-        returned: What the sink has returned.
-        ids: What names the ids that count as soon as the driver commits them; None if there is nothing to commit.
-        files: The files to move to their places then.
+        returned: The return value of the sink.
+        ids: The name of the pending ids that the driver commits; None if there is nothing to commit.
+        files: The staged files that the driver then moves to their final places.
     """
 
     returned: Any
@@ -35,14 +35,14 @@ class Written:
 
 
 class RecordingSink(Datasink[Written]):
-    """Gives rows to a sink, and notes their ids.
+    """Writes rows to a sink, and records their ids.
 
     Args:
-        sink: What writes.
-        config: Where the ids go.
+        sink: The sink.
+        config: The configuration of the checkpoint.
     """
 
-    # What is written counts as soon as its task has reported: reports need not come in order.
+    # Each task is committed as soon as it has reported, in any order.
     commits_parts = True
 
     def __init__(self, sink: Any, config: CheckpointConfig) -> None:
@@ -50,84 +50,84 @@ class RecordingSink(Datasink[Written]):
         self._config = config
 
     def get_name(self) -> str:
-        """Return the name of what writes."""
+        """Return the name of the sink."""
         return str(self._sink.get_name())
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """How many rows each call of `write` should get at least."""
+        """Minimum number of rows per call of `write`."""
         found: int | None = self._sink.min_rows_per_write
         return found
 
     def _writer(self) -> BatchBasedCheckpointWriter:
-        # The driver has made the folder, and removes it at the end: a task that comes too late must not bring it back.
+        # The driver creates the folder and removes it at the end: a late task must not create it again.
         return BatchBasedCheckpointWriter(self._config, makes_folder=False)
 
 
 class RecordingFileSink(RecordingSink):
-    """Lets files wait, and leaves it to the driver to move them and to let their ids count.
+    """Stages files; the driver moves them and commits their ids.
 
-    The ids are pending before the first file is there: what a killed program has left is found by them. Every attempt
-    of a task has names of its own, because a worker may die after it has reported, and then the task is done again.
+    The ids are pending before the first file is written, so that the files of a killed program can be found by them.
+    Every attempt of a task uses its own names, because a task is retried if its worker dies after its report.
 
     Args:
-        sink: What writes the files.
-        config: Where the ids go.
-        staging_folder: The folder in which files wait.
+        sink: The sink of the files.
+        config: The configuration of the checkpoint.
+        staging: The folder for staged files.
     """
 
-    def __init__(self, sink: _FileDatasink, config: CheckpointConfig, staging_folder: str) -> None:
+    def __init__(self, sink: _FileDatasink, config: CheckpointConfig, staging: str) -> None:
         super().__init__(sink, config)
-        self._staging_folder = staging_folder
+        self._staging = staging
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> Written:
-        """Write one part."""
-        blocks = list(blocks)  # which writers of files do anyway
-        found = ids.of(blocks, self._config.id_column)
+        """Write the rows of one task."""
+        blocks = list(blocks)  # as writers of files do
+        found = ids.collect_ids(blocks, self._config.id_column)
         if not len(found):
             return Written(self._sink.write(iter(blocks), ctx))
         name = f"{ctx.part}_{uuid.uuid4().hex[:8]}"
         self._writer().write_pending_checkpoint(found, name)
         sink = copy.copy(self._sink)  # several threads may write at a time
-        sink.stage_in(posixpath.join(self._staging_folder, name))
+        sink.stage_in(posixpath.join(self._staging, name))
         returned = sink.write(iter(blocks), replace(ctx, part=name))
         if not isinstance(returned, list) or not all(isinstance(path, str) for path in returned):
             raise InvalidCheckpointingOperators(
                 f"{type(self._sink).__name__}.write returned a {type(returned).__name__}: it has to return the list of "
-                f"paths that super().write returns, or nobody knows which files go with which ids"
+                f"paths that super().write returns, which assigns files to ids"
             )
         waiting = tuple(path for path in returned if isinstance(path, StagedFile))
         return Written([str(path) for path in returned], name, waiting)
 
 
 class RecordingAfterSink(RecordingSink):
-    """Notes ids when the sink has what it was given: if the program is killed in between, rows are written again."""
+    """Records ids after the sink has written the rows; after a kill in between, rows are written again."""
 
     def write(self, blocks: Iterable[pa.Table], ctx: TaskContext) -> Written:
-        """Write one part."""
+        """Write the rows of one task."""
         column = self._config.id_column
         found: list[pa.Table] = []
 
-        def noted() -> Iterator[pa.Table]:
+        def remember_ids() -> Iterator[pa.Table]:
             for block in blocks:
                 if block.num_rows:
-                    ids.of([block], column)  # which complains before the sink has the rows
+                    ids.collect_ids([block], column)  # checks the ids before the sink gets the rows
                     found.append(block.select([column]))
                 yield block
 
-        returned = self._sink.write(noted(), ctx)
-        done = ids.of(found, column)
+        returned = self._sink.write(remember_ids(), ctx)
+        done = ids.collect_ids(found, column)
         if len(done):
             name = f"{ctx.part}_{uuid.uuid4().hex[:8]}"
             self._writer().write_checkpoint(done, name)
         return Written(returned)
 
 
-def waits(sink: Any) -> bool:
-    """Tell whether a sink writes files that can wait until their ids count."""
+def can_stage(sink: Any) -> bool:
+    """Return whether a sink writes files, which can be staged until their ids are committed."""
     return isinstance(sink, _FileDatasink)
 
 
-def moves(sink: _FileDatasink) -> bool:
-    """Tell whether files of a sink wait under other names; objects get theirs at once."""
+def moves_files(sink: _FileDatasink) -> bool:
+    """Return whether the files of a sink are staged and moved; objects get their final names at once."""
     return not filesystems.commits_on_close(sink.filesystem)

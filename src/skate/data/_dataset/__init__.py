@@ -1,0 +1,1 @@
+"""The methods of `Dataset`, in one class per topic."""

@@ -1,4 +1,4 @@
-"""Operations that make one value, or one row, out of all rows."""
+"""Methods that aggregate all rows to one value or one row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from skate.data._plan import nodes
 
 
 class AggregateMethods(ConsumptionMethods):
-    """The part of a dataset's API that aggregates over all rows."""
+    """Methods of `Dataset` that aggregate all rows."""
 
     def aggregate(self, *aggs: Any) -> Any:
-        """Return what aggregates make of all rows: a dict of results by name.
+        """Return the results of aggregations over all rows, by name.
 
         >>> import skate
         >>> from skate.data.aggregate import Max, Mean
@@ -57,9 +57,9 @@ class AggregateMethods(ConsumptionMethods):
         """Return the standard deviation of a column, or of each of several columns by name.
 
         Args:
-            on: The column or columns; all of them if not given.
-            ddof: What is taken from the number of rows in the divisor.
-            ignore_nulls: Leave nulls out; otherwise one null makes the result null.
+            on: The column or columns; all columns by default.
+            ddof: Delta degrees of freedom: the divisor is the number of rows minus `ddof`.
+            ignore_nulls: Skip nulls; otherwise one null makes the result null.
         """
         return self._over(aggregates.Std, on, ddof=ddof, ignore_nulls=ignore_nulls)
 
@@ -100,20 +100,18 @@ class AggregateMethods(ConsumptionMethods):
         wanted = there if columns is None else list(columns)
         missing = [name for name in wanted if name not in there]
         if missing or not wanted or schema is None:
-            raise ValueError(
-                f"summary needs columns of the dataset: {missing or wanted} given, there are {there}"
-            )
+            raise ValueError(f"summary needs columns of the dataset, got {missing or wanted}: it has {there}")
         chosen = stats.statistics_of(schema.base_schema, wanted, override_dtype_agg_mapping or {})
         row = self.aggregate(*(each for aggregates in chosen.values() for each in aggregates))
         return stats.DatasetSummary(schema.base_schema, wanted, stats.named_values(chosen, row))
 
     def _over(self, kind: Any, on: str | list[str] | None, **options: Any) -> Any:
-        """Return one aggregate's value, or the values for several columns by name."""
+        """Return the value of one aggregation, or the values of several columns by name."""
         columns = [on] if isinstance(on, str) else on
         if columns is None:
             columns = self.columns() or []
         if not columns:
-            raise ValueError("At least 1 column to aggregate on has to be provided: there is none")
+            raise ValueError("At least 1 column to aggregate on has to be provided: the dataset has none")
         result = self.aggregate(*(kind(column, **options) for column in columns))
         if isinstance(on, str) or (on is None and len(columns) == 1):
             return None if result is None else next(iter(result.values()))

@@ -1,4 +1,4 @@
-"""What every part of a dataset's API stands on: its plan, its settings, and how it is run."""
+"""The base of all method classes of `Dataset`: its plan, settings and executions."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ Self = TypeVar("Self", bound="PlanHolder")
 
 
 class PlanHolder:
-    """A plan, and the settings that it runs with. Nothing is done before somebody wants rows."""
+    """A plan and its settings. Nothing runs before rows are requested."""
 
     def __init__(self, node: nodes.Node, context: DataContext | None = None) -> None:
         self._node = node
         self._context = (context or DataContext.get_current()).copy()
         self._name: str | None = None
         self._schema: pa.Schema | None = None
-        self._last: Execution | None = None  # the latest run, for statistics
+        self._last: Execution | None = None  # the latest execution, for statistics
         self._runs = 0
 
     @property
     def context(self) -> DataContext:
-        """The settings of this dataset, which it took along when it was made."""
+        """The settings of this dataset, copied when it was created."""
         return self._context
 
     @property
     def name(self) -> str | None:
-        """What the dataset is called in progress lines and statistics."""
+        """The name of the dataset in progress tables and statistics."""
         return self._name
 
     @checked()
     def set_name(self, name: str | None) -> None:
-        """Give the dataset a name, which progress lines and statistics show."""
+        """Set the name of the dataset in progress tables and statistics."""
         self._name = name
 
-    def _then(self, node: nodes.Node) -> Dataset:
-        """Return the dataset that one more operation makes."""
+    def _with_node(self, node: nodes.Node) -> Dataset:
+        """Return the dataset of a plan with one more operation."""
         from skate.data.dataset import Dataset
 
         made = Dataset(node, self._context)
@@ -54,20 +54,20 @@ class PlanHolder:
         return made
 
     def _run(self, node: nodes.Node | None = None) -> Execution:
-        """Return a run of the plan, which begins when somebody iterates over it."""
+        """Return an execution of the plan, which begins with the iteration."""
         self._last = Execution(self._node if node is None else node, self._context, self._name, self._runs)
         self._runs += 1
         return self._last
 
     def _tables(self, node: nodes.Node | None = None) -> Iterator[pa.Table]:
-        """Yield blocks of rows."""
+        """Yield the blocks of an execution."""
         return self._run(node).tables()
 
     def _items(self) -> Iterator[Item]:
         return iter(self._run())
 
-    def _run_again(self, number: int, seed: int) -> Execution:
-        """Return the run of that number, which is the same each time for the same seed."""
+    def _run_numbered(self, number: int, seed: int) -> Execution:
+        """Return the execution with this number, which is repeatable for the same seed."""
         self._last = Execution(self._node, self._context, self._name, number, seed)
         return self._last
 

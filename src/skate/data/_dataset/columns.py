@@ -1,4 +1,4 @@
-"""Operations that make, choose and name columns, one block at a time."""
+"""Methods that compute, select and rename columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ColumnMethods(MapMethods):
-    """The part of a dataset's API that works on columns."""
+    """Methods of `Dataset` that transform columns."""
 
     @checked("expr")
     def with_column(
@@ -29,8 +29,8 @@ class ColumnMethods(MapMethods):
         """Add a column, or replace one, by an expression.
 
         Args:
-            column_name: What the column is called.
-            expr: What it holds: an expression over the columns that are there.
+            column_name: The name of the column.
+            expr: An expression over the columns of the dataset.
             compute: A TaskPoolStrategy, or for expressions that call instances of a class, an ActorPoolStrategy.
             **ray_remote_args: Options of the tasks or actors, such as `num_cpus`.
 
@@ -40,8 +40,10 @@ class ColumnMethods(MapMethods):
         [{'id': 0, 'next': 1}, {'id': 1, 'next': 2}]
         """
         _check_expression("expr", expr)
-        where = _where(compute, ray_remote_args, expr.needs_actor())
-        return self._then(nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), where))
+        resolved = _resolve_compute(compute, ray_remote_args, expr.needs_actor())
+        return self._with_node(
+            nodes.Project(self._node, (expressions.star(), expr.alias(column_name)), resolved)
+        )
 
     def with_columns(
         self, exprs: Any = None, *more_exprs: Any, compute: Any = None, **ray_remote_args: Any
@@ -49,8 +51,8 @@ class ColumnMethods(MapMethods):
         """Add columns, or replace some, by expressions.
 
         Args:
-            exprs: Expressions by the names of their columns; or `unnest(…)`, which makes a column of each field.
-            *more_exprs: Further ones.
+            exprs: Expressions by column name; or `unnest(…)`, which adds a column for each field.
+            *more_exprs: Further expressions.
             compute: As in `with_column`.
             **ray_remote_args: As in `with_column`.
 
@@ -73,10 +75,10 @@ class ColumnMethods(MapMethods):
                     )
                 _check_expression(f"exprs[{name!r}]", expr)
                 named.append(expr.alias(name))
-        where = _where(compute, ray_remote_args, any(each.needs_actor() for each in named))
+        resolved = _resolve_compute(compute, ray_remote_args, any(each.needs_actor() for each in named))
         if not named:
-            return self._then(self._node)
-        return self._then(nodes.Project(self._node, (expressions.star(), *named), where))
+            return self._with_node(self._node)
+        return self._with_node(nodes.Project(self._node, (expressions.star(), *named), resolved))
 
     @checked("batch_format")
     def add_column(
@@ -92,9 +94,9 @@ class ColumnMethods(MapMethods):
         """Add a column, or replace one, by a function of each batch.
 
         Args:
-            col: What the column is called.
+            col: The name of the column.
             fn: Takes a batch, and returns the values of the new column.
-            batch_format: What `fn` gets: "pandas" (the default), "pyarrow" or "numpy".
+            batch_format: The format of the batches: "pandas" (the default), "pyarrow" or "numpy".
             compute: As in `map_batches`.
             concurrency: As in `map_batches`.
             **ray_remote_args: As in `map_batches`.
@@ -110,8 +112,8 @@ class ColumnMethods(MapMethods):
                 f"batch_format argument must be 'pandas', 'pyarrow' or 'numpy', got: {batch_format!r}"
             )
         return self.map_batches(
-            partial(_with_column, col, fn),
-            batch_size="default",  # with a GPU too: that the rows of a block fit is for the user to know
+            partial(_add_column, col, fn),
+            batch_size="default",  # also with a GPU: the user ensures that a block fits
             batch_format=batch_format,
             zero_copy_batch=False,
             compute=compute,
@@ -131,9 +133,9 @@ class ColumnMethods(MapMethods):
         """Keep some of the columns.
 
         Args:
-            cols: Their names, in the order that is wanted.
+            cols: Their names, in the resulting order.
             compute: A TaskPoolStrategy.
-            concurrency: How many tasks at a time.
+            concurrency: Number of concurrent tasks.
             **ray_remote_args: Options of the tasks, such as `num_cpus`.
 
         >>> import skate
@@ -145,14 +147,16 @@ class ColumnMethods(MapMethods):
         for name in names if schema is not None else ():
             if name not in schema.names:
                 raise missing_column(name, schema.names)
-        where = compute_of(False, compute, concurrency, ray_remote_args)
-        return self._then(nodes.Project(self._node, tuple(expressions.col(name) for name in names), where))
+        resolved = compute_of(False, compute, concurrency, ray_remote_args)
+        return self._with_node(
+            nodes.Project(self._node, tuple(expressions.col(name) for name in names), resolved)
+        )
 
     @checked("cols")
     def drop_columns(
         self, cols: list[str], *, compute: Any = None, concurrency: int | None = None, **ray_remote_args: Any
     ) -> Dataset:
-        """Leave out some of the columns.
+        """Drop some of the columns.
 
         Args:
             cols: Their names.
@@ -168,17 +172,17 @@ class ColumnMethods(MapMethods):
         schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]  # of `ConsumptionMethods`
         if schema is not None:
             _check_present(names, schema.names)
-        where = compute_of(False, compute, concurrency, ray_remote_args)
-        return self._each_block("DropColumns", partial(_without, tuple(names)), where)
+        resolved = compute_of(False, compute, concurrency, ray_remote_args)
+        return self._each_block("DropColumns", partial(_drop, tuple(names)), resolved)
 
     @checked("names")
     def rename_columns(
         self, names: list[str] | dict[str, str], *, concurrency: int | None = None, **ray_remote_args: Any
     ) -> Dataset:
-        """Give columns other names.
+        """Rename columns.
 
         Args:
-            names: New names by old ones, or new names for all columns in their order.
+            names: New names by old names, or the new names of all columns in order.
             concurrency: As in `select_columns`.
             **ray_remote_args: As in `select_columns`.
 
@@ -191,11 +195,11 @@ class ColumnMethods(MapMethods):
         if schema is not None:
             _new_names(names, schema.names)
         given = dict(names) if isinstance(names, dict) else tuple(names)
-        where = compute_of(False, None, concurrency, ray_remote_args)
-        return self._each_block("RenameColumns", partial(_renamed, given), where)
+        resolved = compute_of(False, None, concurrency, ray_remote_args)
+        return self._each_block("RenameColumns", partial(_rename, given), resolved)
 
-    def _each_block(self, label: str, function: Callable[[pa.Table, int], pa.Table], where: Any) -> Dataset:
-        return self._then(nodes.EachBlock(self._node, label, function, keeps_rows=True, compute=where))
+    def _each_block(self, label: str, function: Callable[[pa.Table, int], pa.Table], compute: Any) -> Dataset:
+        return self._with_node(nodes.EachBlock(self._node, label, function, keeps_rows=True, compute=compute))
 
 
 def _check_expression(name: str, expr: Any) -> None:
@@ -203,13 +207,13 @@ def _check_expression(name: str, expr: Any) -> None:
     check_type(name, expr, expressions.Expr, words)
 
 
-def _where(compute: Any, options: dict[str, Any], needs_actor: bool) -> nodes.Compute:
-    """Return where expressions are evaluated; `concurrency` is among the options."""
+def _resolve_compute(compute: Any, options: dict[str, Any], needs_actor: bool) -> nodes.Compute:
+    """Return where expressions are evaluated; the options may contain `concurrency`."""
     rest = {name: value for name, value in options.items() if name != "concurrency"}
     return compute_of(needs_actor, compute, options.get("concurrency"), rest)
 
 
-def _with_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
+def _add_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
     values = function(batch)
     if isinstance(batch, pa.Table):
         values = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
@@ -223,12 +227,12 @@ def _with_column(name: str, function: Callable[[Any], Any], batch: Any) -> Any:
     return batch
 
 
-def _without(names: tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
+def _drop(names: tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
     _check_present(names, block.column_names)
     return block.drop_columns(list(names))
 
 
-def _renamed(names: dict[str, str] | tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
+def _rename(names: dict[str, str] | tuple[str, ...], block: pa.Table, index: int) -> pa.Table:
     return block.rename_columns(_new_names(names, block.column_names))
 
 
@@ -240,7 +244,7 @@ def _new_names(names: dict[str, str] | Sequence[str], there: list[str]) -> list[
         return list(names)
     missing = [name for name in names if name not in there]
     if missing:
-        raise KeyError(f"cannot rename columns that are not there: {missing}; there are {there}")
+        raise KeyError(f"cannot rename the missing columns {missing}: the dataset has {there}")
     found = [names.get(name, name) for name in there]
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:

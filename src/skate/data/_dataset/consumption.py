@@ -1,4 +1,4 @@
-"""Operations that want rows, and so run the plan."""
+"""Methods that run the plan and return rows or facts about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ConsumptionMethods(PlanHolder, IterationMethods):
-    """The part of a dataset's API that runs the plan, and gives what comes out of it."""
+    """Methods of `Dataset` that run the plan and return its results."""
 
     @checked(limit=NON_NEGATIVE)
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
         """Return all rows.
 
         Args:
-            limit: Fail if there are more, before they fill the memory.
+            limit: Raise ValueError if the dataset has more rows, before they fill the memory.
         """
         if limit is None:
             return list(self._rows())
@@ -58,8 +58,8 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
         """Return the first rows as one batch.
 
         Args:
-            batch_size: How many rows.
-            batch_format: What the batch is: "numpy" (the default), "pandas", "pyarrow", "polars".
+            batch_size: Number of rows.
+            batch_format: The format of the batch: "numpy" (the default), "pandas", "pyarrow", "polars".
         """
         found = [each for each in self._tables(nodes.Limit(self._node, batch_size)) if each.num_rows]
         if not found:
@@ -70,10 +70,10 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
     def show(self, limit: int = 20) -> None:
         """Print the first rows."""
         for row in self.take(limit):
-            print(row)  # noqa: T201  # that is what the user asks for
+            print(row)  # noqa: T201  # printing is the purpose
 
     def count(self) -> int:
-        """Return the number of rows; sources that know it are not read.
+        """Return the number of rows, without reading sources that know it.
 
         >>> import skate
         >>> skate.data.range(10).filter(lambda row: row["id"] > 5).count()
@@ -87,14 +87,14 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
         """Return the columns and their types.
 
         Args:
-            fetch_if_missing: If the plan does not tell, run it as far as the first rows; otherwise return None.
+            fetch_if_missing: If the schema is unknown, run the plan up to the first rows; otherwise return None.
         """
         if self._schema is None:
             self._schema = infer_schema(self._node)
         if self._schema is None and fetch_if_missing:
             found = None
             for item in self._run(nodes.Limit(self._node, 1)):
-                # A block without rows and columns says nothing; one with rows may have no column.
+                # A block without rows and columns has no schema; a block with rows may have no columns.
                 found = item.schema if item.rows or (found is None and item.schema.names) else found
                 if item.rows:
                     break
@@ -108,11 +108,11 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
         return None if schema is None else schema.names
 
     def iterator(self) -> DataIterator:
-        """Return what iterates over the dataset; it can be passed to tasks and actors."""
+        """Return an iterator over the dataset, which can be passed to tasks and actors."""
         return WholeDatasetIterator(self)
 
     def materialize(self) -> MaterializedDataset:
-        """Run the plan, and return a dataset that keeps its blocks.
+        """Run the plan, and return a dataset of its blocks.
 
         >>> import skate
         >>> kept = skate.data.range(4).map(lambda row: {"x": row["id"]}).materialize()
@@ -129,7 +129,7 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
         return made
 
     def input_files(self) -> list[str]:
-        """Return the files that the dataset is read from."""
+        """Return the paths of the input files."""
         found: dict[str, None] = {}
         for node in self._node.walk():
             if isinstance(node, nodes.Read):
@@ -161,9 +161,9 @@ class ConsumptionMethods(PlanHolder, IterationMethods):
 
 
 class WholeDatasetIterator(DataIterator):
-    """Iterates over all of a dataset."""
+    """Iterates over a whole dataset."""
 
-    _is_active = "alone"
+    _resumable = "alone"
 
     def __init__(self, dataset: Any) -> None:
         self._dataset: Dataset = dataset
@@ -173,20 +173,20 @@ class WholeDatasetIterator(DataIterator):
             yield from self._dataset._tables()
             return
         start, number = self._tracker.start, self._tracker.number
-        items = iter(self._dataset._run_again(number, start.seed))
-        for dealt in start.of(number):
-            items = remaining(items, dealt)
+        items = iter(self._dataset._run_numbered(number, start.seed))
+        for used in start.used_of(number):
+            items = remaining(items, used)
         yield from map(fetch_rows, items)
 
     def _start_at(self, start: StartPosition) -> None:
         self._tracker = PositionTracker(start)
 
     def schema(self) -> Schema | None:
-        """Return the columns of the dataset."""
+        """Return the schema of the dataset."""
         return self._dataset.schema()
 
     def stats(self) -> str:
-        """Return what the latest iteration has done, as text."""
+        """Return the statistics of the latest iteration as text."""
         return self._dataset.stats()
 
     def get_context(self) -> DataContext:

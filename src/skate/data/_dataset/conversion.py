@@ -1,4 +1,4 @@
-"""A dataset as an object of another library."""
+"""Methods that convert a dataset to objects of other libraries, and to references to blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BlockEntry(NamedTuple):
-    """A reference to a block, and what is known of the block."""
+    """A reference to a block, with the metadata of the block."""
 
     ref: Any
     metadata: BlockMetadata
@@ -30,7 +30,7 @@ class BlockEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class RefBundle:
-    """Blocks that belong together."""
+    """A bundle of blocks."""
 
     blocks: tuple[BlockEntry, ...]
     schema: pa.Schema | None = None
@@ -43,7 +43,7 @@ class RefBundle:
 
     @property
     def metadata(self) -> list[BlockMetadata]:
-        """What is known of each block."""
+        """The metadata of each block."""
         return [entry.metadata for entry in self.blocks]
 
     def num_rows(self) -> int:
@@ -56,16 +56,16 @@ class RefBundle:
 
 
 class ConversionMethods(PlanHolder):
-    """The part of a dataset's API that hands rows to other libraries."""
+    """Methods of `Dataset` that convert it to objects of other libraries."""
 
     @checked(limit=NON_NEGATIVE)
     def to_pandas(self, limit: int | None = None) -> Any:
-        """Return all rows as a pandas DataFrame, whose columns have the types of Arrow, as in Ray.
+        """Return all rows as a pandas DataFrame with Arrow-backed columns, as in Ray.
 
-        `DataContext.enable_arrow_backed_pandas_conversion = False` gives them the types of NumPy.
+        With `DataContext.enable_arrow_backed_pandas_conversion = False`, columns have NumPy types.
 
         Args:
-            limit: Fail if there are more rows, before they fill the memory.
+            limit: Raise ValueError if the dataset has more rows, before they fill the memory.
         """
         node = self._node if limit is None else nodes.Limit(self._node, limit + 1)
         found = list(self._tables(node))
@@ -77,7 +77,7 @@ class ConversionMethods(PlanHolder):
         return frames.to_pandas(whole, arrow_types=self._context.enable_arrow_backed_pandas_conversion)
 
     def to_arrow(self) -> pa.Table:
-        """Return all rows as one Arrow table, of the blocks as they are."""
+        """Return all rows as one Arrow table, without copying blocks."""
         found = list(self._tables())
         return frames.without_mark(tables.concat(found)) if found else pa.table({})
 
@@ -91,10 +91,10 @@ class ConversionMethods(PlanHolder):
 
     @checked()
     def to_numpy_refs(self, *, column: str | None = None) -> list[Any]:
-        """Return a reference to the NumPy arrays of each block: a dict of them, or one column's."""
+        """Return a reference to the NumPy arrays of each block: a dict of arrays, or the array of one column."""
         there = self.columns() or []  # type: ignore[attr-defined]  # of `ConsumptionMethods`
         if column is not None and column not in there:
-            raise ValueError(f"there is no column {column!r} to convert; the columns are {there}")
+            raise ValueError(f"cannot convert the column {column!r}: the dataset has the columns {there}")
         return [_as_numpy.remote(each, column) for each in self.get_internal_block_refs()]
 
     def get_internal_block_refs(self) -> list[Any]:
@@ -103,7 +103,7 @@ class ConversionMethods(PlanHolder):
         return [reference_to(item) for item in items]
 
     def iter_internal_ref_bundles(self) -> Iterator[RefBundle]:
-        """Yield a reference to each block, with what is known of the block."""
+        """Yield a reference to each block, with its metadata."""
         items = self._node.items if isinstance(self._node, nodes.Values) else self._items()
         for item in items:
             metadata = BlockMetadata(item.rows, item.bytes, input_files=list(item.files))
@@ -111,11 +111,11 @@ class ConversionMethods(PlanHolder):
 
     @checked(num_workers=POSITIVE)
     def to_random_access_dataset(self, key: str, num_workers: int | None = None) -> RandomAccessDataset:
-        """Sort the rows by a column, and return what finds single rows by its values.
+        """Sort the rows by a column, and return a dataset that looks up rows by its values.
 
         Args:
             key: The column; its values should be unique.
-            num_workers: Actors that look rows up; 4 if not given.
+            num_workers: Number of actors that look up rows; 4 by default.
 
         >>> import skate
         >>> numbers = skate.data.range(100).to_random_access_dataset("id", num_workers=1)
@@ -143,7 +143,7 @@ class ConversionMethods(PlanHolder):
         return load("daft", "to_daft").from_arrow(self.to_arrow())
 
     def to_spark(self, spark: Any) -> Any:
-        """Return a Spark DataFrame of a Spark session."""
+        """Return a DataFrame of a Spark session."""
         check_protocol("spark", spark, "createDataFrame", "a SparkSession")
         return spark.createDataFrame(self.to_pandas())
 
@@ -154,11 +154,11 @@ def reference_to(item: Item) -> Any:
         return skate.put(tables.compact(fetch_rows(item)))
     if item.start == 0 and item.rows == item.whole:
         return item.block
-    return _sliced.remote(item.block, item.start, item.rows)
+    return _slice_block.remote(item.block, item.start, item.rows)
 
 
 @skate.remote
-def _sliced(block: pa.Table, start: int, rows: int) -> pa.Table:
+def _slice_block(block: pa.Table, start: int, rows: int) -> pa.Table:
     return tables.compact(tables.slice_rows(block, start, start + rows))
 
 

@@ -1,4 +1,4 @@
-"""A dataset as text: a table of its columns and, if they are there, of its first and last rows; or else its plan."""
+"""The text of a dataset: a table of its columns and materialized rows, or its plan."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from skate.data._plan import estimates, nodes
 from skate.data._plan.schemas import infer_schema
 from skate.data._schema import type_text
 
-ENDS = 5  # rows shown of the beginning, and of the end
-WIDEST = 40  # letters of a value
+_END_ROWS = 5  # number of rows shown of the beginning and of the end
+_MAX_WIDTH = 40  # characters of a value
 
 
 def plan_text(node: nodes.Node, kind: str, name: str | None) -> str:
-    """Return the operations of a plan, the last one first, and below them the dataset that they begin with.
+    """Return the operations of a plan, the last one first, and below them their source.
 
     Args:
-        node: The plan, whose schema is not known.
-        kind: The class of the dataset.
-        name: What the dataset is called.
+        node: The plan, whose schema is unknown.
+        kind: The class name of the dataset.
+        name: The name of the dataset.
     """
     titles = []
     while len(node.inputs) == 1:
@@ -44,12 +44,12 @@ def plan_text(node: nodes.Node, kind: str, name: str | None) -> str:
 
 
 def table_text(schema: pa.Schema, rows: int | None, items: Sequence[Item] | None) -> str:
-    """Return a table.
+    """Return a table of columns and rows.
 
     Args:
         schema: The columns.
-        rows: How many rows there are; None if that is not known.
-        items: The rows, if they are there.
+        rows: Number of rows; None if it is unknown.
+        items: The rows of a materialized dataset.
     """
     head = [[name, "---", type_text(schema.field(name).type)] for name in schema.names]
     shown: list[list[str]] = []
@@ -74,12 +74,12 @@ def table_text(schema: pa.Schema, rows: int | None, items: Sequence[Item] | None
 
 
 def _shown(schema: pa.Schema, items: Sequence[Item], rows: int) -> tuple[list[list[str]], int]:
-    """Return the texts of some rows, and of how many."""
-    if rows <= 2 * ENDS:
+    """Return the texts of the shown rows, and their number."""
+    if rows <= 2 * _END_ROWS:
         found = _texts(schema, items)
         return found, len(found)
-    first, _, last = split_items(items, [ENDS, rows - ENDS, rows])
-    return [*_texts(schema, first), ["…"] * len(schema.names), *_texts(schema, last)], 2 * ENDS
+    first, _, last = split_items(items, [_END_ROWS, rows - _END_ROWS, rows])
+    return [*_texts(schema, first), ["…"] * len(schema.names), *_texts(schema, last)], 2 * _END_ROWS
 
 
 def _texts(schema: pa.Schema, items: Sequence[Item]) -> list[list[str]]:
@@ -92,7 +92,7 @@ def _text(value: Any) -> str:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+    return text if len(text) <= _MAX_WIDTH else text[: _MAX_WIDTH - 1] + "…"
 
 
 def _line(texts: Sequence[str], widths: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Operations that call a function with each row or batch."""
+"""Methods that call a function with each row or batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MapMethods(PlanHolder):
-    """The part of a dataset's API that works on rows and batches one after the other."""
+    """Methods of `Dataset` that transform rows and batches."""
 
     @checked()
     def map(
@@ -44,24 +44,23 @@ class MapMethods(PlanHolder):
         ray_remote_args_fn: Callable[[], dict[str, Any]] | None = None,
         **ray_remote_args: Any,
     ) -> Dataset:
-        """Make one row out of each row.
+        """Transform each row to one row.
 
         Args:
-            fn: A function that takes a row (a dict) and returns one, or a class whose instances do: an instance is
-                made in each of a number of actors, and lives as long as they do. Asynchronous functions are awaited,
-                many rows at a time.
+            fn: A function that takes a row (a dict) and returns one, or a class of such callables: each actor of a
+                pool creates one instance. Asynchronous functions run concurrently for many rows.
             compute: A TaskPoolStrategy or ActorPoolStrategy.
-            fn_args: Given to `fn` after the row.
-            fn_kwargs: Given to `fn` by name.
-            fn_constructor_args: What instances of a class are made with.
-            fn_constructor_kwargs: What instances of a class are made with, by name.
-            num_cpus: CPUs that each task or actor takes.
-            num_gpus: GPUs that each task or actor takes.
-            memory: Bytes that each task or actor takes.
-            concurrency: How many tasks or actors at a time; (fewest, most) lets a number of actors grow.
-            on_error: What is done with rows for which `fn` raises: "raise" ends the job, "drop" leaves them out and
-                counts them, "dead_letter" also keeps them with their errors, for `dead_letters`.
-            ray_remote_args_fn: Returns further options for each task or actor.
+            fn_args: Positional arguments of `fn` after the row.
+            fn_kwargs: Keyword arguments of `fn`.
+            fn_constructor_args: Positional arguments of the constructor of a class.
+            fn_constructor_kwargs: Keyword arguments of the constructor of a class.
+            num_cpus: CPUs of each task or actor.
+            num_gpus: GPUs of each task or actor.
+            memory: Bytes of memory of each task or actor.
+            concurrency: Number of concurrent tasks or actors; (min, max) lets a pool of actors scale.
+            on_error: How rows for which `fn` raises are handled: "raise" ends the job, "drop" drops and counts them,
+                "dead_letter" also keeps them with their errors, for `dead_letters`.
+            ray_remote_args_fn: Returns further options each time a task or actor starts.
             **ray_remote_args: Further options of the tasks or actors.
 
         >>> import skate
@@ -99,11 +98,11 @@ class MapMethods(PlanHolder):
         ray_remote_args_fn: Callable[[], dict[str, Any]] | None = None,
         **ray_remote_args: Any,
     ) -> Dataset:
-        """Make any number of rows out of each row.
+        """Transform each row to any number of rows.
 
         Args:
             fn: A function that takes a row and returns a list of rows, or yields them; or a class, as in `map`.
-            compute: As in `map`, and so are the other arguments.
+            compute: As in `map`, like the other arguments.
 
         >>> import skate
         >>> skate.data.range(3).flat_map(lambda row: [row] * row["id"]).take_all()
@@ -144,10 +143,10 @@ class MapMethods(PlanHolder):
         """Keep some of the rows.
 
         Args:
-            fn: A function that takes a row and tells whether to keep it; or a class, as in `map`.
-            expr: An expression instead, or its text: it is evaluated without Python, and Parquet files are read only
-                as far as it may be true.
-            compute: As in `map`, and so are the other arguments.
+            fn: A function that takes a row and returns whether to keep it; or a class, as in `map`.
+            expr: An expression, or its text, in place of `fn`. It is evaluated without Python code, and parts of
+                Parquet files in which it cannot be true are not read.
+            compute: As in `map`, like the other arguments.
 
         >>> import skate
         >>> skate.data.range(5).filter(lambda row: row["id"] % 2 == 1).take_all()
@@ -161,11 +160,9 @@ class MapMethods(PlanHolder):
         if fn is None:
             given = (fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
             if any(each is not None for each in given):
-                raise ValueError(
-                    "when 'expr' is given, 'fn_args' and the like have nobody to go to: leave them out"
-                )
+                raise ValueError("'fn_args' and similar arguments need 'fn': leave them out with 'expr'")
             where = compute_of(False, compute, concurrency, options, ray_remote_args_fn)
-            return self._then(nodes.Filter(self._node, as_predicate(expr), where))
+            return self._with_node(nodes.Filter(self._node, as_predicate(expr), where))
         call = user_function(
             fn,
             FunctionArguments(fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs),
@@ -196,19 +193,19 @@ class MapMethods(PlanHolder):
         ray_remote_args_fn: Callable[[], dict[str, Any]] | None = None,
         **ray_remote_args: Any,
     ) -> Dataset:
-        """Make rows out of batches of rows.
+        """Transform batches of rows.
 
         Args:
             fn: A function that takes a batch and returns one of any length, or yields several; or a class, as in
                 `map`.
-            batch_size: Rows in a batch; None gives a block at a time.
-            compute: As in `map`, and so are the arguments not named here.
-            batch_format: What `fn` gets: "numpy" (a dict of arrays, the default), "pandas", "pyarrow" or "polars". It
-                may return any of them.
-            zero_copy_batch: Give arrays as they lie in shared memory, which cannot be written to. Set it to False for
-                a function that changes its batch in place.
-            udf_modifying_row_count: Accepted; nothing depends on it.
-            on_error: As in `map`. A batch for which `fn` raises is tried again in halves, down to the failing rows.
+            batch_size: Number of rows of a batch; None passes whole blocks.
+            compute: As in `map`, like the arguments not named here.
+            batch_format: The format of the batches: "numpy" (a dict of arrays, the default), "pandas", "pyarrow" or
+                "polars". `fn` may return any of them.
+            zero_copy_batch: Pass read-only arrays in shared memory. Set it to False for a function that modifies its
+                batch in place.
+            udf_modifying_row_count: Accepted without effect.
+            on_error: As in `map`. A batch for which `fn` raises is retried in halves, down to the failing rows.
 
         >>> import skate
         >>> skate.data.range(4).map_batches(lambda batch: {"half": batch["id"] / 2}).take(2)
@@ -217,7 +214,7 @@ class MapMethods(PlanHolder):
         if num_gpus and batch_size in (None, "auto"):
             raise ValueError(
                 "You must provide `batch_size` to `map_batches` when requesting GPUs: how many rows fit into the "
-                "memory of a GPU is not known. Give the number of rows that the model takes at once."
+                "memory of a GPU is unknown. Give the number of rows that the model takes at once."
             )
         size = None if batch_size in ("auto", "default") else batch_size
         if size is not None and not isinstance(size, int):
@@ -239,7 +236,7 @@ class MapMethods(PlanHolder):
         batches = EachBatch(
             call.udf, size, batch_format, copies=not zero_copy_batch, failures=call.failures("MapBatches")
         )
-        return self._then(nodes.EachBatch(self._node, batches, call.compute))
+        return self._with_node(nodes.EachBatch(self._node, batches, call.compute))
 
     def _each_row(self, kind: str, call: UserFunction) -> Dataset:
-        return self._then(nodes.EachRow(self._node, kind, call.udf, call.failures(kind), call.compute))
+        return self._with_node(nodes.EachRow(self._node, kind, call.udf, call.failures(kind), call.compute))

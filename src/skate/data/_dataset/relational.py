@@ -1,4 +1,4 @@
-"""Operations that order rows, group them, or bring several datasets together."""
+"""Methods that sort, group, shuffle and repartition rows, or combine datasets."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _JOINS = (
 
 
 class RelationalMethods(PlanHolder):
-    """The part of a dataset's API that orders, groups and combines."""
+    """Methods of `Dataset` that sort, group and combine."""
 
     @checked(limit=NON_NEGATIVE)
     def limit(self, limit: int) -> Dataset:
-        """Keep the first rows; what comes after them is not read.
+        """Keep the first rows; later rows are not read.
 
         >>> import skate
         >>> skate.data.range(1000).limit(2).take_all()
         [{'id': 0}, {'id': 1}]
         """
-        return self._then(nodes.Limit(self._node, limit))
+        return self._with_node(nodes.Limit(self._node, limit))
 
     @checked()
     def sort(
@@ -49,11 +49,11 @@ class RelationalMethods(PlanHolder):
         descending: bool | Sequence[bool] = False,
         boundaries: list[Any] | None = None,
     ) -> Dataset:
-        """Bring rows into the order of one column or more; rows with equal keys keep their order.
+        """Sort rows by one or more columns; rows with equal keys keep their order.
 
         Args:
-            key: The column, or the columns, the first of which counts first.
-            descending: Largest first: for all columns, or for each.
+            key: The column or columns, the most significant first.
+            descending: Sort in descending order: for all columns, or for each.
             boundaries: Values of the column at which blocks begin.
 
         >>> import skate
@@ -71,10 +71,10 @@ class RelationalMethods(PlanHolder):
             )
         self._check_keys("sort", keys)
         bounds = None if boundaries is None else tuple(boundaries)
-        return self._then(nodes.Sort(self._node, keys, tuple(map(bool, falling)), bounds))
+        return self._with_node(nodes.Sort(self._node, keys, tuple(map(bool, falling)), bounds))
 
     def _check_keys(self, call: str, keys: Sequence[str]) -> None:
-        """Look whether the columns are there, as far as that is known before the plan runs."""
+        """Raise ValueError for missing columns, if the schema is known before the plan runs."""
         schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]
         missing = [] if schema is None else [name for name in keys if name not in schema.names]
         if missing:
@@ -84,7 +84,7 @@ class RelationalMethods(PlanHolder):
 
     @checked(num_partitions=POSITIVE)
     def groupby(self, key: str | list[str] | None, num_partitions: int | None = None) -> GroupedData:
-        """Group rows by the values of one column or more; None makes one group of all rows.
+        """Group rows by the values of one or more columns; None puts all rows into one group.
 
         >>> import skate
         >>> ds = skate.data.from_items([{"k": "a", "v": 1}, {"k": "b", "v": 2}, {"k": "a", "v": 3}])
@@ -110,20 +110,20 @@ class RelationalMethods(PlanHolder):
         aggregator_ray_remote_args: dict[str, Any] | None = None,
         validate_schemas: bool = False,
     ) -> Dataset:
-        """Bring rows of two datasets together that have the same values in some columns.
+        """Join the rows of two datasets that have equal values in some columns.
 
         Args:
             ds: The right side.
             join_type: "inner", "left_outer", "right_outer", "full_outer", "left_semi", "right_semi", "left_anti" or
                 "right_anti".
-            num_partitions: Accepted; parts are cut by size.
-            on: Columns of the left side that have to match.
-            right_on: Columns of the right side, if they are called otherwise there.
-            left_suffix: Added to names of the left side that the right side has too.
-            right_suffix: Added to names of the right side that the left side has too.
-            partition_size_hint: Accepted; parts are cut by size.
-            aggregator_ray_remote_args: Accepted.
-            validate_schemas: Look at the types of the columns before anything runs.
+            num_partitions: Accepted without effect: the number of partitions depends on the size.
+            on: The key columns of the left side.
+            right_on: The key columns of the right side, if they have other names.
+            left_suffix: Suffix for columns of the left side that the right side also has.
+            right_suffix: Suffix for columns of the right side that the left side also has.
+            partition_size_hint: Accepted without effect.
+            aggregator_ray_remote_args: Accepted without effect.
+            validate_schemas: Check the key columns before the plan runs.
 
         >>> import skate
         >>> people = skate.data.from_items([{"id": 1, "name": "Ann"}, {"id": 2, "name": "Bo"}])
@@ -145,17 +145,17 @@ class RelationalMethods(PlanHolder):
         if validate_schemas:
             _check_join(self, ds, left, right)
         suffixes = (left_suffix, right_suffix)
-        return self._then(nodes.Join(self._node, ds._node, how, left, right, suffixes, num_partitions))
+        return self._with_node(nodes.Join(self._node, ds._node, how, left, right, suffixes, num_partitions))
 
     @checked()
     def union(self, *other: Dataset) -> Dataset:
-        """Put datasets one after the other.
+        """Concatenate datasets.
 
         >>> import skate
         >>> skate.data.range(2).union(skate.data.range(1)).take_all()
         [{'id': 0}, {'id': 1}, {'id': 0}]
         """
-        return self._then(nodes.Union((self._node, *(each._node for each in other))))
+        return self._with_node(nodes.Union((self._node, *(each._node for each in other))))
 
     @checked()
     def mix(
@@ -164,12 +164,12 @@ class RelationalMethods(PlanHolder):
         weights: list[float] | None = None,
         stopping_condition: MixStoppingCondition = MixStoppingCondition.STOP_ON_LONGEST_DROP,
     ) -> Dataset:
-        """Take blocks of several datasets in turn, so that each has its share of the rows at any time.
+        """Take blocks of several datasets alternately, in given proportions of rows.
 
         Args:
-            *other: What to mix with this dataset.
-            weights: The shares, this dataset's first; equal ones if not given.
-            stopping_condition: End with the first dataset that has no more rows, or go on without it.
+            *other: The datasets to mix with this one.
+            weights: The share of each dataset, this one first; equal by default.
+            stopping_condition: End with the first dataset that has no more rows, or continue without it.
 
         >>> import skate
         >>> ones, zeros = (skate.data.from_items([number] * 4, override_num_blocks=4) for number in (1, 0))
@@ -183,39 +183,39 @@ class RelationalMethods(PlanHolder):
         if any(share <= 0 for share in shares):
             raise ValueError(message("weights", "a list of positive numbers", weights))
         parts = (self._node, *(each._node for each in other))
-        return self._then(nodes.Mix(parts, shares, MixStoppingCondition(stopping_condition)))
+        return self._with_node(nodes.Mix(parts, shares, MixStoppingCondition(stopping_condition)))
 
     @checked()
     def zip(self, *other: Dataset) -> Dataset:
-        """Lay datasets of the same number of rows side by side; a column that is there already gets a number.
+        """Combine the columns of datasets with the same number of rows; repeated column names get a number.
 
         >>> import skate
         >>> skate.data.range(2).zip(skate.data.range(2)).take_all()
         [{'id': 0, 'id_1': 0}, {'id': 1, 'id_1': 1}]
         """
-        return self._then(nodes.Zip((self._node, *(each._node for each in other))))
+        return self._with_node(nodes.Zip((self._node, *(each._node for each in other))))
 
     @checked()
     def random_shuffle(
         self, *, seed: Any = None, num_blocks: int | None = None, **ray_remote_args: Any
     ) -> Dataset:
-        """Bring all rows into a random order.
+        """Shuffle all rows.
 
         Args:
-            seed: The same seed gives the same order.
+            seed: The seed of the order.
             num_blocks: No longer supported; use `repartition`.
-            **ray_remote_args: Accepted.
+            **ray_remote_args: Accepted without effect.
         """
         if num_blocks is not None:
             raise DeprecationWarning("`num_blocks` is no longer supported in random_shuffle: use repartition")
         compute_of(
             False, None, ray_remote_args.pop("concurrency", None), ray_remote_args
         )  # looks for unknown ones
-        return self._then(nodes.Shuffle(self._node, seed_of(seed)))
+        return self._with_node(nodes.Shuffle(self._node, seed_of(seed)))
 
     def randomize_block_order(self, *, seed: Any = None) -> Dataset:
-        """Bring blocks, and not the rows in them, into a random order."""
-        return self._then(nodes.ShuffleBlocks(self._node, seed_of(seed)))
+        """Shuffle the order of blocks, but not the rows in them."""
+        return self._with_node(nodes.ShuffleBlocks(self._node, seed_of(seed)))
 
     @checked(fraction=SHARE)
     def random_sample(self, fraction: float, *, seed: Any = None) -> Dataset:
@@ -223,7 +223,7 @@ class RelationalMethods(PlanHolder):
 
         Args:
             fraction: The probability, between 0 and 1.
-            seed: The same seed gives the same rows.
+            seed: The seed of the sample.
 
         >>> import skate
         >>> 400 < skate.data.range(1000).random_sample(0.5, seed=1).count() < 600
@@ -231,7 +231,7 @@ class RelationalMethods(PlanHolder):
         """
         config = seed_of(seed)
         drawn = random(seed=config.seed, reseed_after_execution=config.reseed_after_execution)
-        return self._then(nodes.Filter(self._node, drawn < fraction))
+        return self._with_node(nodes.Filter(self._node, drawn < fraction))
 
     @checked(num_blocks=POSITIVE, target_num_rows_per_block=POSITIVE)
     def repartition(
@@ -244,15 +244,15 @@ class RelationalMethods(PlanHolder):
         keys: str | list[str] | None = None,
         sort: bool = False,
     ) -> Dataset:
-        """Cut the rows into another number of blocks, in their order unless shuffled.
+        """Split the rows into another number of blocks, in order unless shuffled.
 
         Args:
-            num_blocks: How many blocks.
-            target_num_rows_per_block: Or how many rows in each.
-            strict: With `target_num_rows_per_block`: give each block but the last exactly as many rows. Otherwise
-                larger blocks are cut, which costs nothing, and smaller ones stay as they are.
-            shuffle: Bring the rows into a random order.
-            keys: Bring rows with equal values in this column, or in these columns, into the same block.
+            num_blocks: Number of blocks.
+            target_num_rows_per_block: Number of rows per block, in place of `num_blocks`.
+            strict: With `target_num_rows_per_block`: give each block but the last exactly this many rows. Otherwise
+                larger blocks are split, without a copy, and smaller ones are kept.
+            shuffle: Shuffle the rows.
+            keys: Put rows with equal values in these columns into the same block.
             sort: With `keys`: sort each block by them.
 
         >>> import skate
@@ -269,21 +269,21 @@ class RelationalMethods(PlanHolder):
             if shuffle:
                 raise ValueError("`shuffle` must be False when `target_num_rows_per_block` is set.")
             if keys:
-                raise ValueError("`keys` goes with `num_blocks`, not with `target_num_rows_per_block`.")
-            return self._then(nodes.Resize(self._node, target_num_rows_per_block, strict))
+                raise ValueError("`keys` needs `num_blocks`, not `target_num_rows_per_block`.")
+            return self._with_node(nodes.Resize(self._node, target_num_rows_per_block, strict))
         assert num_blocks is not None
         names = (keys,) if isinstance(keys, str) else tuple(keys or ())
         self._check_keys("repartition", names)
-        return self._then(nodes.Repartition(self._node, num_blocks, shuffle, names, sort))
+        return self._with_node(nodes.Repartition(self._node, num_blocks, shuffle, names, sort))
 
 
 def _names(call: str, names: str | Sequence[str]) -> tuple[str, ...]:
     given = (names,) if isinstance(names, str) else tuple(names)
     if not given:
-        raise ValueError(f"{call} needs at least one column to go by: the list of keys is empty")
+        raise ValueError(f"{call} needs at least one key column: the list of keys is empty")
     wrong = [name for name in given if not isinstance(name, str)]
     if wrong:
-        raise ValueError(f"{call} goes by names of columns, not by {type(wrong[0]).__name__}: {wrong[0]!r}")
+        raise ValueError(f"{call} takes column names, not {type(wrong[0]).__name__}: {wrong[0]!r}")
     return given
 
 

@@ -1,4 +1,4 @@
-"""Operations that cut a dataset into several."""
+"""Methods that split a dataset into several."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _TEST_MARK = "__is_test"  # the column that marks rows of the test set in a stra
 
 
 class SplitMethods(PlanHolder):
-    """The part of a dataset's API that cuts."""
+    """Methods of `Dataset` that split it."""
 
     @checked()
     def split(
         self, n: int, *, equal: bool = False, locality_hints: list[str] | None = None
     ) -> list[MaterializedDataset]:
-        """Run the plan, and return `n` datasets that have its rows between them.
+        """Run the plan, and split its rows into `n` datasets.
 
         Args:
-            n: How many.
-            equal: Give each the same number of rows, and leave out what does not divide.
-            locality_hints: Accepted; on one machine all data are local.
+            n: Number of datasets.
+            equal: Give each the same number of rows, and drop the remainder.
+            locality_hints: Accepted without effect: on one machine all data are local.
 
         >>> import skate
         >>> [part.count() for part in skate.data.range(10).split(3)]
@@ -61,7 +61,7 @@ class SplitMethods(PlanHolder):
 
     @checked()
     def split_at_indices(self, indices: Sequence[int]) -> list[MaterializedDataset]:
-        """Run the plan, and return datasets of the rows before, between and after some places.
+        """Run the plan, and split its rows at some indices.
 
         >>> import skate
         >>> [part.count() for part in skate.data.range(10).split_at_indices([2, 5])]
@@ -79,7 +79,7 @@ class SplitMethods(PlanHolder):
 
     @checked()
     def split_proportionately(self, proportions: Sequence[float]) -> list[MaterializedDataset]:
-        """Run the plan, and return datasets with shares of the rows; the last one gets the rest.
+        """Run the plan, and split its rows by proportions; the last dataset gets the rest.
 
         >>> import skate
         >>> [part.count() for part in skate.data.range(10).split_proportionately([0.2, 0.5])]
@@ -98,7 +98,7 @@ class SplitMethods(PlanHolder):
             passed += share
             ends.append(int(rows * passed + 1e-9))
         parts = len(proportions) + 1
-        for place in range(len(ends)):  # nobody goes without, as long as there are enough rows
+        for place in range(len(ends)):  # no dataset is empty if there are enough rows
             if rows >= parts:
                 ends[place] = max(ends[place], place + 1)
                 ends[place] = min(ends[place], rows - (parts - 1 - place))
@@ -113,13 +113,13 @@ class SplitMethods(PlanHolder):
         seed: int | None = None,
         stratify: str | None = None,
     ) -> tuple[MaterializedDataset, MaterializedDataset]:
-        """Run the plan, and return a dataset to train with and one to test with.
+        """Run the plan, and split its rows into a training set and a test set.
 
         Args:
-            test_size: Rows of the test set, or their share.
-            shuffle: Bring the rows into a random order before.
-            seed: For the order.
-            stratify: A column whose values both sets have in the same shares.
+            test_size: Number of rows of the test set, or their proportion.
+            shuffle: Shuffle the rows first.
+            seed: The seed of the shuffle.
+            stratify: A column whose values have the same proportions in both sets.
 
         >>> import skate
         >>> train, test = skate.data.range(8).train_test_split(0.25)
@@ -131,7 +131,7 @@ class SplitMethods(PlanHolder):
             if shuffle:
                 raise ValueError("`shuffle` and `stratify` cannot be given together")
             return _stratified_split(self, test_size, stratify)  # type: ignore[arg-type]  # self is a Dataset
-        source = self._then(nodes.Shuffle(self._node, seed_of(seed))) if shuffle else self
+        source = self._with_node(nodes.Shuffle(self._node, seed_of(seed))) if shuffle else self
         items = source._kept()
         rows = sum(item.rows for item in items)
         if isinstance(test_size, float):
@@ -155,16 +155,16 @@ class SplitMethods(PlanHolder):
         seed: int | None = None,
         **ray_remote_kwargs: Any,
     ) -> tuple[Dataset, Dataset]:
-        """Return a dataset to train with and one to test with, without running the plan.
+        """Return a training set and a test set, without running the plan.
 
-        Each row is put on one of the sides by itself as it streams by, the same one each time: what the sides have is
-        about `test_size` of the rows, not exactly.
+        Each row is assigned independently while it streams, to the same set in each run. The test set therefore has
+        approximately, not exactly, `test_size` of the rows.
 
         Args:
-            test_size: The share of rows to test with.
-            split_type: "random", or "hash": by the value of a column, so that rows with the same value stay together.
+            test_size: The proportion of the test set.
+            split_type: "random", or "hash", which keeps rows with the same value in a column together.
             hash_column: That column.
-            seed: For "random": another seed gives other sides.
+            seed: The seed of a random split.
             **ray_remote_kwargs: Options of the tasks.
 
         >>> import skate
@@ -172,47 +172,44 @@ class SplitMethods(PlanHolder):
         >>> train.count() + test.count()
         8
         """
-        where = compute_of(False, None, ray_remote_kwargs.pop("concurrency", None), ray_remote_kwargs)
+        compute = compute_of(False, None, ray_remote_kwargs.pop("concurrency", None), ray_remote_kwargs)
         if split_type == "hash":
             if hash_column is None or seed is not None:
-                raise ValueError(
-                    "a split by hash needs hash_column, and seed is not supported: the values decide"
-                )
+                raise ValueError("a split by hash needs hash_column, and does not support seed")
             cuts = [partial(_by_hash, hash_column, test_size, side) for side in (False, True)]
-            train, test = (nodes.EachBlock(self._node, "HashSplit", cut, compute=where) for cut in cuts)
-            return self._then(train), self._then(test)
+            train, test = (nodes.EachBlock(self._node, "HashSplit", cut, compute=compute) for cut in cuts)
+            return self._with_node(train), self._with_node(test)
         if hash_column is not None:
             raise ValueError("hash_column is not supported for a random split: give split_type='hash'")
-        # Both sides draw the same numbers, and each run draws them again.
+        # Both sets draw the same numbers in each run.
         drawn = random(seed=0 if seed is None else seed, reseed_after_execution=False)
         sides = (drawn >= test_size, drawn < test_size)
-        kept, left_out = (self._then(nodes.Filter(self._node, side, where)) for side in sides)
+        kept, left_out = (self._with_node(nodes.Filter(self._node, side, compute)) for side in sides)
         return kept, left_out
 
     @checked(n=POSITIVE)
     def streaming_split(
         self, n: int, *, equal: bool = False, locality_hints: list[Any] | None = None
     ) -> list[DataIterator]:
-        """Return `n` iterators that have the rows of the dataset between them, as it is read.
+        """Return `n` iterators that share the rows of the dataset while it is read.
 
-        Each is for a process of its own: pass it to a task or an actor. They have to be iterated over at the same
-        time, once all of them for each pass over the data.
+        Pass each iterator to its own task or actor. All of them have to iterate concurrently, once for each pass over
+        the data.
 
         Args:
-            n: How many.
-            equal: Give each the same number of rows, and leave out what does not divide. Otherwise who is faster gets
-                more.
-            locality_hints: A node for each; on one machine all data are local.
+            n: Number of iterators.
+            equal: Give each the same number of rows, and drop the remainder. Otherwise a faster reader gets more.
+            locality_hints: One node for each iterator, without effect: on one machine all data are local.
 
         Raises:
-            ValueError: `n` is not positive, or there is not one hint for each.
-            TypeError: `equal` is no bool.
+            ValueError: `n` is not positive, or the number of hints is not `n`.
+            TypeError: `equal` is not a bool.
         """
         from skate.data._iteration.splits import streaming_split
 
         check_type("equal", equal, bool, "True or False")
         if locality_hints is not None and len(locality_hints) != n:
-            raise ValueError(f"streaming_split({n}) needs {n} locality_hints, it got {len(locality_hints)}")
+            raise ValueError(f"streaming_split({n}) needs {n} locality_hints, got {len(locality_hints)}")
         return streaming_split(self, n, equal=equal)  # type: ignore[arg-type]
 
     def _kept(self) -> list[Item]:
@@ -231,9 +228,9 @@ class SplitMethods(PlanHolder):
 
 
 def _by_hash(column: str, test_size: float, test: bool, block: pa.Table, index: int) -> pa.Table:
-    """Return the rows of a block that are on one side of a split by the values of a column."""
+    """Return the rows of a block that belong to one side of a split by hash."""
     if column not in block.column_names:
-        raise ValueError(f"there is no column {column!r} to split by: there are {block.column_names}")
+        raise ValueError(f"cannot split by the column {column!r}: the dataset has {block.column_names}")
     limit = test_size * 2**64
     hashes = (
         int.from_bytes(hashlib.blake2b(str(value).encode(), digest_size=8).digest(), "big")
@@ -256,9 +253,13 @@ def _check_test_size(test_size: Any) -> None:
 def _stratified_split(
     dataset: Dataset, test_size: int | float, column: str
 ) -> tuple[MaterializedDataset, MaterializedDataset]:
-    """Return a training and a test set: the last rows of each group are for testing."""
+    """Return a training set, and a test set of the last rows of each group."""
     share = test_size if isinstance(test_size, float) else test_size / dataset.count()
-    marked = dataset.groupby(column).map_groups(partial(_marked, share), batch_format="numpy").materialize()
+    marked = (
+        dataset.groupby(column)
+        .map_groups(partial(_mark_test_rows, share), batch_format="numpy")
+        .materialize()
+    )
 
     def part(is_test: bool) -> MaterializedDataset:
         return marked.filter(lambda row: row[_TEST_MARK] == is_test).drop_columns([_TEST_MARK]).materialize()
@@ -266,6 +267,6 @@ def _stratified_split(
     return part(False), part(True)
 
 
-def _marked(share: float, group: dict[str, Any]) -> dict[str, Any]:
+def _mark_test_rows(share: float, group: dict[str, Any]) -> dict[str, Any]:
     rows = len(next(iter(group.values())))
     return {**group, _TEST_MARK: np.arange(rows) >= rows - int(rows * share)}

@@ -1,4 +1,4 @@
-"""Operations that write a dataset to files."""
+"""Methods that write files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FileWriteMethods(TableWriteMethods):
-    """The part of a dataset's API that writes."""
+    """Methods of `Dataset` that write files."""
 
     @checked("mode")
     def write_parquet(
@@ -46,26 +46,26 @@ class FileWriteMethods(TableWriteMethods):
 
         Args:
             path: The folder: a path, or a URI such as `s3://bucket/folder`.
-            partition_cols: Put rows into folders named by the values of these columns.
-            filesystem: Where to write, if the path does not say.
-            catalog: Finds the folder of a table by its name, which is then the path.
-            try_create_dir: Make the folder if it is not there.
-            arrow_open_stream_args: For opening files.
-            filename_provider: Names the files.
+            partition_cols: Partition rows into folders by the values of these columns.
+            filesystem: The filesystem; inferred from the path by default.
+            catalog: Resolves `path` as the name of a table.
+            try_create_dir: Create the folder if it is missing.
+            arrow_open_stream_args: Arguments for opening files.
+            filename_provider: Returns the names of files.
             arrow_parquet_args_fn: Returns further arguments of pyarrow's Parquet writer.
-            min_rows_per_file: Rows in a file at least, as long as there are some.
-            max_rows_per_file: Rows in a file at most.
-            min_bytes_per_file: Bytes of the rows in a file at least, as long as there are some.
+            min_rows_per_file: Minimum number of rows per file, except for the last.
+            max_rows_per_file: Maximum number of rows per file.
+            min_bytes_per_file: Minimum bytes of rows per file, except for the last.
             num_rows_per_file: An older name of `min_rows_per_file`.
             ray_remote_args: Options of the tasks.
-            concurrency: How many files at a time.
-            mode: What is done if the folder has files: append, overwrite, ignore, or error.
-            resume: Remember what is written, in a folder `_skate` beside it, so that the same program goes on where it
-                was killed: each row is written once, and a finished write that is run again writes nothing.
+            concurrency: Number of files that are written concurrently.
+            mode: What to do if the folder has files: append, overwrite, ignore, or error.
+            resume: Record the written parts in a folder `_skate` beside the files, so that the same program can resume
+                after a kill. Each row is written once, and repeating a finished write does nothing.
             **arrow_parquet_args: Further arguments of pyarrow's Parquet writer.
 
         Raises:
-            ResumeError: The write cannot be resumed, or the folder is another program's.
+            ResumeError: The write is not resumable, or another program writes to the folder.
         """
         from skate.data._io.parquet_sink import ParquetDatasink
 
@@ -108,7 +108,7 @@ class FileWriteMethods(TableWriteMethods):
         Args:
             path: The folder: a path or a URI.
             arrow_csv_args_fn: Returns further arguments of pyarrow's CSV writer.
-            **options: Those of `FileOptions`, as in `write_parquet`, and arguments of pyarrow's CSV writer.
+            **options: Options of `FileOptions`, as in `write_parquet`, and arguments of pyarrow's CSV writer.
         """
         from skate.data._io.csv import CSVDatasink
 
@@ -125,12 +125,12 @@ class FileWriteMethods(TableWriteMethods):
         pandas_json_args_fn: Callable[[], dict[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        """Write JSON files into a folder, one row in a line.
+        """Write JSON files into a folder, one row per line.
 
         Args:
             path: The folder: a path or a URI.
             pandas_json_args_fn: Returns further arguments of pandas's JSON writer.
-            **options: Those of `FileOptions`, as in `write_parquet`, and arguments of pandas's JSON writer.
+            **options: Options of `FileOptions`, as in `write_parquet`, and arguments of pandas's JSON writer.
         """
         from skate.data._io.json import JSONDatasink
 
@@ -152,7 +152,7 @@ class FileWriteMethods(TableWriteMethods):
         Args:
             path: The folder: a path or a URI.
             arrow_orc_args_fn: Returns further arguments of pyarrow's ORC writer.
-            **options: Those of `FileOptions`, as in `write_parquet`, and arguments of pyarrow's ORC writer.
+            **options: Options of `FileOptions`, as in `write_parquet`, and arguments of pyarrow's ORC writer.
         """
         from skate.data._io.orc import ORCDatasink
 
@@ -170,7 +170,7 @@ class FileWriteMethods(TableWriteMethods):
         Args:
             path: The folder: a path or a URI.
             column: The column.
-            **options: Those of `FileOptions`, as in `write_parquet`.
+            **options: Options of `FileOptions`, as in `write_parquet`.
         """
         from skate.data._io.numpy import NumpyDatasink
 
@@ -185,13 +185,13 @@ class FileWriteMethods(TableWriteMethods):
         file_format: str = "png",
         **options: Unpack[FileOptions],
     ) -> None:
-        """Write a column of images to a folder, one file for each.
+        """Write a column of images to a folder, one file per row.
 
         Args:
             path: The folder: a path or a URI.
             column: The column.
-            file_format: What kind of files: "png", "jpeg", …
-            **options: Those of `FileOptions`, as in `write_parquet`.
+            file_format: The format of the files: "png", "jpeg", …
+            **options: Options of `FileOptions`, as in `write_parquet`.
         """
         from skate.data._io.media import ImageDatasink
 
@@ -206,8 +206,8 @@ class FileWriteMethods(TableWriteMethods):
 
         Args:
             path: The folder: a path or a URI.
-            tf_schema: What kind of feature each column is, as a `tensorflow_metadata` schema.
-            **options: Those of `FileOptions`, as in `write_parquet`.
+            tf_schema: The feature type of each column, as a `tensorflow_metadata` schema.
+            **options: Options of `FileOptions`, as in `write_parquet`.
         """
         from skate.data._io.tfrecords import TFRecordDatasink
 
@@ -222,8 +222,8 @@ class FileWriteMethods(TableWriteMethods):
 
         Args:
             path: The folder: a path or a URI.
-            encoder: How values become files of an archive: by their columns' names, or what a function returns.
-            **options: Those of `FileOptions`, as in `write_parquet`.
+            encoder: The encoding of values to files of an archive: by column name, or a function.
+            **options: Options of `FileOptions`, as in `write_parquet`.
         """
         from skate.data._io.webdataset import WebDatasetDatasink
 

@@ -1,4 +1,4 @@
-"""Operations that write a dataset to a sink of one's own, to databases, and to tables that keep versions."""
+"""Methods that write to custom sinks, databases and versioned tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class TableWriteMethods(PlanHolder):
-    """The part of a dataset's API that writes to anything but files."""
+    """Methods of `Dataset` that write to other targets than files."""
 
     @checked("datasink")
     def write_datasink(
@@ -35,29 +35,29 @@ class TableWriteMethods(PlanHolder):
         concurrency: int | None = None,
         resume: bool = False,
     ) -> None:
-        """Write to a sink of your own.
+        """Write to a custom sink.
 
         Args:
-            datasink: Gets the blocks, in tasks.
+            datasink: The sink, which gets the blocks in tasks.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: Remember what is written, so that the same program goes on where it was killed. Sinks that derive
-                from `BlockBasedFileDatasink` or `RowBasedFileDatasink` can.
+            concurrency: Number of concurrent tasks.
+            resume: Record the written parts, so that the same program can resume after a kill. Supported by sinks
+                derived from `BlockBasedFileDatasink` or `RowBasedFileDatasink`.
 
         Raises:
-            ResumeError: The sink or the plan cannot be resumed, or the folder is another program's.
-            InvalidCheckpointingOperators: `DataContext.checkpoint_config` is set, and ids cannot tell which rows of the
-                plan, or of the sink, are done.
+            ResumeError: The sink or the plan is not resumable, or another program writes to the folder.
+            InvalidCheckpointingOperators: `DataContext.checkpoint_config` is set, and the plan or the sink does not
+                support checkpoints.
         """
         check_protocol("datasink", datasink, "write", "a Datasink")
         compute = compute_of(False, None, concurrency, ray_remote_args or {})
         if not datasink.supports_distributed_writes:
             compute = compute_of(False, None, 1, ray_remote_args or {})
         node = nodes.Write(self._node, datasink, uuid.uuid4().hex, compute)
-        checkpointed = self._checkpointed(node, resume)
+        checkpointed = self._make_checkpointed_write(node, resume)
         write: Callable[[], Any] = lambda: result_of(list(self._tables(node)))  # noqa: E731
         if resume:
-            write = self._resumable(node)
+            write = self._make_resumable_write(node)
         elif checkpointed is not None:
             write = checkpointed
         schema = self.schema(fetch_if_missing=False)  # type: ignore[attr-defined]
@@ -72,20 +72,20 @@ class TableWriteMethods(PlanHolder):
         if checkpointed is not None:
             checkpointed.finish()
 
-    def _checkpointed(self, node: nodes.Write, resume: bool) -> CheckpointedWrite | None:
+    def _make_checkpointed_write(self, node: nodes.Write, resume: bool) -> CheckpointedWrite | None:
         config = self._context.checkpoint_config
         if config is None:
             return None
         if resume:
             raise InvalidCheckpointingOperators(
-                "resume=True and DataContext.checkpoint_config are two ways to go on with a write: leave out resume, "
-                "to note ids, or set checkpoint_config = None"
+                "resume=True and DataContext.checkpoint_config are two ways to resume a write: leave out resume to "
+                "record ids, or set checkpoint_config = None"
             )
         from skate.data._checkpointing.write import CheckpointedWrite
 
         return CheckpointedWrite(node, config, self._run)
 
-    def _resumable(self, node: nodes.Write) -> Callable[[], Any]:
+    def _make_resumable_write(self, node: nodes.Write) -> Callable[[], Any]:
         from skate.data._resuming.job import ResumableWrite
 
         return ResumableWrite(node, self._context, self._runs, self._run)
@@ -99,14 +99,14 @@ class TableWriteMethods(PlanHolder):
         concurrency: int | None = None,
         resume: bool = False,
     ) -> None:
-        """Give rows to a statement of a database, such as `INSERT INTO names VALUES (?, ?)`.
+        """Execute a database statement with each row, such as `INSERT INTO names VALUES (?, ?)`.
 
         Args:
             sql: The statement, with a placeholder for each column.
             connection_factory: Returns a connection of a DB-API module, in each task.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A database cannot: a `ResumeError`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by databases: raises `ResumeError`.
         """
         from skate.data._io.sql import SQLDatasink
 
@@ -126,11 +126,11 @@ class TableWriteMethods(PlanHolder):
         """Write a Lance table.
 
         Args:
-            path: Its path or URI.
+            path: The path or URI of the table.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A table that is committed as a whole cannot: a `ResumeError`.
-            **options: Those of its sink: `schema`, `mode`, `max_rows_per_file` and so on.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by tables that are committed as a whole: raises `ResumeError`.
+            **options: Options of the sink: `schema`, `mode`, `max_rows_per_file` and so on.
         """
         from skate.data._io.lance import LanceDatasink
 
@@ -151,12 +151,12 @@ class TableWriteMethods(PlanHolder):
         """Write to a Delta table.
 
         Args:
-            path: Its path or URI, or its name in the catalog.
+            path: The path or URI of the table, or its name in the catalog.
             catalog: Finds the table by its name.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A table that is committed as a whole cannot: a `ResumeError`.
-            **options: Those of its sink: `mode`, `partition_by`, `schema_mode`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by tables that are committed as a whole: raises `ResumeError`.
+            **options: Options of the sink: `mode`, `partition_by`, `schema_mode`.
         """
         from skate.data._io.delta import DeltaDatasink
 
@@ -186,19 +186,19 @@ class TableWriteMethods(PlanHolder):
         """Write to an Iceberg table; needs pyiceberg.
 
         Args:
-            table_identifier: Its name in the catalog; the table has to exist.
-            catalog_kwargs: For `pyiceberg.catalog.load_catalog`.
+            table_identifier: The name of the table in the catalog; the table must exist.
+            catalog_kwargs: Arguments of `pyiceberg.catalog.load_catalog`.
             catalog: Finds the table by its name, in place of `catalog_kwargs`.
-            snapshot_properties: To note with the snapshot.
-            mode: Append; overwrite rows; or upsert: replace rows with the same key, and add the others.
-            overwrite_filter: Which rows to replace: an expression such as `col("day") >= "2024-10-28"`; all if not
-                given.
+            snapshot_properties: Properties of the snapshot.
+            mode: Append, overwrite, or upsert, which replaces rows with the same key and adds the others.
+            overwrite_filter: The rows to replace, as an expression such as `col("day") >= "2024-10-28"`; all rows by
+                default.
             upsert_kwargs: `join_cols`, the key columns (the table's identifier fields if not given), `case_sensitive`
                 and `branch`.
             overwrite_kwargs: `case_sensitive` and `branch`.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A table that is committed as a whole cannot: a `ResumeError`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by tables that are committed as a whole: raises `ResumeError`.
         """
         from skate.data._io.iceberg_sink import IcebergDatasink
 
@@ -230,12 +230,12 @@ class TableWriteMethods(PlanHolder):
         """Write to a MongoDB collection.
 
         Args:
-            uri: Of the server.
-            database: Which of its databases.
-            collection: Which of its collections.
+            uri: The URI of the server.
+            database: The database.
+            collection: The collection.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A database cannot: a `ResumeError`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by databases: raises `ResumeError`.
         """
         from skate.data._io.mongo import MongoDatasink
 
@@ -256,13 +256,13 @@ class TableWriteMethods(PlanHolder):
         """Write to a BigQuery table.
 
         Args:
-            project_id: Whose table it is.
+            project_id: The project of the table.
             dataset: The table, as `dataset.table`.
-            max_retry_cnt: How often to try.
-            overwrite_table: Replace what the table has.
+            max_retry_cnt: Maximum number of attempts.
+            overwrite_table: Replace the rows of the table.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A database cannot: a `ResumeError`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by databases: raises `ResumeError`.
         """
         from skate.data._io.bigquery import BigQueryDatasink
 
@@ -278,14 +278,14 @@ class TableWriteMethods(PlanHolder):
         concurrency: int | None = None,
         resume: bool = False,
     ) -> None:
-        """Insert rows into a Snowflake table, whose columns are those of the dataset; needs snowflake-connector-python.
+        """Insert rows into a Snowflake table with the columns of the dataset; needs snowflake-connector-python.
 
         Args:
-            table: Its name; the table has to exist.
+            table: The name of the table, which must exist.
             connection_parameters: Arguments of `snowflake.connector.connect`: `user`, `account` and so on.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A database cannot: a `ResumeError`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by databases: raises `ResumeError`.
         """
         from skate.data._io.sql import snowflake_connection_factory
 
@@ -312,17 +312,17 @@ class TableWriteMethods(PlanHolder):
         """Insert rows into a ClickHouse table; needs clickhouse-connect.
 
         Args:
-            table: Its name, as `database.table`.
+            table: The name of the table, as `database.table`.
             dsn: The address of the server: `clickhouse+http://user:password@host:8123/database`.
-            mode: Make a new table, add to one, or make one again.
-            schema: Of the table, if it is made; that of the dataset if not given. Rows are cast to it.
+            mode: Create a table, append to one, or replace one.
+            schema: The schema of a created table; that of the dataset by default. Rows are cast to it.
             client_settings: Settings of the session.
-            client_kwargs: More arguments of `clickhouse_connect.get_client`.
-            table_settings: How the table is made: engine, order and so on.
-            max_insert_block_rows: Rows to insert at a time; all of a block if not given.
+            client_kwargs: Further arguments of `clickhouse_connect.get_client`.
+            table_settings: Settings of a created table, such as engine and order.
+            max_insert_block_rows: Number of rows per insert; a whole block by default.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A database cannot: a `ResumeError`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by databases: raises `ResumeError`.
         """
         from skate.data._io.clickhouse import ClickHouseDatasink
 
@@ -347,15 +347,15 @@ class TableWriteMethods(PlanHolder):
         """Send a message to a Kafka topic for each row; needs confluent-kafka.
 
         Args:
-            topic: Where to.
+            topic: The topic.
             bootstrap_servers: Brokers, as `host:port`.
-            key_field: The column that is the key of a message.
-            key_serializer: How the key becomes bytes: "json", "string" or "bytes".
-            value_serializer: How the row becomes bytes.
+            key_field: The column of the message key.
+            key_serializer: The encoding of the key: "json", "string" or "bytes".
+            value_serializer: The encoding of the row.
             producer_config: Settings of librdkafka.
             ray_remote_args: Options of the tasks.
-            concurrency: How many tasks at a time.
-            resume: A topic cannot: a `ResumeError`.
+            concurrency: Number of concurrent tasks.
+            resume: Not supported by topics: raises `ResumeError`.
         """
         from skate.data._io.kafka import KafkaDatasink
 

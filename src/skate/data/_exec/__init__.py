@@ -1,0 +1,1 @@
+"""The execution of plans: operators, the scheduler, drivers, and the work of tasks."""

@@ -99,7 +99,7 @@ class Operator:
         return self.finished
 
     @property
-    def expected(self) -> int:
+    def expected_bytes(self) -> int:
         """Expected bytes of the output of a new task."""
         return self.bytes_made // self.tasks_ended if self.tasks_ended else 0
 
@@ -164,7 +164,7 @@ class Tasks(Operator):
     def made(self, task: Task, item: Item) -> None:
         """Handle an item that a task has created."""
         if task.unit is not None:
-            item = task.unit.added(item)
+            item = task.unit.add_item(item)
         self.bytes_made += item.bytes
         self.rows_made += item.rows
         if not self.in_order or self.running[0] is task:
@@ -179,7 +179,7 @@ class Tasks(Operator):
         self.tasks_ended += 1
         self.held -= task.input_bytes
         if task.unit is not None:
-            task.unit.used(max(1, len(task.inputs)))  # a task without inputs has read one part of a source
+            task.unit.release(max(1, len(task.inputs)))  # a task without inputs has read one part of a source
         task.inputs = []
         if self.pool is not None:
             self.pool.release(task)

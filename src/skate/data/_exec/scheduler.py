@@ -211,7 +211,7 @@ class Scheduler:
 
     def _start_task(self, operator: Operator) -> Task:
         """Start the next task of an operator; set whether it borrows the processor of a paused task."""
-        free = self.limits.cpus - self._cpus_taken()
+        free = self.limits.cpus - self._count_cpus()
         task = operator.next_task()
         # The engine reports a task that asks for more CPUs than exist.
         task.borrows = operator.pool is None and free < operator.cpus <= self.limits.cpus
@@ -294,18 +294,18 @@ class Scheduler:
             return False
         if operator.is_barrier or self._feeds_barrier(operator):
             return True
-        return self.used + self._expected(operator) <= self._room(operator)
+        return self.used + self._expected_bytes(operator) <= self._room(operator)
 
     def _room(self, operator: Operator) -> int:
         """Return the bytes of blocks up to which this operator may create another."""
         return int(self.limits.bytes * self._shares[operator])
 
-    def _expected(self, operator: Operator) -> int:
+    def _expected_bytes(self, operator: Operator) -> int:
         """Return the bytes that another task of this operator adds, together with its running tasks.
 
         A task counts with two blocks at most, because it is paused before its third.
         """
-        each = min(operator.expected, 2 * self.block_size) if operator.tasks_ended else self.block_size
+        each = min(operator.expected_bytes, 2 * self.block_size) if operator.tasks_ended else self.block_size
         return each * (1 + sum(not task.ended for task in operator.running))
 
     def _feeds_barrier(self, operator: Operator) -> bool:
@@ -323,7 +323,7 @@ class Scheduler:
         )
         return operator.cpus <= self.limits.cpus - in_use
 
-    def _cpus_taken(self) -> float:
+    def _count_cpus(self) -> float:
         """Return the CPUs of all tasks that have not ended, including paused ones."""
         return sum(
             operator.cpus * sum(not task.ended and not task.borrows for task in operator.running)

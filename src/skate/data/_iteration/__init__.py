@@ -1,0 +1,1 @@
+"""Iteration over datasets: batches, framework adapters, sharding between readers, and reader positions."""

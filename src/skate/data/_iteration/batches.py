@@ -1,4 +1,4 @@
-"""From blocks to what a program iterates over: rows, batches, tensors; some of it prepared ahead in a thread."""
+"""Converts blocks to the rows and batches of an iteration, and prefetches batches in a thread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from skate.data._block import batcher, batches, rows
 from skate.data._exec.interruption import Interrupted, Interruption
 
 T = TypeVar("T")
-_NUMBER = "skate: number of the row"
+_ROW_NUMBER = "skate: number of the row"
 
 
 class Reiterable(Generic[T]):
-    """Can be iterated over more than once: each time from the start."""
+    """An iterable that starts a new iteration each time."""
 
     def __init__(self, start: Callable[[], Iterator[T]]) -> None:
         self._start = start
@@ -28,7 +28,7 @@ class Reiterable(Generic[T]):
 
 
 def iter_block_rows(blocks: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
-    """Yield rows."""
+    """Yield the rows of blocks."""
     for block in blocks:
         yield from rows.to_rows(block)
 
@@ -45,22 +45,22 @@ def iter_block_batches(
     finish: Callable[[Any], Any] | None = None,
     counted: bool = False,
 ) -> Iterator[Any]:
-    """Yield batches.
+    """Return an iterator over the batches of blocks.
 
     Args:
-        blocks: Where the rows come from.
-        batch_size: Rows in a batch; None is a block at a time.
+        blocks: The blocks.
+        batch_size: Number of rows of a batch; None returns whole blocks.
         batch_format: "numpy", "pandas", "pyarrow", "polars".
-        drop_last: Leave out a last batch that has fewer rows.
-        shuffle_buffer: Shuffle within as many rows.
-        shuffle_seed: The same seed gives the same batches.
-        prefetch: Batches that a thread prepares ahead.
-        finish: What is made of each batch, in that thread.
-        counted: Yield pairs: how many rows the batch is made of, or with a shuffle which ones, and the batch.
+        drop_last: Drop an incomplete last batch.
+        shuffle_buffer: Shuffle within a buffer of this many rows.
+        shuffle_seed: The seed of the shuffle.
+        prefetch: Number of batches that a thread prefetches.
+        finish: Converts each batch, in that thread.
+        counted: Yield pairs of the rows of a batch and the batch; the rows are a count or, with a shuffle, row numbers.
     """
     numbers = counted and shuffle_buffer is not None
     if numbers:
-        blocks = _numbered(blocks)
+        blocks = _add_row_numbers(blocks)
     if shuffle_buffer is not None:
         cut = batcher.shuffle_batches(
             blocks, batch_size, shuffle_buffer, seed=shuffle_seed, drop_last=drop_last
@@ -68,46 +68,46 @@ def iter_block_batches(
     else:
         cut = batcher.batch_blocks(blocks, batch_size, drop_last=drop_last)
 
-    def prepared(block: pa.Table) -> Any:
+    def prepare(block: pa.Table) -> Any:
         rows: Any = block.num_rows
         if numbers:
-            rows = block.column(_NUMBER).to_numpy()
-            block = block.drop_columns([_NUMBER])
+            rows = block.column(_ROW_NUMBER).to_numpy()
+            block = block.drop_columns([_ROW_NUMBER])
         batch = batches.to_batch(block, batch_format)
         if finish is not None:
             batch = finish(batch)
         return (rows, batch) if counted else batch
 
     if prefetch <= 0:
-        return (prepared(block) for block in cut)
-    return ahead((prepared(block) for block in cut), prefetch)
+        return (prepare(block) for block in cut)
+    return prefetch_values((prepare(block) for block in cut), prefetch)
 
 
-def _numbered(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield blocks with one more column: the place of each row among all of them."""
+def _add_row_numbers(blocks: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield blocks with an additional column of row numbers."""
     start = 0
     for block in blocks:
-        yield block.append_column(_NUMBER, pa.array(np.arange(start, start + block.num_rows)))
+        yield block.append_column(_ROW_NUMBER, pa.array(np.arange(start, start + block.num_rows)))
         start += block.num_rows
 
 
-def ahead(values: Iterator[T], count: int) -> Iterator[T]:
-    """Yield the same values, of which a thread prepares some ahead.
+def prefetch_values(values: Iterator[T], count: int) -> Iterator[T]:
+    """Yield the same values, which a thread prefetches.
 
-    The thread ends with the values, or when nobody wants more of them.
+    The thread ends after the last value, or when the iteration ends early.
     """
-    shelf: _PrefetchBuffer[T] = _PrefetchBuffer(count)
-    thread = threading.Thread(target=shelf.fill, args=(values,), name="skate-data-batches", daemon=True)
+    buffer: _PrefetchBuffer[T] = _PrefetchBuffer(count)
+    thread = threading.Thread(target=buffer.fill, args=(values,), name="skate-data-batches", daemon=True)
     thread.start()
     try:
-        yield from shelf
+        yield from buffer
     finally:
-        shelf.stop()
+        buffer.stop()
         thread.join()
 
 
-def changed(values: Iterator[T], function: Callable[[T], Any]) -> Iterator[Any]:
-    """Yield what a function makes of each value; whoever leaves early ends what makes the values."""
+def map_closing(values: Iterator[T], function: Callable[[T], Any]) -> Iterator[Any]:
+    """Yield the result of a function for each value, and close the values when the iteration ends early."""
     try:
         for value in values:
             yield function(value)
@@ -118,10 +118,10 @@ def changed(values: Iterator[T], function: Callable[[T], Any]) -> Iterator[Any]:
 
 
 class _PrefetchBuffer(Generic[T]):
-    """Values that one thread has prepared and another has not taken yet."""
+    """A prefetch buffer: one thread fills it, and another one iterates over it."""
 
-    def __init__(self, room: int) -> None:
-        self._room = room
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
         self._values: deque[T] = deque()
         self._changed = threading.Condition()
         self._stopped = False
@@ -130,19 +130,19 @@ class _PrefetchBuffer(Generic[T]):
         self._interruption = Interruption()
 
     def fill(self, values: Iterator[T]) -> None:
-        """Put values here, as there is room, until they end or nobody wants more."""
+        """Add values while the buffer has room, until they end or `stop` is called."""
         self._interruption.install()
         try:
             for value in values:
                 with self._changed:
-                    self._changed.wait_for(lambda: len(self._values) < self._room or self._stopped)
+                    self._changed.wait_for(lambda: len(self._values) < self._capacity or self._stopped)
                     if self._stopped:
                         break
                     self._values.append(value)
                     self._changed.notify_all()
         except Interrupted:
             pass  # `stop` was called
-        except BaseException as error:  # whoever takes the values is the one to judge it
+        except BaseException as error:  # the consumer raises it
             self._error = error
         finally:
             close = getattr(values, "close", None)
@@ -165,7 +165,7 @@ class _PrefetchBuffer(Generic[T]):
             yield value
 
     def stop(self) -> None:
-        """Want no more, and end the wait for blocks."""
+        """Stop filling the buffer, and interrupt the wait for blocks."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

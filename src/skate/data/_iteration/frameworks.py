@@ -1,4 +1,4 @@
-"""Batches as the arrays and datasets of other frameworks: TensorFlow, JAX, and torch's own datasets."""
+"""Adapters for other frameworks: TensorFlow tensors and datasets, JAX arrays, and torch datasets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skate.air._optional import load
 from skate.data._arguments import NON_NEGATIVE, POSITIVE, check_type, checked
 from skate.data._block import tensors
 from skate.data._block.kinds import is_list, is_text
-from skate.data._iteration import torch_tensors as _tensors
+from skate.data._iteration import torch_tensors
 from skate.data._schema import Schema
 from skate.data.collate_fn import ArrowBatchCollateFn, PandasBatchCollateFn
 
@@ -21,11 +21,11 @@ Columns = str | list[str]
 
 
 class FrameworkMethods(abc.ABC):
-    """The part of a dataset's API, and of an iterator's, that feeds other frameworks."""
+    """Methods of `Dataset` and `DataIterator` that return batches of other frameworks."""
 
     @abc.abstractmethod
     def schema(self) -> Schema | None:
-        """Return the columns."""
+        """Return the schema."""
 
     def _batches(self, **options: Any) -> Iterable[Any]:
         return self.iter_batches(**options)  # type: ignore[attr-defined,no-any-return]  # of `IterationMethods`
@@ -41,11 +41,14 @@ class FrameworkMethods(abc.ABC):
         local_shuffle_buffer_size: int | None = None,
         local_shuffle_seed: int | None = None,
     ) -> Iterable[Any]:
-        """Return an iterable over batches of TensorFlow tensors; arguments as in `iter_torch_batches`."""
+        """Return an iterable over batches of TensorFlow tensors, with the arguments of `iter_torch_batches`."""
         tensorflow = load("tensorflow", "iter_tf_batches")
 
         def make(batch: dict[str, Any]) -> dict[str, Any]:
-            return {name: _tf_tensor(tensorflow, values, _of(dtypes, name)) for name, values in batch.items()}
+            return {
+                name: _tf_tensor(tensorflow, values, _for_column(dtypes, name))
+                for name, values in batch.items()
+            }
 
         return self._batches(
             prefetch_batches=prefetch_batches,
@@ -72,18 +75,18 @@ class FrameworkMethods(abc.ABC):
         label_type_spec: Any = None,
         additional_type_spec: Any = None,
     ) -> Any:
-        """Return a `tf.data.Dataset` of features and labels, as Keras takes them.
+        """Return a `tf.data.Dataset` of features and labels, as Keras expects it.
 
         Args:
-            feature_columns: One column gives a tensor, a list of them a dict of tensors.
+            feature_columns: A column for one tensor, or a list of columns for a dict of tensors.
             label_columns: The same, for the labels.
-            additional_columns: Further columns, which make a third part of each element.
-            prefetch_batches: Batches that a thread prepares ahead.
-            batch_size: Rows in a batch.
-            drop_last: Leave out a last batch that has fewer rows.
-            local_shuffle_buffer_size: Draw batches at random from at least as many rows.
-            local_shuffle_seed: The same seed gives the same batches.
-            feature_type_spec: A `tf.TypeSpec`, or one for each column by name; found out if not given.
+            additional_columns: Further columns, as a third part of each element.
+            prefetch_batches: Number of batches that a thread prefetches.
+            batch_size: Number of rows of a batch.
+            drop_last: Drop an incomplete last batch.
+            local_shuffle_buffer_size: Draw each batch at random from a buffer of at least this many rows.
+            local_shuffle_seed: The seed of the local shuffle.
+            feature_type_spec: A `tf.TypeSpec`, or a dict of them by column; inferred if not given.
             label_type_spec: The same, for the labels.
             additional_type_spec: The same, for further columns.
         """
@@ -116,7 +119,7 @@ class FrameworkMethods(abc.ABC):
                 )
 
         made = tensorflow.data.Dataset.from_generator(elements, output_signature=specs)
-        # Rows are divided among workers before they come here: TensorFlow must not divide them again.
+        # The rows are already divided between workers: TensorFlow must not divide them again.
         options = tensorflow.data.Options()
         options.experimental_distribute.auto_shard_policy = tensorflow.data.experimental.AutoShardPolicy.OFF
         return made.with_options(options)
@@ -135,20 +138,20 @@ class FrameworkMethods(abc.ABC):
         synchronize_batches: bool = False,
         paddings: Any = None,
     ) -> Iterable[Any]:
-        """Return an iterable over batches of JAX arrays, whose rows lie across all local devices.
+        """Return an iterable over batches of JAX arrays, sharded by rows across all local devices.
 
         Args:
-            prefetch_batches: Batches that a thread prepares ahead.
-            batch_size: Rows in a batch: as many for each of the local devices.
-            dtypes: The type of all arrays, or of each column's by its name.
-            collate_fn: Makes an array or a dict of arrays out of a batch, instead: a function of a dict of arrays, or
-                a CollateFn.
-            drop_last: Leave out a last batch that has fewer rows.
-            local_shuffle_buffer_size: Draw batches at random from at least as many rows.
-            local_shuffle_seed: The same seed gives the same batches.
-            synchronize_batches: Accepted; the processes of one machine iterate by themselves.
-            paddings: Fill the last batch up to `batch_size` with this value, or with one for each column by its name.
-                Otherwise a last batch that the devices cannot share evenly is an error.
+            prefetch_batches: Number of batches that a thread prefetches.
+            batch_size: Number of rows of a batch, a multiple of the number of local devices.
+            dtypes: The type of all arrays, or a dict of types by column.
+            collate_fn: Converts a batch to an array or a dict of arrays instead: a function of a dict of arrays, or a
+                CollateFn.
+            drop_last: Drop an incomplete last batch.
+            local_shuffle_buffer_size: Draw each batch at random from a buffer of at least this many rows.
+            local_shuffle_seed: The seed of the local shuffle.
+            synchronize_batches: Accepted without effect: the processes of one machine iterate independently.
+            paddings: Pad the last batch to `batch_size` with this value, or with a value by column. Otherwise a last
+                batch that the devices cannot share evenly raises ValueError.
         """
         jax = load("jax", "iter_jax_batches")
         devices = jax.local_devices()
@@ -166,13 +169,13 @@ class FrameworkMethods(abc.ABC):
         def array(values: Any, name: str | None) -> Any:
             if paddings is not None and len(values) < batch_size:
                 widths = [(0, batch_size - len(values)), *((0, 0) for _ in values.shape[1:])]
-                values = np.pad(values, widths, constant_values=_of(paddings, name))
+                values = np.pad(values, widths, constant_values=_for_column(paddings, name))
             if len(values) % len(devices):
                 raise ValueError(
                     f"the last batch has {len(values)} rows, which {len(devices)} devices cannot share evenly: give "
                     "drop_last=True, or paddings"
                 )
-            dtype = _of(dtypes, name)
+            dtype = _for_column(dtypes, name)
             return jax.device_put(values if dtype is None else values.astype(dtype), across)
 
         def make(batch: Any) -> Any:
@@ -207,21 +210,21 @@ class FrameworkMethods(abc.ABC):
         unsqueeze_label_tensor: bool = True,
         unsqueeze_feature_tensors: bool = True,
     ) -> Any:
-        """Return a torch `IterableDataset` over pairs of features and label; `iter_torch_batches` does more.
+        """Return a torch `IterableDataset` over pairs of features and label; `iter_torch_batches` has more options.
 
         Args:
-            label_column: The column of the labels; None gives None for them.
-            feature_columns: Columns side by side in one tensor; or lists of them, or a dict of lists, for several
-                tensors. All but the label's if not given.
-            label_column_dtype: The type of the label's tensor.
-            feature_column_dtypes: The type of all features, or of each tensor in the form of `feature_columns`.
-            batch_size: Rows in a batch.
-            prefetch_batches: Batches that a thread prepares ahead.
-            drop_last: Leave out a last batch that has fewer rows.
-            local_shuffle_buffer_size: Draw batches at random from at least as many rows.
-            local_shuffle_seed: The same seed gives the same batches.
-            unsqueeze_label_tensor: Give the label a second dimension, of 1.
-            unsqueeze_feature_tensors: Give each column of the features a second dimension, along which they lie.
+            label_column: The column of the labels; with None, labels are None.
+            feature_columns: A list of columns for one tensor, or lists or a dict of such lists for several tensors; all
+                columns except the label by default.
+            label_column_dtype: The type of the label tensor.
+            feature_column_dtypes: The type of all features, or types in the structure of `feature_columns`.
+            batch_size: Number of rows of a batch.
+            prefetch_batches: Number of batches that a thread prefetches.
+            drop_last: Drop an incomplete last batch.
+            local_shuffle_buffer_size: Draw each batch at random from a buffer of at least this many rows.
+            local_shuffle_seed: The seed of the local shuffle.
+            unsqueeze_label_tensor: Add a second dimension of size 1 to the label.
+            unsqueeze_feature_tensors: Add a second dimension to each feature column, and concatenate along it.
         """
         torch = load("torch", "to_torch")
         features = feature_columns or None
@@ -236,7 +239,7 @@ class FrameworkMethods(abc.ABC):
             missing = [name for name in columns if name not in batch]
             if missing:
                 raise ValueError(f"to_torch needs the columns {missing}; the dataset has {list(batch)}")
-            each = [_tensors.to_tensor(batch[name], dtype, name) for name in columns]
+            each = [torch_tensors.to_tensor(batch[name], dtype, name) for name in columns]
             each = [one.unsqueeze(1) if unsqueeze and one.ndim == 1 else one for one in each]
             return each[0] if len(each) == 1 else torch.cat(each, dim=1 if unsqueeze else 0)
 
@@ -245,7 +248,8 @@ class FrameworkMethods(abc.ABC):
             unsqueeze = unsqueeze_feature_tensors
             if isinstance(chosen, Mapping):
                 return {
-                    key: tensor(batch, names, _of(dtypes, key), unsqueeze) for key, names in chosen.items()
+                    key: tensor(batch, names, _for_column(dtypes, key), unsqueeze)
+                    for key, names in chosen.items()
                 }
             if isinstance(chosen[0], str):
                 return tensor(batch, chosen, dtypes, unsqueeze)
@@ -274,8 +278,8 @@ class FrameworkMethods(abc.ABC):
         return Pairs()
 
 
-def _of(values: Any, name: str | None) -> Any:
-    """Return what is meant for a column, of one value for all or of a value for each."""
+def _for_column(values: Any, name: str | None) -> Any:
+    """Return the value of a column, from one value for all columns or a dict by column."""
     return values.get(name) if isinstance(values, Mapping) else values
 
 
@@ -286,15 +290,15 @@ def _format_for(collate_fn: Any) -> str:
 
 
 def _tf_tensor(tensorflow: Any, values: np.ndarray[Any, Any], dtype: Any, ragged: bool | None = None) -> Any:
-    """Return a column as a tensor.
+    """Return a column as a TensorFlow tensor.
 
     Args:
-        tensorflow: The library.
+        tensorflow: The module.
         values: The column.
-        dtype: The type of the tensor; that of the values if None.
-        ragged: Whether the arrays of the column may differ in shape; None looks whether they do.
+        dtype: The type of the tensor; None keeps the type of the values.
+        ragged: Whether arrays of the column may differ in shape; None detects it.
     """
-    if values.dtype != object and not ragged:  # a batch whose arrays happen to be of one shape stays ragged
+    if values.dtype != object and not ragged:  # a ragged column stays ragged in every batch
         made = tensorflow.convert_to_tensor(values)
         return made if dtype is None or made.dtype == dtype else tensorflow.cast(made, dtype)
     if values.dtype == object and not all(isinstance(each, np.ndarray) for each in values):
@@ -308,7 +312,7 @@ def _tf_tensor(tensorflow: Any, values: np.ndarray[Any, Any], dtype: Any, ragged
 
 
 def _type_spec(tensorflow: Any, schema: Schema | None, columns: Columns) -> Any:
-    """Return what TensorFlow wants to know of columns before it sees a batch."""
+    """Return the TensorFlow type specification of columns."""
     if isinstance(columns, str):
         return _column_spec(tensorflow, schema, columns)
     return {name: _column_spec(tensorflow, schema, name) for name in columns}
@@ -317,10 +321,10 @@ def _type_spec(tensorflow: Any, schema: Schema | None, columns: Columns) -> Any:
 def _column_spec(tensorflow: Any, schema: Schema | None, name: str) -> Any:
     there = [] if schema is None else schema.names
     if schema is None or name not in there:
-        raise ValueError(f"to_tf got the column {name!r}, but the dataset has no such column: it has {there}")
+        raise ValueError(f"to_tf got the column {name!r}, but the dataset has the columns {there}")
     kind = schema.base_schema.field(name).type
     shape: tuple[int | None, ...] = ()
-    ragged = 0  # dimensions in which rows may differ
+    ragged = 0  # number of ragged dimensions
     if isinstance(kind, pa.FixedShapeTensorType):
         shape, kind = tuple(kind.shape), kind.value_type
     elif isinstance(kind, tensors.VariableShapedTensorType):

@@ -1,4 +1,4 @@
-"""Where a reader stands in its dataset, so that another can go on from there: which pass, and which rows of it."""
+"""The position of a reader in its dataset: the pass and the used rows. Other readers can continue from it."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """Where the readers of a dataset begin.
+    """The position at which the readers of a dataset start.
 
     Attributes:
-        number: Of the pass.
-        seed: Decides the order of each pass, where it is random.
-        dealt: What readers before have used of the pass, the earliest first.
+        number: The number of the first pass.
+        seed: The seed of the random operations of each pass.
+        used: What earlier readers have used of the first pass, the earliest first.
     """
 
     number: int
     seed: int
-    dealt: tuple[ShardUsage, ...] = ()
+    used: tuple[ShardUsage, ...] = ()
 
     @classmethod
-    def anew(cls) -> StartPosition:
-        """Return the beginning, for an order that nobody has seen."""
+    def new(cls) -> StartPosition:
+        """Return the start of a dataset, with a new seed."""
         return cls(0, random.SystemRandom().getrandbits(63))
 
-    def of(self, number: int) -> tuple[ShardUsage, ...]:
-        """Return what has been used already of a pass."""
-        return self.dealt if number == self.number else ()
+    def used_of(self, number: int) -> tuple[ShardUsage, ...]:
+        """Return what earlier readers have used of a pass."""
+        return self.used if number == self.number else ()
 
 
 class PositionTracker:
-    """Follows one reader through its passes.
+    """Tracks the position of one reader.
 
     Attributes:
-        start: Where it began.
-        number: Of the pass that is under way, or else of the next.
-        stripe: Rows that it gets at a time, once it has got some.
-        rows: How many rows it has used, in all passes since it began.
+        start: The start position.
+        number: The number of the current pass, or of the next pass.
+        stripe: Number of rows of a stripe, known after the first rows.
+        rows: Number of rows used in all passes.
     """
 
     def __init__(self, start: StartPosition) -> None:
@@ -52,11 +52,11 @@ class PositionTracker:
         self.start = start
         self.stripe = 1
         self.number = start.number
-        self._tally: UsedRowsTally | None = None  # of the pass that is under way
+        self._tally: UsedRowsTally | None = None  # of the current pass
 
     def follow(self, values: Iterator[tuple[int | Numbers, T]]) -> Iterator[T]:
-        """Yield values, each of which is made of some rows, and count these as used."""
-        if self._tally is not None:  # somebody begins anew while an earlier pass has not been given up
+        """Yield values, and count the rows of each as used."""
+        if self._tally is not None:  # a pass starts while an earlier one is still open
             self.number += 1
         tally = self._tally = UsedRowsTally()
         try:
@@ -72,47 +72,48 @@ class PositionTracker:
                 close()
 
     def position(self) -> dict[str, Any]:
-        """Return where the reader stands, as JSON can hold it."""
+        """Return the position as a JSON value."""
         used = None if self._tally is None else self._tally.used().as_json()
-        dealt = [_to_json(each) for each in self.start.of(self.number)]
+        earlier = [_to_json(each) for each in self.start.used_of(self.number)]
+        # Checkpoints of training store these keys.
         return {
             "pass": self.number,
             "seed": self.start.seed,
-            "dealt": dealt,
+            "dealt": earlier,
             "stripe": self.stripe,
             "used": used,
         }
 
 
 def merge_positions(positions: Sequence[dict[str, Any] | None]) -> StartPosition | None:
-    """Return where readers begin who go on after those that stood at these positions, by rank.
+    """Return the start position of readers that continue after readers at these positions, by rank.
 
-    Of a reader whose position is unknown, the same is taken to be so as of the first that is known: readers of equal
-    parts use their rows side by side.
+    A reader with an unknown position is assumed to be at the first known position, because readers of equal shards
+    advance together.
     """
     known = next((each for each in positions if each is not None), None)
     if known is None:
         return None
-    stood = [known if each is None else each for each in positions]
-    behind = min(each["pass"] for each in stood)
-    first = next(each for each in stood if each["pass"] == behind)
-    used = tuple(_used(each, behind) for each in stood)
-    dealt = tuple(map(_from_json, first["dealt"]))
-    # One that has not used anything may not know yet how the rows of this pass are dealt.
-    stripes = [each["stripe"] for each in stood if each["pass"] == behind and each["used"]]
+    complete = [known if each is None else each for each in positions]
+    behind = min(each["pass"] for each in complete)
+    first = next(each for each in complete if each["pass"] == behind)
+    used = tuple(_used_rows(each, behind) for each in complete)
+    earlier = tuple(map(_from_json, first["dealt"]))
+    # A reader that has used nothing may not know the stripe of this pass yet.
+    stripes = [each["stripe"] for each in complete if each["pass"] == behind and each["used"]]
     if stripes or any(each.first for each in used):
-        dealt = (*dealt, ShardUsage(stripes[0] if stripes else first["stripe"], used))
-    return StartPosition(behind, first["seed"], dealt)
+        earlier = (*earlier, ShardUsage(stripes[0] if stripes else first["stripe"], used))
+    return StartPosition(behind, first["seed"], earlier)
 
 
-def _used(position: dict[str, Any], number: int) -> UsedRows:
+def _used_rows(position: dict[str, Any], number: int) -> UsedRows:
     if position["pass"] > number:
-        return UsedRows.everything()
+        return UsedRows.all_rows()
     return UsedRows() if position["used"] is None else UsedRows.from_json(position["used"])
 
 
-def _to_json(dealt: ShardUsage) -> dict[str, Any]:
-    return {"stripe": dealt.stripe, "used": [each.as_json() for each in dealt.used]}
+def _to_json(usage: ShardUsage) -> dict[str, Any]:
+    return {"stripe": usage.stripe, "used": [each.as_json() for each in usage.used]}
 
 
 def _from_json(value: dict[str, Any]) -> ShardUsage:

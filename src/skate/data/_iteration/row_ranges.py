@@ -1,4 +1,4 @@
-"""Which rows a reader has used: the first so many, or with a shuffle, some of the following ones too."""
+"""Sets of used rows of a reader: a range from the first row and, with a local shuffle, some later rows."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
-_EVERYTHING = 1 << 62
+_ALL_ROWS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class UsedRows:
-    """Rows of one reader that have been used.
+    """The used rows of one reader.
 
     Attributes:
-        first: All rows before this one have been.
-        more: Of the rows from there on, a bit for each, by NumPy's packbits.
+        first: All rows before this one are used.
+        more: One bit per following row, as packed by NumPy's packbits.
     """
 
     first: int = 0
     more: bytes = b""
 
     @classmethod
-    def everything(cls) -> UsedRows:
-        """Return what a reader has used that has come to the end."""
-        return cls(_EVERYTHING)
+    def all_rows(cls) -> UsedRows:
+        """Return the used rows of a reader that has finished."""
+        return cls(_ALL_ROWS)
 
     def unused(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of rows from `start` to `stop` that have not been used."""
+        """Yield the unused ranges between the rows `start` and `stop`."""
         start = max(start, self.first)
         if start >= stop:
             return
@@ -47,14 +47,14 @@ class UsedRows:
         yield from zip(borders[::2].tolist(), borders[1::2].tolist(), strict=True)
 
     def as_json(self) -> Any:
-        """Return it as JSON can hold it: a number, or a number and text."""
+        """Return a JSON value: a number, or a number and a text."""
         if not self.more:
             return self.first
         return [self.first, base64.b64encode(zlib.compress(self.more)).decode()]
 
     @classmethod
     def from_json(cls, value: Any) -> UsedRows:
-        """Return what `as_json` was made of."""
+        """Return the used rows of a value of `as_json`."""
         if isinstance(value, int):
             return cls(value)
         first, more = value
@@ -62,14 +62,14 @@ class UsedRows:
 
 
 class UsedRowsTally:
-    """Counts the rows that a reader uses."""
+    """Tracks the rows that a reader uses."""
 
     def __init__(self) -> None:
         self._first = 0
-        self._later = np.zeros(0, bool)  # of the rows from `_first` on, which have been used
+        self._later = np.zeros(0, bool)  # whether each row from `_first` on is used
 
     def add(self, rows: int | Numbers) -> None:
-        """Note that the next so many rows are used, or those of the given numbers."""
+        """Mark rows as used: the next ones by their count, or any by their numbers."""
         if isinstance(rows, int):
             self._first += rows
             return
@@ -87,7 +87,7 @@ class UsedRowsTally:
             self._later = self._later[ahead:]
 
     def used(self) -> UsedRows:
-        """Return which rows have been used so far."""
+        """Return the used rows."""
         last = np.flatnonzero(self._later)
         more = self._later[: last[-1] + 1] if len(last) else self._later[:0]
         return UsedRows(self._first, np.packbits(more).tobytes())

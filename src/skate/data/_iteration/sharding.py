@@ -1,9 +1,9 @@
-"""How one sequence of rows is shared by several readers, and what is left of it when they start over.
+"""Striped sharding: divides one sequence of rows between several readers, and computes the unused rest.
 
-Rows are dealt like cards: a stripe to each reader in turn, round after round, and what is left at the end in equal
-parts. Which rows a reader has got is arithmetic, then, on how many it has used. So a sequence that was begun by some
-readers can be gone on with by any number of others, who get each row that none of the first has used, once. If they are
-interrupted too, the same is done again on top of it.
+Each reader gets one stripe of rows in turn, round after round; the rows after the last full round are divided equally.
+So the number of rows that a reader has used determines which rows these are. Any number of other readers can continue
+an interrupted sequence: they get each unused row once. If they are interrupted too, the same computation is applied
+again to the rest.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from skate.data._iteration.row_ranges import UsedRows
 
-LARGEST_STRIPE = 4096  # rows
+MAX_STRIPE = 4096  # rows
 
 
 class Rows(Protocol):
-    """Some rows in a sequence."""
+    """A slice of a sequence of rows."""
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
 
     def cut(self, start: int, stop: int) -> Self:
-        """Return those from `start` to `stop`."""
+        """Return rows `start` to `stop` of the slice."""
 
 
 Cut = TypeVar("Cut", bound=Rows)
@@ -34,11 +34,11 @@ Cut = TypeVar("Cut", bound=Rows)
 
 @dataclass(frozen=True, slots=True)
 class ShardUsage:
-    """What became of a sequence whose readers were interrupted.
+    """The used rows of a sequence whose readers were interrupted.
 
     Attributes:
-        stripe: Rows that a reader got at a time.
-        used: Which of its rows each reader has used.
+        stripe: Number of rows of a stripe.
+        used: The used rows of each reader.
     """
 
     stripe: int
@@ -46,42 +46,42 @@ class ShardUsage:
 
 
 def stripe_for(first: int, readers: int) -> int:
-    """Return how many rows to deal at a time, given how many come first: everybody has some at once."""
-    return max(1, min(LARGEST_STRIPE, first // readers))
+    """Return the number of rows of a stripe, so that each reader gets a part of the first item of `first` rows."""
+    return max(1, min(MAX_STRIPE, first // readers))
 
 
 class StripedSharder(Generic[Cut]):
-    """Deals a sequence of rows.
+    """Divides a sequence of rows between readers.
 
     Args:
-        readers: To how many.
-        stripe: Rows at a time.
+        readers: Number of readers.
+        stripe: Number of rows of a stripe.
     """
 
     def __init__(self, readers: int, stripe: int) -> None:
         self.readers = readers
         self.stripe = stripe
-        self._held: list[Cut] = []  # rows of a round that is not complete
+        self._held: list[Cut] = []  # rows of an incomplete round
         self._held_rows = 0
 
     def take(self, item: Cut) -> Iterator[tuple[int, Cut]]:
-        """Deal what has come; yield who gets which rows, in the order of the sequence."""
+        """Divide the next item; yield pairs of a reader and its rows, in the order of the sequence."""
         self._held.append(item)
         self._held_rows += item.rows
         whole = self._held_rows - self._held_rows % (self.readers * self.stripe)
         if whole:
-            yield from self._deal(self._released(whole), self.stripe)
+            yield from self._divide(self._take_rows(whole), self.stripe)
 
     def end(self) -> Iterator[tuple[int, Cut]]:
-        """Deal the rest of the sequence, in equal parts; what cannot be shared stays here."""
+        """Divide the rest of the sequence into equal parts; keep the remainder."""
         if each := self._held_rows // self.readers:
-            yield from self._deal(self._released(each * self.readers), each)
+            yield from self._divide(self._take_rows(each * self.readers), each)
 
     def rest(self) -> list[Cut]:
-        """Return what could not be shared."""
-        return self._released(self._held_rows)
+        """Return the remainder, which no reader gets."""
+        return self._take_rows(self._held_rows)
 
-    def _deal(self, items: Iterable[Cut], stripe: int) -> Iterator[tuple[int, Cut]]:
+    def _divide(self, items: Iterable[Cut], stripe: int) -> Iterator[tuple[int, Cut]]:
         reader, left = 0, stripe
         for item in items:
             at = 0
@@ -93,8 +93,8 @@ class StripedSharder(Generic[Cut]):
                 if not left:
                     reader, left = (reader + 1) % self.readers, stripe
 
-    def _released(self, rows: int) -> list[Cut]:
-        """Return the first rows that are held, which are not held any more."""
+    def _take_rows(self, rows: int) -> list[Cut]:
+        """Remove and return the first held rows."""
         self._held_rows -= rows
         released: list[Cut] = []
         for place, item in enumerate(self._held):
@@ -109,13 +109,13 @@ class StripedSharder(Generic[Cut]):
         return released
 
 
-def remaining(items: Iterable[Cut], dealt: ShardUsage) -> Iterator[Cut]:
-    """Yield the rows of a sequence that none of its readers has used, in order."""
-    dealer: StripedSharder[Cut] = StripedSharder(len(dealt.used), dealt.stripe)
-    got = [0] * dealer.readers  # rows of each reader that have gone by
-    for reader, item in chain(chain.from_iterable(map(dealer.take, items)), dealer.end()):
+def remaining(items: Iterable[Cut], usage: ShardUsage) -> Iterator[Cut]:
+    """Yield the rows of a sequence that no reader has used, in order."""
+    sharder: StripedSharder[Cut] = StripedSharder(len(usage.used), usage.stripe)
+    got = [0] * sharder.readers  # number of rows of each reader so far
+    for reader, item in chain(chain.from_iterable(map(sharder.take, items)), sharder.end()):
         begin = got[reader]
         got[reader] += item.rows
-        for start, stop in dealt.used[reader].unused(begin, got[reader]):
+        for start, stop in usage.used[reader].unused(begin, got[reader]):
             yield item.cut(start - begin, stop - begin)
-    yield from dealer.rest()
+    yield from sharder.rest()

@@ -12,7 +12,7 @@ from skate.air._optional import load
 from skate.data._arguments import ArgumentTypeError, check_type, message
 
 
-def finisher(
+def converter(
     dtypes: Any, device: Any, collate: Any, pin_memory: bool
 ) -> tuple[str, Callable[[Any], Any], Callable[[Any], Any]]:
     """Return the functions that convert batches to tensors.

@@ -1,0 +1,1 @@
+"""Logical plans: their nodes, optimization, estimates, and the planning of operators."""

@@ -38,23 +38,23 @@ def plan_barrier(node: nodes.Node, inputs: list[Operator], planner: Planner) -> 
     exchange: Callable[..., Exchange]
     match node:
         case nodes.Sort():
-            exchange = _sorting(node, sizes, PartitionWork(node.title, partial(_sort, _by(node)), size))
+            exchange = _sort_exchange(node, sizes, PartitionWork(node.title, partial(_sort, _by(node)), size))
         case nodes.Shuffle():
-            seed = _drawn(node.seed, planner)
+            seed = _resolve_seed(node.seed, planner)
             cut = PartitionWork(node.title, partial(_random_parts, seed))
             exchange = exchanges.random_exchange(
                 cut, PartitionWork(node.title, partial(_permute, seed), size), sizes
             )
         case nodes.ShuffleBlocks():
-            exchange = _block_shuffle(_drawn(node.seed, planner))
+            exchange = _shuffle_blocks_exchange(_resolve_seed(node.seed, planner))
         case nodes.Repartition():
-            exchange = _repartitioning(node, sizes, planner)
+            exchange = _repartition_exchange(node, sizes, planner)
         case nodes.Aggregate():
-            exchange = _aggregating(node, sizes, size, context)
+            exchange = _aggregate_exchange(node, sizes, size, context)
         case nodes.MapGroups():
-            exchange = _mapping_groups(node, size, planner)
+            exchange = _map_groups_exchange(node, size, planner)
         case nodes.Join():
-            exchange = _joining(node, sizes, size)
+            exchange = _join_exchange(node, sizes, size)
         case _:
             raise NotImplementedError(f"{node.title} has no operator")
     return Barrier(node.title, inputs, exchange, PartitionWork(node.title, exchanges.concatenate))
@@ -69,12 +69,12 @@ def _by(node: nodes.Sort) -> By:
     return node.keys, node.descending
 
 
-def _sorting(
+def _sort_exchange(
     node: nodes.Sort, sizes: PartitionSizes, finish: PartitionWork
 ) -> Callable[[list[Item]], Exchange]:
     if node.boundaries is None:
-        return _ranges(_by(node), sizes, finish, node.title)
-    cut = PartitionWork(f"{node.title}Parts", partial(_given_ranges, _by(node), node.boundaries))
+        return _range_exchange(_by(node), sizes, finish, node.title)
+    cut = PartitionWork(f"{node.title}Parts", partial(_split_at_boundaries, _by(node), node.boundaries))
 
     def exchange(items: list[Item]) -> Exchange:
         pieces = yield [(cut, None, [item]) for item in items if item.rows]
@@ -83,7 +83,9 @@ def _sorting(
     return exchange
 
 
-def _given_ranges(by: By, bounds: tuple[Any, ...], blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
+def _split_at_boundaries(
+    by: By, bounds: tuple[Any, ...], blocks: Sequence[pa.Table], _: Any
+) -> Iterator[pa.Table]:
     """Partition blocks at the boundaries of the user."""
     from skate.data._kernels import sorting
 
@@ -92,7 +94,7 @@ def _given_ranges(by: By, bounds: tuple[Any, ...], blocks: Sequence[pa.Table], _
         yield from sorting.range_partition(block, by[0][:1], by[1][:1], ordered)
 
 
-def _ranges(
+def _range_exchange(
     by: By, sizes: PartitionSizes, finish: PartitionWork, title: str
 ) -> Callable[[list[Item]], Exchange]:
     return exchanges.range_exchange(
@@ -138,7 +140,7 @@ def _sort(by: By, blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
 # ------------------------------------------------------------ shuffling, repartitioning, zipping
 
 
-def _drawn(config: RandomSeedConfig, planner: Planner) -> int:
+def _resolve_seed(config: RandomSeedConfig, planner: Planner) -> int:
     """Return the seed of this execution."""
     if config.seed is None:
         return planner.draw()
@@ -160,7 +162,7 @@ def _permute(seed: int, blocks: Sequence[pa.Table], part: int) -> Iterator[pa.Ta
         yield partitioning.permute(tables.concat(list(blocks)), [seed, part])
 
 
-def _block_shuffle(seed: int) -> Callable[[list[Item]], Exchange]:
+def _shuffle_blocks_exchange(seed: int) -> Callable[[list[Item]], Exchange]:
     def exchange(items: list[Item]) -> Exchange:
         shuffled = list(items)
         random.Random(seed).shuffle(shuffled)
@@ -169,7 +171,7 @@ def _block_shuffle(seed: int) -> Callable[[list[Item]], Exchange]:
     return exchange
 
 
-def _repartitioning(
+def _repartition_exchange(
     node: nodes.Repartition, sizes: PartitionSizes, planner: Planner
 ) -> Callable[[list[Item]], Exchange]:
     join = PartitionWork(node.title, exchanges.concatenate)
@@ -185,11 +187,11 @@ def _repartitioning(
         seed = planner.draw()
         cut = PartitionWork(node.title, partial(_random_parts, seed))
         shuffle = exchanges.random_exchange(cut, PartitionWork(node.title, partial(_permute, seed)), sizes)
-        return _then(shuffle, exchanges.position_exchange(node.blocks, join))
+        return _chain(shuffle, exchanges.position_exchange(node.blocks, join))
     return exchanges.position_exchange(node.blocks, join)
 
 
-def _then(
+def _chain(
     first: Callable[[list[Item]], Exchange], second: Callable[[list[Item]], Exchange]
 ) -> Callable[[list[Item]], Exchange]:
     """Return the exchange that runs one exchange after another."""
@@ -204,10 +206,10 @@ def _then(
 
 def zip_work() -> PartitionWork:
     """Return the work that combines the columns of blocks."""
-    return PartitionWork("Zip", _zipped)
+    return PartitionWork("Zip", _zip_columns)
 
 
-def _zipped(blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
+def _zip_columns(blocks: Sequence[pa.Table], _: Any) -> Iterator[pa.Table]:
     columns: dict[str, Any] = {}
     for block in blocks:
         for name, column in zip(block.column_names, block.columns, strict=True):
@@ -237,18 +239,18 @@ def partial_aggregate(
     return grouping.partial_aggregate(block, list(keys), list(aggregates))
 
 
-def _aggregating(
+def _aggregate_exchange(
     node: nodes.Aggregate, sizes: PartitionSizes, block_size: int | None, context: DataContext
 ) -> Callable[..., Exchange]:
     finish = PartitionWork(
-        node.title, partial(_combined, node.keys, node.aggregates), block_size, context=context
+        node.title, partial(_combine, node.keys, node.aggregates), block_size, context=context
     )
     if not node.keys:
         return exchanges.single_task(finish)
-    return _ranges((node.keys, (False,) * len(node.keys)), sizes, finish, node.title)
+    return _range_exchange((node.keys, (False,) * len(node.keys)), sizes, finish, node.title)
 
 
-def _combined(
+def _combine(
     keys: tuple[str, ...], aggregates: tuple[Any, ...], blocks: Sequence[pa.Table], _: Any
 ) -> Iterator[pa.Table]:
     from skate.data._kernels import grouping
@@ -260,19 +262,19 @@ def _combined(
 def plan_grouping(node: nodes.MapGroups, input: Operator, planner: Planner) -> Operator:
     """Return the operator that creates blocks of whole groups, for a function with its own tasks or actors."""
     work = PartitionWork("GroupBy", exchanges.concatenate)
-    return Barrier(work.name, [input], _groups_together(node, work, planner), work)
+    return Barrier(work.name, [input], _grouping_exchange(node, work, planner), work)
 
 
-def _mapping_groups(
+def _map_groups_exchange(
     node: nodes.MapGroups, block_size: int | None, planner: Planner
 ) -> Callable[..., Exchange]:
     finish = PartitionWork(
         node.title, exchanges.concatenate, block_size, (each_group(node),), planner.context
     )
-    return _groups_together(node, finish, planner)
+    return _grouping_exchange(node, finish, planner)
 
 
-def _groups_together(
+def _grouping_exchange(
     node: nodes.MapGroups, finish: PartitionWork, planner: Planner
 ) -> Callable[..., Exchange]:
     if not node.keys:
@@ -280,7 +282,7 @@ def _groups_together(
     # A user function should run in parallel on small data too.
     actors = 0 if node.compute.actors is None else node.compute.actors[0]
     sizes = PartitionSizes(planner.part_bytes, node.parts or max(1, int(planner.cpus), actors))
-    return _ranges((node.keys, (False,) * len(node.keys)), sizes, finish, "GroupBy")
+    return _range_exchange((node.keys, (False,) * len(node.keys)), sizes, finish, "GroupBy")
 
 
 def each_group(node: nodes.MapGroups) -> transforms.EachGroup:
@@ -288,7 +290,9 @@ def each_group(node: nodes.MapGroups) -> transforms.EachGroup:
     return transforms.EachGroup(node.keys, node.call)
 
 
-def _joining(node: nodes.Join, sizes: PartitionSizes, block_size: int | None) -> Callable[..., Exchange]:
+def _join_exchange(
+    node: nodes.Join, sizes: PartitionSizes, block_size: int | None
+) -> Callable[..., Exchange]:
     cuts = [
         PartitionWork(f"{node.title}Parts", partial(_hash_parts, keys))
         for keys in (node.left_keys, node.right_keys)
@@ -306,11 +310,11 @@ def can_stream_join(node: nodes.Join) -> bool:
 
 def join_work(node: nodes.Join, block_size: int | None) -> PartitionWork:
     """Return the work that joins blocks; its argument is the number of blocks of each side."""
-    function = partial(_joined, node.left_keys, node.right_keys, node.how, node.suffixes)
+    function = partial(_join, node.left_keys, node.right_keys, node.how, node.suffixes)
     return PartitionWork(node.title, function, block_size)
 
 
-def _joined(
+def _join(
     left_keys: tuple[str, ...],
     right_keys: tuple[str, ...],
     how: str,

@@ -62,9 +62,9 @@ def output_bytes(node: nodes.Node) -> int | None:
             size: int | None = node.source.estimate_inmemory_data_size()
             return size
         case nodes.Limit():
-            return _of_rows(output_bytes(node.input), row_count(node.input), node.rows)
+            return _limited_bytes(output_bytes(node.input), row_count(node.input), node.rows)
         case nodes.Project():
-            return _projected(node)
+            return _projected_bytes(node)
         case (
             nodes.Filter()
             | nodes.Sort()
@@ -81,13 +81,13 @@ def output_bytes(node: nodes.Node) -> int | None:
             return None  # user functions, groups and joins
 
 
-def _of_rows(size: int | None, rows: int | None, kept: int) -> int | None:
+def _limited_bytes(size: int | None, rows: int | None, kept: int) -> int | None:
     if size is None or rows is None:
         return size
     return size * min(kept, rows) // rows if rows else 0
 
 
-def _projected(node: nodes.Project) -> int | None:
+def _projected_bytes(node: nodes.Project) -> int | None:
     """Return the bytes of the selected columns of a source; None if a column is computed."""
     names = [each.name for each in node.expressions]
     if not all(isinstance(each, ColumnExpr) for each in node.expressions):

@@ -108,17 +108,17 @@ def _prune_columns(node: Node, needed: frozenset[str] | None) -> Node:
     """Return a plan whose sources read only the needed columns; None needs all columns."""
     match node:
         case nodes.Read():
-            return _narrowed(node, needed)
+            return _prune_source(node, needed)
         case nodes.Project():
-            below = _read_by(node.expressions, needed)
+            below = _columns_read(node.expressions, needed)
         case nodes.Filter():
-            below = _union(needed, _read_by([node.expression], None))
+            below = _union(needed, _columns_read([node.expression], None))
         case nodes.Sort() | nodes.Repartition():
             below = _union(needed, frozenset(node.keys))
         case nodes.Limit() | nodes.Shuffle() | nodes.ShuffleBlocks() | nodes.Resize():
             below = needed
         case nodes.Aggregate():
-            below = _aggregated(node)
+            below = _aggregate_columns(node)
         case _:
             below = None
     return nodes.map_inputs(node, lambda each: _prune_columns(each, below))
@@ -128,7 +128,7 @@ def _union(needed: frozenset[str] | None, more: frozenset[str] | None) -> frozen
     return None if needed is None or more is None else needed | more
 
 
-def _read_by(expressions: Iterable[Any], needed: frozenset[str] | None) -> frozenset[str] | None:
+def _columns_read(expressions: Iterable[Any], needed: frozenset[str] | None) -> frozenset[str] | None:
     """Return the columns that expressions read to compute the needed columns."""
     found: set[str] = set()
     made = set()
@@ -144,7 +144,7 @@ def _read_by(expressions: Iterable[Any], needed: frozenset[str] | None) -> froze
     return None if needed is None else frozenset(found | (needed - made))
 
 
-def _aggregated(node: nodes.Aggregate) -> frozenset[str] | None:
+def _aggregate_columns(node: nodes.Aggregate) -> frozenset[str] | None:
     found = set(node.keys)
     for each in node.aggregates:
         if not isinstance(each, AggregateFnV2):
@@ -155,7 +155,7 @@ def _aggregated(node: nodes.Aggregate) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _narrowed(node: nodes.Read, needed: frozenset[str] | None) -> Node:
+def _prune_source(node: nodes.Read, needed: frozenset[str] | None) -> Node:
     if needed is None:
         return node
     schema = node.source.schema()

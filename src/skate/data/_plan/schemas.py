@@ -35,18 +35,18 @@ def infer_schema(node: nodes.Node) -> pa.Schema | None:
             fields = None if below is None else exprlist_to_fields(node.expressions, below)
             return None if fields is None else pa.schema(fields)
         case nodes.EachBlock():
-            return _of_each_block(node)
+            return _infer_each_block(node)
         case nodes.Union():
-            return _unified(node)
+            return _infer_union(node)
         case nodes.Aggregate():
-            return _aggregated(node)
+            return _infer_aggregate(node)
         case nodes.Join():
-            return _joined(node)
+            return _infer_join(node)
         case _:
             return None  # a user function
 
 
-def _of_each_block(node: nodes.EachBlock) -> pa.Schema | None:
+def _infer_each_block(node: nodes.EachBlock) -> pa.Schema | None:
     below = infer_schema(node.input)
     if below is None:
         return None
@@ -65,7 +65,7 @@ def check_union(node: nodes.Union) -> None:
     schemas.unify(schema for each in node.inputs if (schema := infer_schema(each)) is not None)
 
 
-def _unified(node: nodes.Union) -> pa.Schema | None:
+def _infer_union(node: nodes.Union) -> pa.Schema | None:
     found = [schema for each in node.inputs if (schema := infer_schema(each)) is not None]
     try:
         return schemas.unify(found) if len(found) == len(node.inputs) else None
@@ -73,7 +73,7 @@ def _unified(node: nodes.Union) -> pa.Schema | None:
         return None
 
 
-def _aggregated(node: nodes.Aggregate) -> pa.Schema | None:
+def _infer_aggregate(node: nodes.Aggregate) -> pa.Schema | None:
     from skate.data._kernels import grouping
 
     below = infer_schema(node.input)
@@ -87,7 +87,7 @@ def _aggregated(node: nodes.Aggregate) -> pa.Schema | None:
         return None
 
 
-def _joined(node: nodes.Join) -> pa.Schema | None:
+def _infer_join(node: nodes.Join) -> pa.Schema | None:
     from skate.data._kernels import joining
 
     left, right = infer_schema(node.left), infer_schema(node.right)

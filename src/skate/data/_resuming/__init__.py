@@ -1,1 +1,1 @@
-"""Writes that go on where a killed program stopped: what they are cut into, and how they remember it."""
+"""Resumable writes: how they are split into units, and how they record committed units."""

@@ -1,8 +1,8 @@
-"""What a program does, as short texts that differ when it does something else.
+"""Fingerprints of plans and functions: short texts that change when the program changes.
 
-A text of a function is made of its code, its defaults, what it has closed over, and the functions and constants of the
-user's own modules that it names. What belongs to an installed package counts by its name alone, and so does an object
-that is neither plain data nor of a class of the user's: nobody can tell whether two of these are the same.
+The fingerprint of a function covers its code, its defaults, its closure, and the functions and constants of the user's
+modules that it names. Functions and classes of installed packages count by name only, as do objects that are neither
+plain data nor instances of user classes, because they cannot be compared.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _BY_TEXT = (
     pa.Schema,
     pc.Expression,
 )
-# Of a class, what says nothing about what its objects do.
-_NOT_OF_A_CLASS = {
+# Attributes of a class that do not affect the behaviour of its objects.
+_IGNORED_CLASS_ATTRIBUTES = {
     "__module__",
     "__dict__",
     "__weakref__",
@@ -59,10 +59,10 @@ _NOT_OF_A_CLASS = {
     "__firstlineno__",
     "__static_attributes__",
 }
-# Of a node of a plan, what says how and where it runs, and not what it makes.
-_NOT_OF_A_NODE = {"input", "parts", "compute", "source", "items", "sink", "job", "in_units", "blocks"}
-# Of objects of ours: keys of this process, what the units say already, and what has been looked up.
-_NOT_OF_OURS = {
+# Fields of a plan node that affect how and where it runs, but not its result.
+_IGNORED_NODE_FIELDS = {"input", "parts", "compute", "source", "items", "sink", "job", "in_units", "blocks"}
+# Attributes of internal objects: per-process keys, facts that units identify already, and caches.
+_IGNORED_INTERNAL_ATTRIBUTES = {
     "_key",
     "_instance_id",
     "_fingerprint",
@@ -86,8 +86,8 @@ _NOT_OF_OURS = {
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def steps_of(plan: nodes.Node, sink: Any) -> dict[str, str]:
-    """Return what a plan and the sink that it is written to do, by the names of the steps."""
+def fingerprint_steps(plan: nodes.Node, sink: Any) -> dict[str, str]:
+    """Return the fingerprints of the steps of a plan and of its sink, by name."""
     found = {"Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for number, node in enumerate(plan.walk()):
         if isinstance(node, nodes.Write):
@@ -99,7 +99,7 @@ def steps_of(plan: nodes.Node, sink: Any) -> dict[str, str]:
             {
                 each.name: getattr(node, each.name)
                 for each in dataclasses.fields(node)
-                if each.name not in _NOT_OF_A_NODE
+                if each.name not in _IGNORED_NODE_FIELDS
             }
         )
         found[f"step {number}, {node.title}"] = digest(made)
@@ -108,7 +108,7 @@ def steps_of(plan: nodes.Node, sink: Any) -> dict[str, str]:
 
 
 def digest(value: Any) -> str:
-    """Return a short text that differs when a value or a function does.
+    """Return the fingerprint of a value or a function.
 
     >>> from functools import partial
     >>> digest(partial(round, ndigits=1)) == digest(partial(round, ndigits=1))
@@ -122,19 +122,19 @@ def digest(value: Any) -> str:
 
 
 def _own(value: Any) -> dict[str, Any]:
-    left_out = _NOT_OF_OURS if isinstance(value, (Datasource, Datasink, Udf, Expr)) else ()
+    left_out = _IGNORED_INTERNAL_ATTRIBUTES if isinstance(value, (Datasource, Datasink, Udf, Expr)) else ()
     return {name: each for name, each in vars(value).items() if name not in left_out}
 
 
 class _Walk:
-    """Goes through a value and what it refers to, each thing once."""
+    """Hashes a value and everything it refers to, each object once."""
 
     def __init__(self) -> None:
         self.found = hashlib.blake2b(digest_size=12)
-        self._seen: dict[int, tuple[int, Any]] = {}  # the value too, so that its id stays its own
+        self._seen: dict[int, tuple[int, Any]] = {}  # a reference to the value keeps its id unique
 
     def add(self, value: Any) -> None:
-        """Add a value."""
+        """Hash a value."""
         if isinstance(value, _CONSTANTS):
             self._note(type(value).__name__, repr(value))
         elif isinstance(value, enum.Enum):
@@ -142,7 +142,7 @@ class _Walk:
         elif isinstance(value, _BY_TEXT):
             self._note(type(value).__qualname__, str(value))
         elif isinstance(value, (tuple, frozenset, types.CodeType)):
-            # Whether equal ones are the same object depends on whether the module was compiled or loaded.
+            # Equal constants may or may not be one object, depending on how the module was loaded.
             self._add_new(value)
         elif id(value) in self._seen:
             self._note("again", str(self._seen[id(value)][0]))
@@ -196,7 +196,7 @@ class _Walk:
                 self._add_global(function.__globals__[name])
 
     def _add_global(self, value: Any) -> None:
-        # What a program keeps in its modules changes as it runs: of it, only what cannot change counts.
+        # Mutable globals change while the program runs: only immutable ones count.
         counts = isinstance(
             value, (*_CONSTANTS, tuple, frozenset, types.ModuleType, type, types.FunctionType)
         )
@@ -212,7 +212,7 @@ class _Walk:
         if _is_of_a_library(cls.__module__):
             return
         for name, value in sorted(vars(cls).items()):
-            if name not in _NOT_OF_A_CLASS:
+            if name not in _IGNORED_CLASS_ATTRIBUTES:
                 self._note("member", name)
                 self.add(value)
         self._add_all("bases", cls.__bases__)
@@ -236,19 +236,19 @@ class _Walk:
     def _note(self, *texts: str) -> None:
         for text in texts:
             data = text.encode("utf-8", "surrogatepass")
-            self.found.update(b"%d:" % len(data))  # so that no two lists of texts read the same
+            self.found.update(b"%d:" % len(data))  # the lengths keep different lists of texts apart
             self.found.update(data)
 
 
 def _contents(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that has no value yet
+    except ValueError:  # the variable has no value yet
         return None
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Return the names that code and the functions inside it look up."""
+    """Return the global names that code and its nested functions look up."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -262,7 +262,7 @@ def _is_ours(module: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_of_a_library(module: str | None) -> bool:
-    """Tell whether a module is an installed one, or Python's own, or ours."""
+    """Return whether a module belongs to an installed package, to Python, or to Skate."""
     if module is None:
         return False
     if module == "builtins" or _is_ours(module):

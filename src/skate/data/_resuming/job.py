@@ -1,4 +1,4 @@
-"""A write that can be resumed: begins it or goes on with it, and commits each unit as soon as it is done."""
+"""A resumable write: begins or resumes it, and commits each unit as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from skate.data._exec.items import fetch_rows
-from skate.data._exec.units import Done, Unit
+from skate.data._exec.units import CompletedUnits, Unit
 from skate.data._execution import Execution
 from skate.data._plan import nodes
 from skate.data._plan.optimizer import optimize
-from skate.data._resuming import fingerprints, locks
-from skate.data._resuming import plan_units as cutting
+from skate.data._resuming import fingerprints, locks, plan_units
 from skate.data._resuming.records import JobRecord, Records, Totals, UnitRecord
 from skate.data.context import DataContext
 from skate.data.datasource import SaveMode
@@ -25,17 +24,17 @@ from skate.data.datasource.file_datasink import StagedFile
 from skate.data.exceptions import ResumeError
 
 _logger = logging.getLogger(__name__)
-_SHOWN = 3  # of a list of names in a message
+_SHOWN = 3  # maximum number of names in a message
 
 
 class ResumableWrite:
-    """Writes a plan to a sink, so that a later run of the same program goes on where this one is killed.
+    """Writes a plan to a sink; if the program is killed, a later run of the same program resumes the write.
 
     Args:
         write: The plan.
         context: The settings of the dataset.
-        runs_before: How often the dataset has been run in this program.
-        run: Starts a run of a plan.
+        runs_before: Number of earlier executions of the dataset in this program.
+        run: Returns the execution of a plan.
 
     Raises:
         ResumeError: The sink or the plan cannot be resumed.
@@ -50,8 +49,8 @@ class ResumableWrite:
     ) -> None:
         self._sink = write.sink
         _check_sink(self._sink)
-        cutting.check(write)
-        self._steps = fingerprints.steps_of(write, self._sink)
+        plan_units.check_resumable(write)
+        self._steps = fingerprints.fingerprint_steps(write, self._sink)
         self._plan = optimize(write)
         self._context = context
         self._runs_before = runs_before
@@ -60,22 +59,22 @@ class ResumableWrite:
         self._names: set[str] = set()
 
     def __call__(self) -> WriteResult[Any] | None:
-        """Write what is left, and return what this run has written; None if everything was written before.
+        """Write the uncommitted units, and return the result of this run; None if the write was finished before.
 
         Raises:
-            ResumeError: What is there was written by another program, or from another source.
+            ResumeError: Another program, or a program with other data, began the write.
         """
         records = self._records
         with locks.exclusive(records.filesystem, records.folder, records.makes_folders):
-            return self._go_on()
+            return self._resume()
 
-    def _go_on(self) -> WriteResult[Any] | None:
-        job, parts = self._known_or_new()
+    def _resume(self) -> WriteResult[Any] | None:
+        job, parts = self._load_or_create_job()
         finished = self._records.totals()
         if finished is not None:
-            self._records.tidy()
+            self._records.clean_up()
             _logger.warning(
-                "nothing is left to write to %s: an earlier run has finished it, with %d rows in %d files",
+                "nothing is left to write to %s: an earlier run finished it, with %d rows in %d files",
                 self._sink.unresolved_path,
                 finished.rows,
                 finished.files,
@@ -86,7 +85,7 @@ class ResumableWrite:
         self._names = {name for unit in committed for name in unit.files}
         if committed:
             _logger.info(
-                "going on with %s: %d of %d parts have been written before",
+                "resuming the write to %s: %d of %d parts are already written",
                 self._sink.unresolved_path,
                 len(committed),
                 len(job.units),
@@ -96,21 +95,21 @@ class ResumableWrite:
         totals = Totals.of([*committed, *made])
         self._records.finish(totals)
         if totals.failed_rows:
-            _logger.info("rows left out because user code failed, in all runs: %d", totals.failed_rows)
+            _logger.info("rows dropped because user code failed, in all runs: %d", totals.failed_rows)
         return returned
 
-    # ------------------------------------------------------------ what is to be done
+    # ------------------------------------------------------------ the job
 
-    def _known_or_new(self) -> tuple[JobRecord, list[list[cutting.Part]]]:
+    def _load_or_create_job(self) -> tuple[JobRecord, list[list[plan_units.SourcePart]]]:
         known = self._records.job()
         if known is not None and known.steps != self._steps:
             raise self._differs(_different(known.steps, self._steps))
         wanted = (
-            cutting.wanted_parts(self._plan, self._context, self._runs_before)
+            plan_units.count_parts(self._plan, self._context, self._runs_before)
             if known is None
             else known.wanted
         )
-        parts = cutting.cut(self._plan, wanted, self._context, self._runs_before)
+        parts = plan_units.split_sources(self._plan, wanted, self._context, self._runs_before)
         units = [part.identity for each in parts for part in each]
         if known is None:
             known = JobRecord(uuid.uuid4().hex, wanted, units, self._steps)
@@ -122,20 +121,20 @@ class ResumableWrite:
     def _differs(self, what: str) -> ResumeError:
         path = self._sink.unresolved_path
         return ResumeError(
-            f"{path} was begun by another program, or from other data: {what}. To go on with it, run the program that "
-            f"has begun it, on what it has read; otherwise write to another folder, or delete {path}"
+            f"{path} was begun by another program, or from other data: {what}. To resume it, run the same program on "
+            f"the same data; otherwise write to another folder, or delete {path}"
         )
 
-    # ------------------------------------------------------------ doing it
+    # ------------------------------------------------------------ writing
 
     def _write(
-        self, job: JobRecord, parts: list[list[cutting.Part]], committed: set[int]
+        self, job: JobRecord, parts: list[list[plan_units.SourcePart]], committed: set[int]
     ) -> tuple[list[UnitRecord], WriteResult[Any]]:
-        done = Done()
-        self._sink.stage_in(self._records.waiting)
+        completed = CompletedUnits()
+        self._sink.stage_in(self._records.staging)
         assert isinstance(self._plan, nodes.Write)
-        plan, left = cutting.with_units(
-            replace(self._plan, job=job.job, in_units=True), parts, committed, done
+        plan, left = plan_units.with_units(
+            replace(self._plan, job=job.job, in_units=True), parts, committed, completed
         )
         made: list[UnitRecord] = []
         whole: WriteResult[Any] = WriteResult(0, 0, [])
@@ -147,14 +146,14 @@ class ResumableWrite:
                 whole.size_bytes += report["bytes"]
                 whole.write_returns.append([str(path) for path in paths])
                 unit.rows += report["rows"]
-                self._note(unit, paths)
-                unit.used(1)
-                made += [self._commit(each) for each in done.take()]
-            made += [self._commit(each) for each in done.take()]  # those of which nothing was left to write
+                self._record_files(unit, paths)
+                unit.release(1)
+                made += [self._commit(each) for each in completed.take()]
+            made += [self._commit(each) for each in completed.take()]  # units without rows
         finally:
-            reports.close()  # first, so that nobody writes any more
-            self._records.leave()
-        assert len(made) == len(left), "every unit is done when the plan is"
+            reports.close()  # stop the tasks before removing their files
+            self._records.discard_uncommitted()
+        assert len(made) == len(left), "all units are complete at the end of the plan"
         return made, whole
 
     def _reports(self, plan: nodes.Node) -> Generator[tuple[Unit, dict[str, Any]], None, None]:
@@ -162,13 +161,13 @@ class ResumableWrite:
             (report,) = fetch_rows(item).to_pylist()
             yield item.unit, report
 
-    def _note(self, unit: Unit, paths: list[str]) -> None:
+    def _record_files(self, unit: Unit, paths: list[str]) -> None:
         for path in paths:
             name = posixpath.relpath(path, self._sink.path)
             if name in self._names:
                 raise ResumeError(
-                    f"the filename_provider gives the name {name!r} to more than one file, and one would replace the "
-                    f"other: let it put write_uuid and the number of the row or block into the name"
+                    f"the filename_provider gives the name {name!r} to several files, and one would replace the other: "
+                    f"include write_uuid and the number of the row or block in the name"
                 )
             self._names.add(name)
             waiting = path.waiting if isinstance(path, StagedFile) else None
@@ -183,19 +182,18 @@ class ResumableWrite:
 def _check_sink(sink: Any) -> None:
     if not sink.supports_resume:
         raise ResumeError(
-            f"{type(sink).__name__} cannot resume: what it writes is there at once, or when the whole job is "
-            f"committed, and not part by part. Write files with resume=True (write_parquet, write_csv, write_json, …), "
-            f"and load these"
+            f"{type(sink).__name__} cannot resume: it writes rows immediately, or commits the whole job at once, and "
+            f"not part by part. Write files with resume=True (write_parquet, write_csv, write_json, …), and load these"
         )
     if sink.mode != SaveMode.APPEND:
         raise ResumeError(
-            f"mode={str(sink.mode)!r} and resume=True contradict each other: to go on is to add to what is there. "
-            f"Leave out mode, or pass mode='append'"
+            f"mode={str(sink.mode)!r} and resume=True contradict each other: a resumed write appends to existing "
+            f"files. Leave out mode, or pass mode='append'"
         )
     if sink.min_rows_per_write or sink.min_bytes_per_write:
         raise ResumeError(
-            "min_rows_per_file and resume=True contradict each other: a file holds rows of one part of the source, so "
-            "that a part can be finished by itself. Read fewer and larger parts instead: override_num_blocks=…"
+            "min_rows_per_file and resume=True contradict each other: each file has rows of one part of the source, "
+            "because parts are committed separately. Read fewer and larger parts instead: override_num_blocks=…"
         )
 
 
@@ -204,21 +202,23 @@ def _different(before: dict[str, str], now: dict[str, str]) -> str:
     new = [name for name in names if name not in before]
     gone = [name for name in names if name not in now]
     other = [name for name in names if name in before and name in now]
-    said = []
+    texts = []
     if other:
-        said.append(f"not the same as then: {_some(other)}")
+        texts.append(f"changed: {_some(other)}")
     if gone:
-        said.append(f"not there now: {_some(gone)}")
+        texts.append(f"missing now: {_some(gone)}")
     if new:
-        said.append(f"not there then: {_some(new)}")
-    return "; ".join(said)
+        texts.append(f"new: {_some(new)}")
+    return "; ".join(texts)
 
 
-def _changed_parts(before: list[str], parts: list[cutting.Part]) -> str:
+def _changed_parts(before: list[str], parts: list[plan_units.SourcePart]) -> str:
     old = set(before)
     changed = [part for part in parts if part.identity not in old]
     files = list(dict.fromkeys(file for part in changed for file in part.files))
-    text = f"the source had {len(before)} parts then and has {len(parts)} now, {len(changed)} of which are not the same"
+    text = (
+        f"the source had {len(before)} parts and now has {len(parts)}, {len(changed)} of which have changed"
+    )
     return f"{text} (from {_some(files)})" if files else text
 
 

@@ -1,4 +1,4 @@
-"""One program at a time may go on with a write."""
+"""An exclusive lock on the folder of a resumable or checkpointed write."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _guard = threading.Lock()
 
 
 @contextmanager
-def exclusive(filesystem: pafs.FileSystem, folder: str, makes_folders: bool = True) -> Iterator[None]:
-    """Keep other programs on this machine, and other threads of this one, from writing to the same folder.
+def exclusive(filesystem: pafs.FileSystem, folder: str, create_folders: bool = True) -> Iterator[None]:
+    """Lock a folder against other programs on this machine and other threads of this process.
 
-    The system lets go of the lock when the program ends, however it ends. Other filesystems have none.
+    The system releases the lock when the program ends in any way. Remote filesystems have no lock.
 
     Raises:
-        ResumeError: Somebody else writes to it.
+        ResumeError: Another program or thread holds the lock.
     """
     if not isinstance(filesystem, pafs.LocalFileSystem):
         yield
@@ -34,8 +34,8 @@ def exclusive(filesystem: pafs.FileSystem, folder: str, makes_folders: bool = Tr
             raise _busy(folder)
         _held.add(folder)
     try:
-        Path(folder).mkdir(parents=makes_folders, exist_ok=True)
-        # A lock of the process, and not of the open file: workers that it forks do not keep it.
+        Path(folder).mkdir(parents=create_folders, exist_ok=True)
+        # A lock of the process, not of the open file: forked workers do not inherit it.
         opened = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             try:
@@ -52,6 +52,6 @@ def exclusive(filesystem: pafs.FileSystem, folder: str, makes_folders: bool = Tr
 
 def _busy(folder: str) -> ResumeError:
     return ResumeError(
-        f"somebody else is writing to {os.path.dirname(folder)}, with resume=True or a checkpoint_config, at this "
-        f"moment: wait for it to end, or write to another folder"
+        f"another program is writing to {os.path.dirname(folder)} with resume=True or a checkpoint_config: wait for it "
+        f"to end, or write to another folder"
     )

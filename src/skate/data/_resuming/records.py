@@ -1,10 +1,10 @@
-"""What a write that can be resumed remembers, in the folder `_skate` beside what it writes.
+"""The records of a resumable write, in the folder `_skate` beside its files.
 
-`job.json` says what is written, and into how many parts each source is cut. `units/000007.json` says that a unit is
-done and which files it has made: with this record the unit is committed. `finished.json` says that all are. Files wait
-in `waiting-…` until their unit is committed, and get their place then; where a program was killed in between, the next
-one does that first. On a store of objects, where nothing can be moved, files have their place at once, and the next
-program removes those that belong to no committed unit.
+`job.json` identifies the write and the number of parts of each source. `units/000007.json` commits a unit and lists its
+files. `finished.json` says that all units are committed. Files are staged in `waiting-…` until their unit is committed,
+and are then moved to their final place; if a program is killed in between, the next one moves them first. An object
+store cannot move files: they have their final names at once, and the next program removes the files of uncommitted
+units.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from skate.data.exceptions import ResumeError, SystemException
 FOLDER = "_skate"
 _FORMAT = 1
 _WAITING = "waiting-"
-_READS_AT_ONCE = 16
+_CONCURRENT_READS = 16
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What a write is.
+    """The identity of a write.
 
     Attributes:
-        job: What names the files of the write.
-        wanted: Into how many parts each source is cut.
-        units: What each unit reads.
-        steps: What the program does, by the names of its steps.
+        job: A unique name, which is part of the names of its files.
+        wanted: Number of parts of each source.
+        units: The identity of each unit.
+        steps: The fingerprints of the steps of the program, by name.
     """
 
     job: str
@@ -50,14 +50,14 @@ class JobRecord:
 
 @dataclass(frozen=True)
 class UnitRecord:
-    """What a unit has written.
+    """The files and rows of a committed unit.
 
     Attributes:
-        number: Which unit.
-        files: Where they waited, inside the folder of records, by their paths inside the folder of the write; None for
-            an object, which does not wait.
-        rows: How many rows they hold.
-        failed_rows: Rows for which user code failed, and that were left out.
+        number: The number of the unit.
+        files: The staging path of each file, relative to the folder of records, by its path relative to the folder of
+            the write; None for an object, which is not staged.
+        rows: Number of rows of the files.
+        failed_rows: Rows dropped because user code failed.
     """
 
     number: int
@@ -68,7 +68,7 @@ class UnitRecord:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a write has written, in all of its runs."""
+    """The totals of a write over all of its runs."""
 
     units: int = 0
     files: int = 0
@@ -77,7 +77,7 @@ class Totals:
 
     @classmethod
     def of(cls, records: Iterable[UnitRecord]) -> Totals:
-        """Return what units have written together."""
+        """Return the totals of units."""
         all_ = list(records)
         files = sum(len(each.files) for each in all_)
         return cls(len(all_), files, sum(each.rows for each in all_), sum(each.failed_rows for each in all_))
@@ -85,13 +85,13 @@ class Totals:
 
 @dataclass
 class Records:
-    """The folder in which a write remembers what it has done.
+    """The folder of records of a write.
 
     Args:
-        filesystem: Where the write goes.
+        filesystem: The filesystem of the write.
         path: The folder of the write.
-        makes_folders: Whether to make that folder if it is not there.
-        name: What the folder of records is called, in there.
+        makes_folders: Whether to create that folder if it is missing.
+        name: The name of the folder of records inside it.
     """
 
     filesystem: pafs.FileSystem
@@ -102,53 +102,53 @@ class Records:
 
     def __post_init__(self) -> None:
         self.folder = posixpath.join(self.path, self.name)
-        self.waiting = posixpath.join(self.folder, _WAITING + self.run)
+        self.staging = posixpath.join(self.folder, _WAITING + self.run)
         self._moves = not filesystems.commits_on_close(self.filesystem)
         self._committing = False
 
     # ------------------------------------------------------------ reading
 
     def job(self) -> JobRecord | None:
-        """Return what is being written here; None if nobody has begun.
+        """Return the record of the write; None if it has not begun.
 
         Raises:
-            ResumeError: The record cannot be read by this version.
+            ResumeError: Another version wrote the record.
         """
         found = self._get("job.json")
         if found is not None and found.get("format") != _FORMAT:
             raise ResumeError(
                 f"{self.folder} was written by another version of Skate (its format is {found.get('format')!r}, and "
-                f"this one knows {_FORMAT}): finish it with that one, or write to another folder"
+                f"this version supports {_FORMAT}): finish it with that version, or write to another folder"
             )
         return None if found is None else JobRecord(**found)
 
     def totals(self) -> Totals | None:
-        """Return what has been written here; None as long as it is not finished."""
+        """Return the totals of a finished write; None if it is not finished."""
         found = self._get("finished.json")
         return None if found is None else Totals(**found)
 
     def units(self) -> list[UnitRecord]:
-        """Return what the committed units have written."""
-        names = [name for name in self.listed("units") if name.endswith(".json") and not _hidden(name)]
-        with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+        """Return the records of the committed units."""
+        names = [name for name in self.list_files("units") if name.endswith(".json") and not _is_hidden(name)]
+        with ThreadPoolExecutor(_CONCURRENT_READS) as pool:
             found = list(pool.map(self._get, names))
         return [UnitRecord(**each) for each in found if each is not None]
 
     # ------------------------------------------------------------ writing
 
     def begin(self, job: JobRecord) -> None:
-        """Note what is going to be written."""
+        """Store the record of the write."""
         if self._moves:
             self.filesystem.create_dir(posixpath.join(self.folder, "units"), recursive=self.makes_folders)
         self._put("job.json", asdict(job))
 
     def commit(self, unit: UnitRecord) -> None:
-        """Make a unit's files what they are for good: it is committed as soon as its record is there."""
+        """Commit a unit by storing its record, and move its files to their final places."""
         waiting = {place: name for name, place in unit.files.items() if place is not None}
         paths = [posixpath.join(self.folder, place) for place in waiting]
         missing = [info.path for info in self.filesystem.get_file_info(paths) if not info.is_file]
         if missing:
-            raise SystemException(f"{missing[0]} was written and is not there: its rows would be lost")
+            raise SystemException(f"{missing[0]} was written but is missing: its rows would be lost")
         self.flush_folders(self.folder, waiting)
         self._committing = True
         self._put(f"units/{unit.number:06}.json", asdict(unit))
@@ -156,48 +156,48 @@ class Records:
         self._committing = False
 
     def finish(self, totals: Totals) -> None:
-        """Note that all units are committed; their own records are of no use any more."""
+        """Record that all units are committed, and remove their records."""
         self._put("finished.json", asdict(totals))
-        self.tidy()
+        self.clean_up()
 
-    def tidy(self) -> None:
-        """Remove what a finished write does not need, if a killed program has left it there."""
+    def clean_up(self) -> None:
+        """Remove unit records and staging folders, which a finished write does not need."""
         for name in ("units", *self.staging_folders()):
             self.delete_folder(name)
 
-    # ------------------------------------------------------------ after a kill
+    # ------------------------------------------------------------ recovery
 
     def recover(self, job: str, committed: list[UnitRecord]) -> None:
-        """Give the files of committed units their place, and remove those of others."""
+        """Move staged files of committed units to their final places, and remove all others."""
         if self._moves:
-            rooms = self.staging_folders()
+            folders = self.staging_folders()
             names = {place: name for unit in committed for name, place in unit.files.items()}
-            left = [place for room in rooms for place in self.listed(room) if place in names]
+            left = [place for folder in folders for place in self.list_files(folder) if place in names]
             self.move({place: names[place] for place in left})
-            for room in rooms:
-                self.delete_folder(room)
+            for folder in folders:
+                self.delete_folder(folder)
         else:
             self.remove_strays(job, committed)
 
     def remove_strays(self, job: str, committed: list[UnitRecord]) -> None:
-        """On a store of objects, remove those that killed tasks of the write have left."""
+        """On an object store, remove the objects of uncommitted units."""
         if self._moves:
             return
         known = {name for unit in committed for name in unit.files}
-        for name in self.listed("", self.path):
+        for name in self.list_files("", self.path):
             ours = job in posixpath.basename(name) and not name.startswith(f"{FOLDER}/")
             if ours and name not in known:
                 self.delete_file(posixpath.join(self.path, name))
 
-    def leave(self) -> None:
-        """Remove what this run has not committed; the next one does it, if a commit was interrupted."""
+    def discard_uncommitted(self) -> None:
+        """Remove the staged files of this run, unless a commit was interrupted, which the next run completes."""
         if self._moves and not self._committing:
-            self.delete_folder(posixpath.basename(self.waiting))
+            self.delete_folder(posixpath.basename(self.staging))
 
     # ------------------------------------------------------------ files
 
     def move(self, waiting: dict[str, str]) -> None:
-        """Give files their places, by where they waited."""
+        """Move staged files to their final places."""
         for folder in {posixpath.dirname(name) for name in waiting.values()} - {""}:
             self.filesystem.create_dir(posixpath.join(self.path, folder), recursive=True)
         for place, name in waiting.items():
@@ -206,12 +206,12 @@ class Records:
         self.flush_folders(self.path, waiting.values())
 
     def flush_folders(self, root: str, names: Iterable[str]) -> None:
-        """Wait until the names of files are on the disk."""
+        """Flush the folders of files to disk."""
         for folder in {posixpath.dirname(name) for name in names}:
             streams.fsync(self.filesystem, posixpath.join(root, folder))
 
     def _put(self, name: str, content: Any) -> None:
-        """Make a record appear whole."""
+        """Write a record atomically."""
         path = posixpath.join(self.folder, name)
         data = json.dumps(content, indent=1).encode()
         folder, file = posixpath.split(path)
@@ -241,13 +241,13 @@ class Records:
         return retrying.call(read, f"reading {path}")
 
     def staging_folders(self) -> list[str]:
-        """Return the folders in which files of this run, and of killed ones, wait."""
+        """Return the staging folders of this run and of killed ones."""
         selector = pafs.FileSelector(self.folder, allow_not_found=True)
         found = retrying.call(lambda: self.filesystem.get_file_info(selector), f"listing {self.folder}")
         return [info.base_name for info in found if info.base_name.startswith(_WAITING)]
 
-    def listed(self, name: str, root: str | None = None) -> list[str]:
-        """Return the files in a folder, and in those inside it, as paths inside the folder of records."""
+    def list_files(self, name: str, root: str | None = None) -> list[str]:
+        """Return the files in a folder, recursively, as paths relative to `root`, by default the folder of records."""
         root = self.folder if root is None else root
         selector = pafs.FileSelector(posixpath.join(root, name), recursive=True, allow_not_found=True)
         found = retrying.call(lambda: self.filesystem.get_file_info(selector), f"listing {selector.base_dir}")
@@ -255,25 +255,24 @@ class Records:
         return [info.path.removeprefix(start) for info in found if info.type == pafs.FileType.File]
 
     def delete_folder(self, name: str) -> None:
-        """Remove a folder inside that of records, if it is there."""
+        """Remove a folder inside the folder of records, if it exists."""
         path = posixpath.join(self.folder, name)
         try:
             retrying.call(lambda: self.filesystem.delete_dir(path), f"removing {path}")
         except FileNotFoundError:
-            pass  # nobody has written there
+            pass  # nothing was written there
         except OSError as error:
-            # A task that was cancelled may write for a moment longer. Its files count for nothing, and the next start,
-            # or the end of the job, removes them.
+            # A cancelled task may still be writing. The next start, or the end of the job, removes its files.
             if error.errno != errno.ENOTEMPTY:
                 raise
 
     def delete_file(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         try:
             retrying.call(lambda: self.filesystem.delete_file(path), f"removing {path}")
         except FileNotFoundError:
-            pass  # somebody else was faster
+            pass  # another process removed it
 
 
-def _hidden(name: str) -> bool:
+def _is_hidden(name: str) -> bool:
     return posixpath.basename(name).startswith(".")

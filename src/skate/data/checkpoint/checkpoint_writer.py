@@ -1,4 +1,4 @@
-"""Writing ids: pending ones, which count for nothing, and those of rows that are written."""
+"""Writes the ids of rows: pending ids before the rows are written, committed ids afterwards."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PENDING_CHECKPOINT_SUFFIX = ".pending"
 
 @dataclass(frozen=True)
 class PendingCheckpoint:
-    """Ids of rows that are being written.
+    """The paths of the ids of rows that are being written.
 
     Attributes:
-        pending_path: Where they are.
-        committed_path: Where they will be when the rows are written.
+        pending_path: The path before the commit.
+        committed_path: The path after the commit.
     """
 
     pending_path: str
@@ -35,29 +35,29 @@ class PendingCheckpoint:
 
 
 class BatchBasedCheckpointWriter:
-    """Writes a file of ids for all rows that a task writes.
+    """Writes one file of ids per task.
 
     Args:
-        config: Where they go.
-        makes_folder: Make the folder if it is not there.
+        config: The configuration of the checkpoint.
+        makes_folder: Create the folder if it is missing.
     """
 
     def __init__(self, config: CheckpointConfig, *, makes_folder: bool = True) -> None:
         self._column = config.id_column
         self._filesystem = config.filesystem
         self._folder = config.folder
-        # A store of objects has no folders, and there a file appears whole.
+        # An object store has no folders, and writes files atomically.
         self._moves = not filesystems.commits_on_close(self._filesystem)
         if self._moves and makes_folder:
             self._filesystem.create_dir(self._folder, recursive=True)
 
     def write_block_checkpoint(self, block: BlockAccessor) -> None:
-        """Note that the rows of a block are written."""
+        """Commit the ids of a written block."""
         if block.num_rows():
             self.write_checkpoint(block.to_arrow()[self._column], uuid.uuid4().hex)
 
     def write_checkpoint(self, ids: Any, checkpoint_id: str) -> None:
-        """Note that the rows with these ids are written, in a file that appears whole."""
+        """Commit the ids of written rows atomically."""
         path = posixpath.join(self._folder, f"{checkpoint_id}.parquet")
         hidden = posixpath.join(self._folder, f".{checkpoint_id}.parquet.partial") if self._moves else path
         self._write(ids, hidden)
@@ -66,14 +66,14 @@ class BatchBasedCheckpointWriter:
             streams.fsync(self._filesystem, self._folder)
 
     def write_pending_checkpoint(self, id_column_data: Any, checkpoint_id: str) -> PendingCheckpoint | None:
-        """Note which rows are going to be written, without saying that they are.
+        """Write the pending ids of rows that are about to be written.
 
         Args:
-            id_column_data: Their ids, an Arrow array.
-            checkpoint_id: What names the file.
+            id_column_data: The ids as an Arrow array.
+            checkpoint_id: The name of the file.
 
         Returns:
-            What `commit_checkpoint` takes; None if there are no rows.
+            The argument of `commit_checkpoint`; None without rows.
         """
         if not len(id_column_data):
             return None
@@ -82,15 +82,15 @@ class BatchBasedCheckpointWriter:
         return pending
 
     def pending(self, checkpoint_id: str) -> PendingCheckpoint:
-        """Return where the ids of that name are, before and after they are committed."""
+        """Return the paths of the ids with this name, before and after their commit."""
         stem = posixpath.join(self._folder, checkpoint_id)
         return PendingCheckpoint(f"{stem}{PENDING_CHECKPOINT_SUFFIX}.parquet", f"{stem}.parquet")
 
     def commit_checkpoint(self, pending: PendingCheckpoint) -> None:
-        """Let pending ids count; those that count already stay as they are.
+        """Commit pending ids; a repeated commit has no effect.
 
         Raises:
-            FileNotFoundError: They are neither pending nor committed.
+            FileNotFoundError: The ids are neither pending nor committed.
         """
         retrying.call(lambda: self._commit(pending), f"committing {pending.committed_path}")
         if self._moves:
@@ -98,17 +98,17 @@ class BatchBasedCheckpointWriter:
 
     def _commit(self, pending: PendingCheckpoint) -> None:
         paths = [pending.pending_path, pending.committed_path]
-        waits, counts = (
+        is_pending, is_committed = (
             info.type != pafs.FileType.NotFound for info in self._filesystem.get_file_info(paths)
         )
-        if counts and waits:
+        if is_committed and is_pending:
             self._filesystem.delete_file(pending.pending_path)
-        elif waits:
+        elif is_pending:
             self._filesystem.move(pending.pending_path, pending.committed_path)
-        elif not counts:
+        elif not is_committed:
             raise FileNotFoundError(
-                f"neither {pending.pending_path} nor {pending.committed_path} is there: somebody has removed the ids "
-                f"of rows that were being written"
+                f"neither {pending.pending_path} nor {pending.committed_path} exists: another program has removed "
+                f"the ids of rows that were being written"
             )
 
     def _write(self, ids: Any, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Where a job notes the ids of the rows that it has written, and what is wrong if it cannot."""
+"""The configuration of checkpointed writes, and its errors."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ __all__ = [
 
 
 class InvalidCheckpointingConfig(ValueError):
-    """A `CheckpointConfig` is wrong, or does not fit the rows; the message says what, and what to do."""
+    """A `CheckpointConfig` is invalid or does not match the rows."""
 
 
 class InvalidCheckpointingOperators(ValueError):
-    """Ids cannot tell which rows of a plan, or of a sink, are done; the message says why, and what to do."""
+    """A plan or a sink does not support checkpoints."""
 
 
 class CheckpointBackend(enum.Enum):
-    """What keeps the ids. Skate asks the filesystem itself what it can do; this says the same in Ray's words."""
+    """The kind of storage of the ids, for compatibility with Ray; Skate asks the filesystem itself."""
 
     CLOUD_OBJECT_STORAGE = "CLOUD_OBJECT_STORAGE"
     FILE_STORAGE = "FILE_STORAGE"
 
 
 class CheckpointConfig:
-    """Let writes note the ids of the rows that they have written, and leave these rows out when they are run again.
+    """Configure writes to record the ids of written rows, and to skip these rows in later runs.
 
-    Set it as `DataContext.checkpoint_config`, before the dataset is made. It is for rows that have an id of their own:
-    a column that the source gives, that stays as it is through all steps, and whose values are unique. Input may be
-    added or reordered between two runs, and the program may be another one. For the same program on the same data
-    prefer `write_*(resume=True)`, which needs no ids, reads nothing again that is done, and notices changes.
+    Set it as `DataContext.checkpoint_config` before the dataset is created. The rows need unique ids in a column of the
+    source, which all steps keep unchanged. Between two runs, the input may be extended or reordered, and the program
+    may change. For the same program on the same data, prefer `write_*(resume=True)`, which needs no ids, does not read
+    finished parts again, and detects changes.
 
     Args:
-        id_column: The column.
-        checkpoint_path: The folder for the ids: an absolute path, or a URI. If not given, `ray_data_checkpoint` in
-            what the environment variable `RAY_DATA_CHECKPOINT_PATH_BUCKET` names.
-        delete_checkpoint_on_success: Forget the ids when all rows are written.
-        override_filesystem: A pyarrow or fsspec filesystem to use; found by the path if not given.
-        override_backend: Deprecated in Ray; changes nothing but `backend`.
-        write_num_threads: Accepted; every task writes its ids itself.
-        checkpoint_path_partition_filter: Which files of ids to believe, by the partition values in their paths.
+        id_column: The column of the ids.
+        checkpoint_path: The folder of the ids: an absolute path or a URI. By default `ray_data_checkpoint` in the
+            folder or bucket of the environment variable `RAY_DATA_CHECKPOINT_PATH_BUCKET`.
+        delete_checkpoint_on_success: Remove the ids when all rows are written.
+        override_filesystem: A pyarrow or fsspec filesystem; inferred from the path by default.
+        override_backend: Deprecated in Ray; sets only `backend`.
+        write_num_threads: Accepted without effect: each task writes its own ids.
+        checkpoint_path_partition_filter: Selects files of ids by the partition values in their paths.
 
     Raises:
-        InvalidCheckpointingConfig: There is no column, or no such place.
+        InvalidCheckpointingConfig: The column or the path is missing or invalid.
 
     >>> config = CheckpointConfig("id", "/tmp/ids")
     >>> config.id_column, config.checkpoint_path, config.backend.name
@@ -83,11 +83,11 @@ class CheckpointConfig:
     ) -> None:
         if not isinstance(id_column, str) or not id_column:
             raise InvalidCheckpointingConfig(
-                f"Checkpoint ID column is {id_column!r}: pass the name of the column whose values tell rows apart"
+                f"Checkpoint ID column is {id_column!r}: pass the name of a column with unique values"
             )
         if override_backend is not None:
             warnings.warn(
-                "override_backend is deprecated in Ray: leave it out, the filesystem says what it is",
+                "override_backend is deprecated in Ray: leave it out, the filesystem determines the backend",
                 FutureWarning,
                 stacklevel=2,
             )
@@ -105,7 +105,7 @@ class CheckpointConfig:
 
     @property
     def folder(self) -> str:
-        """The folder for the ids, as the filesystem names it."""
+        """The path of the folder of ids within the filesystem."""
         return self._folder
 
     def _default_path(self) -> str:
@@ -113,24 +113,24 @@ class CheckpointConfig:
         bucket = os.environ.get(name)
         if bucket is None:
             raise InvalidCheckpointingConfig(
-                f"nobody says where to keep the ids: set CheckpointConfig.checkpoint_path, or {name} in the environment"
+                f"the folder of the ids is missing: set CheckpointConfig.checkpoint_path, or {name} in the environment"
             )
         return f"{bucket}/{self.DEFAULT_CHECKPOINT_PATH_DIR}"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CheckpointConfig) and vars(self) == vars(other)
 
-    __hash__ = None  # type: ignore[assignment]  # it can be changed
+    __hash__ = None  # type: ignore[assignment]  # it is mutable
 
     def __repr__(self) -> str:
         return f"CheckpointConfig({self.id_column!r}, {self.checkpoint_path!r})"
 
 
 def config_of(given: Any) -> CheckpointConfig | None:
-    """Return what a user has set as `DataContext.checkpoint_config`, which may be a dict of arguments.
+    """Return the value of `DataContext.checkpoint_config`, from a `CheckpointConfig` or a dict of its arguments.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: The value has another type.
     """
     if given is None or isinstance(given, CheckpointConfig):
         return given
@@ -152,7 +152,7 @@ def config_of(given: Any) -> CheckpointConfig | None:
 
 
 def _place(path: str, filesystem: Any) -> tuple[pafs.FileSystem, str]:
-    # Workers may have another working directory, and so may the program when it is run again.
+    # Workers, and the next run of the program, may have another working directory.
     if not filesystems.scheme_of(path) and filesystem is None and not os.path.isabs(path):
         raise InvalidCheckpointingConfig(
             f"Invalid checkpoint path: {path!r} is relative. Pass an absolute path or a URI such as s3://bucket/ids"

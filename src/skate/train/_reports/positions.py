@@ -36,12 +36,12 @@ def resume(shards: Sequence[Mapping[str, Any]], saved: Sequence[Positions | None
 def _start(parts: Sequence[Any], stored: Sequence[Any]) -> None:
     from skate.data._iteration.position import StartPosition, merge_positions
 
-    kinds = {getattr(part, "_goes_on", None) for part in parts}
+    kinds = {getattr(part, "_resumable", None) for part in parts}
     if kinds == {"together"}:
-        start = merge_positions(stored) or StartPosition.anew()
+        start = merge_positions(stored) or StartPosition.new()
         for part in parts:
             part._start_at(start)
     elif kinds == {"alone"}:
         for rank, part in enumerate(parts):
             own = stored[rank : rank + 1] if rank < len(stored) and stored[rank] is not None else stored
-            part._start_at(merge_positions(own[:1]) or merge_positions(stored) or StartPosition.anew())
+            part._start_at(merge_positions(own[:1]) or merge_positions(stored) or StartPosition.new())

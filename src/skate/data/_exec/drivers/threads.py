@@ -44,7 +44,7 @@ class ThreadDriver:
         self._error: BaseException | None = None
         self._stopped = False
         self._threads: list[threading.Thread] = []
-        self._mine: _Open | None = None  # the open task of the consumer's thread
+        self._own_task: _OpenTask | None = None  # the open task of the consumer's thread
         with self._changed:
             self._queue(scheduler.begin())
 
@@ -63,13 +63,15 @@ class ThreadDriver:
                 self._queue(instructions)
                 if item is not None or self.scheduler.finished or (self._is_too_large and not self._open):
                     return item
-                if self._mine is None and self._may_start():
-                    self._mine = self._open_task()
-                if self._mine is None or (self._mine.task.paused and self._is_wanted(self._mine.task)):
+                if self._own_task is None and self._may_start():
+                    self._own_task = self._open_task()
+                if self._own_task is None or (
+                    self._own_task.task.paused and self._is_wanted(self._own_task.task)
+                ):
                     self._changed.wait()
                     continue
-            if not self._make_next(self._mine):
-                self._mine = None
+            if not self._make_next(self._own_task):
+                self._own_task = None
 
     def hand_over(self) -> tuple[Scheduler, list[Instruction]]:
         """Return the scheduler and its pending instructions, for another driver."""
@@ -82,9 +84,9 @@ class ThreadDriver:
         with self._changed:
             self.scheduler.stop()
         self._end_threads()
-        if self._mine is not None:
-            self._mine.blocks.close()  # type: ignore[attr-defined]
-            self._mine = None
+        if self._own_task is not None:
+            self._own_task.blocks.close()  # type: ignore[attr-defined]
+            self._own_task = None
 
     # ------------------------------------------------------------ threads
 
@@ -135,12 +137,12 @@ class ThreadDriver:
     def _may_start(self) -> bool:
         return bool(self._to_start) and not self._is_too_large
 
-    def _open_task(self) -> _Open:
+    def _open_task(self) -> _OpenTask:
         task = self._to_start.popleft()
         self._open.add(task)
-        return _Open(task)
+        return _OpenTask(task)
 
-    def _make_next(self, mine: _Open) -> bool:
+    def _make_next(self, mine: _OpenTask) -> bool:
         """Create one block; return whether the task may create more."""
         made = next(mine.blocks, None) if self._is_wanted(mine.task) else None
         with self._changed:
@@ -163,7 +165,7 @@ class ThreadDriver:
         return not self._stopped and task in self._open
 
 
-class _Open:
+class _OpenTask:
     """An open task and the iterator of its blocks."""
 
     def __init__(self, task: Task) -> None:
