@@ -63,7 +63,7 @@ def user_call(fn: Any, given: Given, where: Where, options: dict[str, Any], on_e
     constructor_args = None if fn_constructor_args is None else tuple(fn_constructor_args)
     if is_inference:
         torch_inference.check(fn, args, fn_kwargs, options.get("num_gpus"))
-        fn = torch_inference.managed(fn)
+        fn = torch_inference.wrap_model(fn)
     udf = Udf(fn, args, fn_kwargs, constructor_args, fn_constructor_kwargs)
     return Call(udf, compute_of(udf.is_class, compute, concurrency, options, options_now), on_error)
 
