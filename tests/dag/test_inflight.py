@@ -71,12 +71,12 @@ def test_outputs_not_asked_for_count_as_buffered() -> None:
 def test_an_execution_nobody_wants_is_abandoned() -> None:
     counts = ledger()
     counts.submit()
-    assert counts.abandoned() is None
+    assert counts.find_abandoned() is None
     counts.settle(0, 0)
-    assert counts.abandoned() == 0
+    assert counts.find_abandoned() == 0
     assert not counts.is_over(0)
     counts.fetch(0)
-    assert counts.abandoned() is None
+    assert counts.find_abandoned() is None
     assert counts.is_over(0)
 
 
@@ -85,9 +85,9 @@ def test_only_the_oldest_execution_can_be_passed_over() -> None:
     counts.submit()
     counts.submit()
     counts.settle(1, 0)
-    assert counts.abandoned() is None
+    assert counts.find_abandoned() is None
     counts.fetch(0)
-    assert counts.abandoned() == 1
+    assert counts.find_abandoned() == 1
 
 
 def test_settling_twice_does_nothing() -> None:
@@ -95,4 +95,4 @@ def test_settling_twice_does_nothing() -> None:
     counts.submit()
     counts.settle(0, 0)
     counts.settle(0, 0)
-    assert counts.abandoned() == 0
+    assert counts.find_abandoned() == 0

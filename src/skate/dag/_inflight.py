@@ -89,7 +89,7 @@ class InflightExecutions:
         """Return whether an execution is no longer in flight and has no results to retrieve."""
         return index < self._fetched and index not in self._wanted
 
-    def abandoned(self) -> int | None:
+    def find_abandoned(self) -> int | None:
         """Return the oldest execution in flight if none of its results can be requested, else None."""
         if self.inflight and self._fetched not in self._wanted:
             return self._fetched

@@ -274,7 +274,7 @@ class CompiledDAG:
         """Free slots of finished executions whose results can no longer be requested."""
         deadline = None if self._submit_timeout == -1 else time.monotonic() + self._submit_timeout
         self._release_abandoned()
-        while (index := self._inflight.abandoned()) is not None:
+        while (index := self._inflight.find_abandoned()) is not None:
             outputs = list(dict.fromkeys(self._results[index]))
             if self._inflight.is_full:
                 _, late = skate.wait(outputs, num_returns=len(outputs), timeout=_remaining(deadline))
@@ -285,7 +285,7 @@ class CompiledDAG:
     async def _free_abandoned_async(self) -> None:
         with self._lock:
             self._release_abandoned()
-        while (index := self._inflight.abandoned()) is not None:
+        while (index := self._inflight.find_abandoned()) is not None:
             if self._inflight.is_full:
                 await _all_done(self._results[index])
             with self._lock:

@@ -362,7 +362,7 @@ class SerializablePreprocessorBase(Preprocessor, abc.ABC):
                 f"the bytes are not a serialized preprocessor: they start with {serialized[:20]!r} instead of {magic!r}"
             )
         saved = pickle.loads(serialized[len(magic) :])
-        cls: Any = registry.class_named(saved["type"])
+        cls: Any = registry.get_class(saved["type"])
         made: SerializablePreprocessorBase = cls.__new__(cls)
         made._set_serializable_fields(saved["fields"], saved["version"])
         made._set_stats(saved["stats"])

@@ -7,10 +7,9 @@ import os
 import psutil
 
 import skate
+from skate.util.node import LOOPBACK
 
 __all__ = ["LOOPBACK", "bind_collectives", "interface_of", "node_address"]
-
-LOOPBACK = "127.0.0.1"
 
 
 def node_address() -> str:

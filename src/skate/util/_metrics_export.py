@@ -14,12 +14,12 @@ from socketserver import TCPServer
 from typing import Any, Final
 
 from skate.util._metrics_store import Family, Series, Tags
+from skate.util.node import LOOPBACK
 
 __all__ = ["CONTENT_TYPE", "MetricsServer", "exposition"]
 
-_LOOPBACK: Final = "127.0.0.1"
 # Requests with other host names are rejected: a web page in the user's browser could make them (DNS rebinding).
-_HOSTS: Final = frozenset((_LOOPBACK, "localhost"))
+_HOSTS: Final = frozenset((LOOPBACK, "localhost"))
 logger = logging.getLogger(__name__)
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NOT_IN_LABELS: Final = re.compile(r"[^a-zA-Z0-9_]")
@@ -35,9 +35,9 @@ class MetricsServer:
 
     def __init__(self, port: int, text: Callable[[], str]) -> None:
         handler = type("Handler", (_Handler,), {"text": staticmethod(text)})
-        self._server = _Server((_LOOPBACK, port), handler)
+        self._server = _Server((LOOPBACK, port), handler)
         self.port: int = self._server.server_address[1]
-        self.url = f"http://{_LOOPBACK}:{self.port}/metrics"
+        self.url = f"http://{LOOPBACK}:{self.port}/metrics"
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="skate-metrics-server", daemon=True
         )
@@ -60,7 +60,7 @@ class _Server(ThreadingHTTPServer):
     def server_bind(self) -> None:
         # HTTPServer would look up the host name, which can take seconds.
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = _LOOPBACK, int(self.server_address[1])
+        self.server_name, self.server_port = LOOPBACK, int(self.server_address[1])
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if host not in _HOSTS:
-            self.send_error(HTTPStatus.FORBIDDEN, f"Request this page from {_LOOPBACK}")
+            self.send_error(HTTPStatus.FORBIDDEN, f"Request this page from {LOOPBACK}")
         elif self.path.partition("?")[0] not in ("/metrics", "/"):
             self.send_error(HTTPStatus.NOT_FOUND, "The metrics are at /metrics")
         else:

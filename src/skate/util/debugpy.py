@@ -7,6 +7,8 @@ import logging
 import sys
 from typing import Any
 
+from skate.util.node import LOOPBACK
+
 __all__ = ["set_trace"]
 
 _log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ def set_trace(breakpoint_uuid: str | None = None) -> None:
         _log.error("The breakpoint has no effect, because debugpy is not installed: pip install debugpy")
         return
     if _address is None:
-        _address = debugpy.listen(("127.0.0.1", 0))
+        _address = debugpy.listen((LOOPBACK, 0))
     _log.warning("A breakpoint waits for a debugger to attach to %s:%s", *_address)
     debugpy.wait_for_client()
     importlib.import_module("pydevd").settrace(stop_at_frame=sys._getframe(1))

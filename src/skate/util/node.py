@@ -5,10 +5,13 @@ from __future__ import annotations
 import skate
 import skate._engine as engines
 
+#: The address on which Skate listens.
+LOOPBACK = "127.0.0.1"
+
 
 def get_node_ip_address() -> str:
     """Return the address of this node: loopback, because Skate listens on no other address."""
-    return "127.0.0.1"
+    return LOOPBACK
 
 
 def get_node_instance_id() -> str:

@@ -323,9 +323,9 @@ def test_text_and_null_join_to_null() -> None:
 
 
 def test_tensors_of_different_shapes_can_be_passed_on_and_tested_for_null() -> None:
-    from skate.data._block.tensors import variable_shaped
+    from skate.data._block.tensors import from_variable_shapes
 
-    column = variable_shaped([np.zeros((1, 2)), None, np.ones((2, 1))])
+    column = from_variable_shapes([np.zeros((1, 2)), None, np.ones((2, 1))])
     assert isinstance(column.type, VariableShapedTensorType)
     block = pa.table({"t": column})
     assert values(col("t").is_null(), block) == [False, True, False]

@@ -120,7 +120,7 @@ class TestOneHotEncoder:
             OneHotEncoder(["s"], max_categories={"t": 2}).fit(dataset(s=["a"]))
 
     def test_many_wide_vectors_are_made_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("skate.data._preprocessors.columns._MOST_NUMBERS", 20)
+        monkeypatch.setattr("skate.data._preprocessors.columns._MAX_NUMBERS", 20)
         values = list(range(10)) * 3
         found = OneHotEncoder(["x"]).fit_transform(dataset(x=values)).materialize()
         assert [int(np.argmax(vector)) for vector in column(found, "x")] == values

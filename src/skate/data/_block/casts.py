@@ -52,7 +52,7 @@ def _to_variable_shape(chunk: pa.Array, type_: VariableShapedTensorType) -> pa.A
         return pa.ExtensionArray.from_storage(type_, chunk.storage.cast(type_.storage_type))
     if chunk.type.permutation is not None:
         listed = [None if tensor is None else np.asarray(tensor) for tensor in tensors.to_ndarray(chunk)]
-        return _to_variable_shape(tensors.variable_shaped(listed), type_)
+        return _to_variable_shape(tensors.from_variable_shapes(listed), type_)
     # The elements are already contiguous: only offsets and shapes are new.
     shape = list(chunk.type.shape)
     size = chunk.storage.type.list_size

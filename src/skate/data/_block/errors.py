@@ -40,7 +40,7 @@ class ColumnLengthsError(ValueError):
     def __str__(self) -> str:
         listed = ", ".join(f"{name!r}: {length}" for name, length in self.lengths.items())
         return (
-            f"the columns of a batch must have the same length, got {{{listed}}};  "
+            f"the columns of a batch must have the same length, got {{{listed}}}; "
             f"return one value per row in every column"
         )
 

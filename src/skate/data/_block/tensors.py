@@ -64,7 +64,7 @@ class VariableShapedTensorArray(pa.ExtensionArray):  # type: ignore[misc]  # pya
         """
         if not isinstance(arrays, Sequence | np.ndarray) or len(arrays) == 0:
             raise ValueError(f"from_numpy takes a sequence of at least one ndarray, got {arrays!r}")
-        column: VariableShapedTensorArray = variable_shaped([np.asarray(array) for array in arrays])
+        column: VariableShapedTensorArray = from_variable_shapes([np.asarray(array) for array in arrays])
         return column
 
 
@@ -210,7 +210,7 @@ def from_ndarrays(arrays: Sequence[npt.NDArray[Any] | None]) -> pa.Array:
     elif len(shapes) == 1 and present[0].size:
         column = from_ndarray(_stack(present))
     else:  # also tensors without elements: Parquet cannot read lists of size 0
-        return variable_shaped(arrays)
+        return from_variable_shapes(arrays)
     return _with_nulls(arrays, column) if has_nulls else column
 
 
@@ -224,7 +224,7 @@ def _with_nulls(arrays: Sequence[npt.NDArray[Any] | None], present: pa.Array) ->
     return present.take(pa.array([None if array is None else next(numbers) for array in arrays], pa.int64()))
 
 
-def variable_shaped(arrays: Sequence[npt.NDArray[Any] | None]) -> Any:
+def from_variable_shapes(arrays: Sequence[npt.NDArray[Any] | None]) -> Any:
     """Create a column of tensors of any shapes, at least one of which is not None."""
     present = [array for array in arrays if array is not None]
     ndims = {array.ndim for array in present}

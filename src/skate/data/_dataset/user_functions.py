@@ -85,7 +85,7 @@ def user_function(
     constructor_args = None if fn_constructor_args is None else tuple(fn_constructor_args)
     if is_inference:
         torch_inference.check(fn, args, arguments.fn_kwargs, compute.options.get("num_gpus"))
-        fn = torch_inference.managed(fn)
+        fn = torch_inference.wrap_model(fn)
     udf = Udf(fn, args, arguments.fn_kwargs, constructor_args, fn_constructor_kwargs)
     resolved = compute_of(
         udf.is_class, compute.compute, compute.concurrency, compute.options, compute.options_fn

@@ -17,6 +17,7 @@ from skate.data._expressions.operations import Operation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 FUNCTIONS: dict[Operation, Callable[..., Any]] = {
     Operation.ADD: pc.add,
     Operation.SUB: pc.subtract,
@@ -34,6 +35,15 @@ FUNCTIONS: dict[Operation, Callable[..., Any]] = {
     Operation.IS_NULL: pc.is_null,
     Operation.IS_NOT_NULL: pc.is_valid,
 }
+# Few Arrow functions support views; a view may exceed 2 GiB.
+_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+_FAMILIES = (
+    lambda t: pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_decimal(t),
+    lambda t: pa.types.is_string(t) or pa.types.is_large_string(t),
+    lambda t: pa.types.is_binary(t) or pa.types.is_large_binary(t),
+    pa.types.is_temporal,
+    pa.types.is_boolean,
+)
 
 
 def is_text(column_type: pa.DataType) -> bool:
@@ -47,10 +57,6 @@ def value_type(column_type: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(column_type):
         column_type = column_type.value_type
     return _VIEWS.get(column_type, column_type)
-
-
-# Few Arrow functions support views; a view may exceed 2 GiB.
-_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 
 
 def is_view(column_type: pa.DataType) -> bool:
@@ -128,3 +134,36 @@ def _numpy(value: Any) -> np.ndarray[Any, Any]:
         value = pc.fill_null(value, pa.scalar(0, value.type))
     array = value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value
     return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]  # pyarrow has no types
+
+
+def value_set(values: list[Any], column_type: pa.DataType) -> pa.Array:
+    """Return the values as a lookup array for a column.
+
+    Values that the type of the column cannot represent are dropped: no value of the column equals them.
+
+    Raises:
+        pa.ArrowTypeError: The values are of another kind, such as text for a column of numbers.
+    """
+    wanted = value_type(column_type)
+    found = pa.array(values)
+    if found.type == wanted:
+        return found
+    if not pa.types.is_null(found.type) and not any(is_a(found.type) and is_a(wanted) for is_a in _FAMILIES):
+        raise pa.ArrowTypeError(f"{found.type} never equals {wanted}")
+    try:
+        return found.cast(wanted)
+    except pa.ArrowInvalid:
+        return pa.array([value.as_py() for value in found if _fits(value, wanted)]).cast(wanted)
+
+
+def is_in(column: Any, values: list[Any]) -> Any:
+    """Return which values of a column are in a list; null matches only if None is in the list."""
+    return pc.is_in(column, value_set=value_set(values, column.type))
+
+
+def _fits(value: pa.Scalar, wanted: pa.DataType) -> bool:
+    try:
+        value.cast(wanted)
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from skate.data._expressions import sources, udfs
-from skate.data._expressions.arithmetic import FUNCTIONS, apply_binary, decode_dictionary, is_view
+from skate.data._expressions.arithmetic import FUNCTIONS, apply_binary, decode_dictionary, is_in, is_view
 from skate.data._expressions.arrow import ArrowExpr
 from skate.data._expressions.calls import KernelExpr, PyArrowComputeUDFExpr, UDFExpr
 from skate.data._expressions.context import EvaluationContext
@@ -20,7 +20,6 @@ from skate.data._expressions.errors import (
     ExpressionValueError,
     missing_column,
 )
-from skate.data._expressions.membership import is_in
 from skate.data._expressions.nodes import (
     AliasExpr,
     BinaryExpr,
@@ -235,7 +234,7 @@ def _(expr: UDFExpr, evaluation: Evaluation) -> Value:
     arguments = [
         inner.value
         if isinstance(inner := strip_alias(child), LiteralExpr)
-        else _chunked(evaluation.column(child))
+        else _to_chunked(evaluation.column(child))
         for child in expr.children()
     ]
     return udfs.call(expr, arguments, evaluation.block.num_rows, evaluation.context)
@@ -274,7 +273,7 @@ def _(expr: StarExpr | UnnestExpr, evaluation: Evaluation) -> Value:
     )
 
 
-def _chunked(column: Value) -> pa.ChunkedArray:
+def _to_chunked(column: Value) -> pa.ChunkedArray:
     # A consistent class, and one whose to_numpy() copies if necessary instead of raising.
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 

@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from skate.data._expressions.arithmetic import FUNCTIONS, concat_text, is_view, joint_type, value_type
+from skate.data._expressions.arithmetic import (
+    FUNCTIONS,
+    concat_text,
+    is_view,
+    joint_type,
+    value_set,
+    value_type,
+)
 from skate.data._expressions.arrow import ArrowExpr
 from skate.data._expressions.calls import PyArrowComputeUDFExpr, UDFExpr
 from skate.data._expressions.errors import NotExpressibleError
-from skate.data._expressions.membership import value_set
 from skate.data._expressions.nodes import (
     AliasExpr,
     BinaryExpr,

@@ -201,7 +201,7 @@ class DatabricksDatasource(Datasource):
         """Split the chunks into groups of about the same size."""
         tasks = []
         sizes = [chunk.byte_count for chunk in self._chunks]
-        reader = self._changed(_chunks=None)
+        reader = self._replace(_chunks=None)
         for group in balancing.balance(self._chunks, sizes, parallelism) if self._chunks else ():
             metadata = BlockMetadata(
                 num_rows=sum(chunk.row_count for chunk in group),

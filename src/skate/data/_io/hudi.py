@@ -77,7 +77,7 @@ class HudiDatasource(Datasource):
             return []
         tasks = []
         sizes = [slice_.total_size_bytes() for slice_ in self._slices]
-        reader = self._changed(_slices=None)  # the library's objects cannot be pickled
+        reader = self._replace(_slices=None)  # the library's objects cannot be pickled
         for group in balancing.balance(self._slices, sizes, parallelism):
             files = [(each.base_file_relative_path(), each.log_files_relative_paths()) for each in group]
             root = self._uri.rstrip("/")

@@ -63,7 +63,7 @@ class HuggingFaceDatasource(Datasource):
     ) -> list[ReadTask]:
         """Split a `Dataset` into ranges of rows, and an `IterableDataset` into its shards."""
         target = (data_context or DataContext.get_current()).target_max_block_size or DEFAULT_BLOCK_BYTES
-        reader = self._changed(_target=target)
+        reader = self._replace(_target=target)
         if self._iterates:
             metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
             shards = max(1, min(parallelism, self._dataset.num_shards))

@@ -71,7 +71,7 @@ class IcebergDatasource(Datasource):
         if not columns:
             return None
         scan = self._scan.update(selected_fields=tuple(columns))
-        return self._changed(_scan=scan, _columns=list(columns))  # type: ignore[no-any-return]
+        return self._replace(_scan=scan, _columns=list(columns))  # type: ignore[no-any-return]
 
     def apply_predicate(self, predicate: Expr) -> tuple[IcebergDatasource, None] | None:
         """Return a datasource that skips files and rows; None if Iceberg cannot evaluate the predicate."""
@@ -86,7 +86,7 @@ class IcebergDatasource(Datasource):
         except (NotExpressibleError, ValueError, TypeError):  # for example a value of another type
             return None
         scan = self._scan.update(row_filter=And(self._scan.row_filter, wanted))
-        return self._changed(_scan=scan, _filtered=True, _planned=None), None
+        return self._replace(_scan=scan, _filtered=True, _planned=None), None
 
     def num_rows(self) -> int | None:
         """Return the number of rows, unless rows are filtered or deleted."""

@@ -97,7 +97,7 @@ class LanceDatasource(Datasource):
         if not columns or not set(columns) <= set(self._projected.names):
             return None
         schema = pa.schema([self._projected.field(name) for name in columns])
-        return self._changed(_scan={**self._scan, "columns": list(columns)}, _projected=schema)  # type: ignore[no-any-return]
+        return self._replace(_scan={**self._scan, "columns": list(columns)}, _projected=schema)  # type: ignore[no-any-return]
 
 
 class LanceDatasink(Datasink[list[bytes]]):

@@ -149,7 +149,7 @@ class ParquetDatasource(FileBasedDatasource):
         """Return a datasource that reads only these columns."""
         if self._block_udf is not None:
             return None
-        return self._changed(_wanted=list(columns), _exact=True)  # type: ignore[no-any-return]
+        return self._replace(_wanted=list(columns), _exact=True)  # type: ignore[no-any-return]
 
     def apply_predicate(self, predicate: Any) -> tuple[ParquetDatasource, None] | None:
         """Return a datasource that skips row groups and rows; None if Arrow cannot evaluate the predicate."""
@@ -160,7 +160,7 @@ class ParquetDatasource(FileBasedDatasource):
         except (TypeError, ValueError, NotImplementedError):  # for example a user-defined function
             return None
         both = predicate if self._predicate is None else self._predicate & predicate
-        return self._changed(_predicate=both), None
+        return self._replace(_predicate=both), None
 
     # ------------------------------------------------------------ tasks
 
@@ -180,9 +180,9 @@ class ParquetDatasource(FileBasedDatasource):
         if not runs:
             return []
         target = (data_context or DataContext.get_current()).target_max_block_size
-        reader = self._changed(_files=[], _footers=None, _full_schema=self._whole_schema(), _target=target)
+        reader = self._replace(_files=[], _footers=None, _full_schema=self._whole_schema(), _target=target)
         if per_task_row_limit is not None:
-            reader = reader._changed(
+            reader = reader._replace(
                 _batch_size=min(per_task_row_limit, self._batch_size or per_task_row_limit)
             )
         tasks = []
@@ -257,7 +257,7 @@ class ParquetDatasource(FileBasedDatasource):
                 for name in schema.names
             ):
                 return self
-        return self._changed(_at_once=True) if decoding.can_decode(schema) else self
+        return self._replace(_at_once=True) if decoding.can_decode(schema) else self
 
     @property
     def reads_at_once(self) -> bool:

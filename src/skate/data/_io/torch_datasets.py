@@ -52,7 +52,7 @@ class TorchDatasource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Split the indices into ranges of the same length."""
-        reader = self._changed(_target=(data_context or DataContext.get_current()).target_max_block_size)
+        reader = self._replace(_target=(data_context or DataContext.get_current()).target_max_block_size)
         if self._iterates:
             metadata = BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
             return [ReadTask(reader._read_all, metadata, None, per_task_row_limit)]

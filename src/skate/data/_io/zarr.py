@@ -123,7 +123,7 @@ class ZarrDatasource(Datasource):
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
         """Split the chunks of each array, or the ranges of the first axis, into groups."""
-        reader = self._changed(
+        reader = self._replace(
             _target=(data_context or DataContext.get_current()).target_max_block_size, _grids=None
         )
         if self._aligned:

@@ -55,11 +55,11 @@ def _without_columns(rows: int) -> pa.Table:
 def _take_column(column: pa.ChunkedArray, positions: pl.Series) -> pa.ChunkedArray:
     indices = positions.to_arrow()
     if _fits(column, len(positions)):
-        return _chunked(column.take(indices))
+        return _to_chunked(column.take(indices))
     return _take_wide(column, indices)
 
 
-def _chunked(column: Any) -> pa.ChunkedArray:
+def _to_chunked(column: Any) -> pa.ChunkedArray:
     return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 # Vectors of a whole block can be many times as large as the block, so limit the numbers computed at a time.
-_MOST_NUMBERS = 1 << 24
+_MAX_NUMBERS = 1 << 24
 
 
 class ColumnPreprocessor(SerializablePreprocessorBase):
@@ -90,7 +90,7 @@ class _TransformInParts(Transform):
         super().__init__(preprocessor, BatchFormat.ARROW)
 
     def __call__(self, batch: pa.Table) -> Iterator[pa.Table]:
-        at_once = max(1, _MOST_NUMBERS // max(1, self._preprocessor._width()))
+        at_once = max(1, _MAX_NUMBERS // max(1, self._preprocessor._width()))
         for start in range(0, max(1, batch.num_rows), at_once):
             yield self._preprocessor._transform_arrow(batch.slice(start, at_once))
 

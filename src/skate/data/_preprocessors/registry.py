@@ -61,7 +61,7 @@ def SerializablePreprocessor(version: int, identifier: str) -> Callable[[Class],
     return register
 
 
-def class_named(identifier: str) -> type:
+def get_class(identifier: str) -> type:
     """Return the class that is registered under a name.
 
     Raises:

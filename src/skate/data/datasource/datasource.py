@@ -153,7 +153,7 @@ class Datasource:
         """Return a datasource that reads only matching rows, and the remaining filter; None if not supported."""
         return None
 
-    def _changed(self, **attributes: Any) -> Any:
+    def _replace(self, **attributes: Any) -> Any:
         """Return a copy with some attributes replaced, for the `apply_` methods."""
         other = copy.copy(self)
         for name, value in attributes.items():

@@ -192,11 +192,11 @@ class FileBasedDatasource(Datasource):
         files = line_ranges.split_files(self._order_files(data_context), parallelism, self._can_divide)
         if not files:
             return []
-        reader = self._changed(_target=(data_context or DataContext.get_current()).target_max_block_size)
+        reader = self._replace(_target=(data_context or DataContext.get_current()).target_max_block_size)
         sizes = [file.read_bytes for file in files]
         tasks = []
         for group in balancing.balance(files, sizes, parallelism):
-            part = reader._changed(_files=group)
+            part = reader._replace(_files=group)
             known = [file.read_bytes for file in group if file.size is not None]
             metadata = BlockMetadata(
                 num_rows=part.num_rows(),

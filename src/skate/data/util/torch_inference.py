@@ -98,8 +98,8 @@ class TorchInference:
         )
 
 
-class Managed:
-    """Pass batches through the steps of a model; `managed` derives one class per model."""
+class ManagedModel:
+    """Pass batches through the steps of a model; `wrap_model` derives one class per model."""
 
     model_class: type[TorchInference]
 
@@ -136,9 +136,9 @@ def is_inference(fn: Any) -> bool:
     return isinstance(fn, type) and issubclass(fn, TorchInference)
 
 
-def managed(model: type[TorchInference]) -> type[Managed]:
+def wrap_model(model: type[TorchInference]) -> type[ManagedModel]:
     """Return the class whose instances pass batches through the steps of a model; it has the name of the model."""
-    return type(model.__name__, (Managed,), {"model_class": model, "__doc__": model.__doc__})
+    return type(model.__name__, (ManagedModel,), {"model_class": model, "__doc__": model.__doc__})
 
 
 def check(model: type[TorchInference], fn_args: Any, fn_kwargs: Any, num_gpus: Any) -> None:

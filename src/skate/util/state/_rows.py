@@ -8,6 +8,7 @@ from typing import Any
 
 from skate._base.object_ref import ERROR, PENDING
 from skate.runtime_context import worker_id
+from skate.util.node import LOOPBACK
 from skate.util.state._schema import StateSchema
 from skate.util.state.common import (
     ActorState,
@@ -21,7 +22,6 @@ from skate.util.state.common import (
     WorkerState,
 )
 
-LOOPBACK = "127.0.0.1"
 NO_CALL_SITE = "disabled"  # Ray's value if call sites are not recorded
 
 
