@@ -15,7 +15,7 @@ RESERVED_RESOURCE = "bundle"
 _EXAMPLE = 'For example: `[{"CPU": 1.0}, {"GPU": 1.0}]`.'
 
 
-def checked_bundles(bundles: Any) -> list[dict[str, float]]:
+def validate_bundles(bundles: Any) -> list[dict[str, float]]:
     """Return the bundles with float quantities and without resources of which they want none.
 
     Raises:
@@ -27,10 +27,10 @@ def checked_bundles(bundles: Any) -> list[dict[str, float]]:
         raise ValueError(
             f"Bundles must be a non-empty list of resource dictionaries. {_EXAMPLE} Got empty list instead."
         )
-    return [_checked_bundle(bundle, bundles) for bundle in bundles]
+    return [_validate_bundle(bundle, bundles) for bundle in bundles]
 
 
-def _checked_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
+def _validate_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
     if not isinstance(bundle, dict) or not all(
         isinstance(name, str) and isinstance(quantity, (int, float)) for name, quantity in bundle.items()
     ):
@@ -56,7 +56,7 @@ def _checked_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
     return wanted
 
 
-def checked_strategy(strategy: str | None, topology: Any = None) -> str:
+def validate_strategy(strategy: str | None, topology: Any = None) -> str:
     """Return how bundles are spread over nodes, after the check of both ways to say it."""
     if topology is None:
         chosen = DEFAULT_STRATEGY if strategy is None else strategy
@@ -67,10 +67,10 @@ def checked_strategy(strategy: str | None, topology: Any = None) -> str:
         return chosen
     if strategy is not None:
         raise ValueError("`strategy` and `topology_strategy` cannot both be given: leave one of them out.")
-    return _checked_topology(topology)
+    return _validate_topology(topology)
 
 
-def _checked_topology(topology: Any) -> str:
+def _validate_topology(topology: Any) -> str:
     if not isinstance(topology, dict):
         raise ValueError(f"`topology_strategy` must be a dict of label to strategy, got {type(topology)}.")
     others = []
@@ -93,7 +93,7 @@ def _checked_topology(topology: Any) -> str:
     return node_strategy
 
 
-def checked_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str, str]]:
+def validate_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str, str]]:
     """Return one label selector for each bundle; without any, as many empty ones."""
     if selectors is None:
         return [{} for _ in range(bundle_count)]
@@ -122,7 +122,7 @@ def checked_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str,
     return selectors
 
 
-def checked_lifetime(lifetime: Any) -> str | None:
+def validate_lifetime(lifetime: Any) -> str | None:
     """Return the lifetime of a placement group: None to end with its driver, or "detached"."""
     if lifetime is None or lifetime == "detached":
         return None if lifetime is None else "detached"

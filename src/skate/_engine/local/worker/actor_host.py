@@ -16,7 +16,7 @@ from skate._base.exports import is_async
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import signals
-from skate._engine.common.outcomes import run_at_once
+from skate._engine.common.outcomes import run_without_loop
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
 from skate._engine.local.state.actors import CREATION
@@ -107,7 +107,7 @@ class ActorHost:
 
     def _create(self) -> bool:
         """Create the instance of an actor without an event loop; return whether it succeeded."""
-        return run_at_once(self._construct())
+        return run_without_loop(self._construct())
 
     async def _construct(self) -> bool:
         """Run the constructor and report the outcome to the node; return whether it succeeded."""

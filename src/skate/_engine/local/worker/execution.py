@@ -18,15 +18,15 @@ from skate._base.object_ref import ERROR, INLINE, SHARED
 from skate._base.serialization import NO_ARGUMENTS, PLAIN, dumps, loads, serialize
 from skate._engine.common.outcomes import (
     ExitRequest,
+    check_generator,
+    check_returns,
     check_yields,
-    checked_generator,
+    collect_yields,
     matches,
     put_each,
-    returned_values,
     serialize_result,
     split_yield,
     task_error,
-    yielded_values,
 )
 from skate._engine.common.values import INLINE_LIMIT
 from skate._engine.local.client.client import Client
@@ -218,8 +218,8 @@ class TaskRunner:
             return self.result(item, name)
 
         if hasattr(value, "__next__"):
-            return yielded_values(value, count, name, make, lambda error: self.failure(error, name), retries)
-        return [make(item) for item in returned_values(value, count, name)]
+            return collect_yields(value, count, name, make, lambda error: self.failure(error, name), retries)
+        return [make(item) for item in check_returns(value, count, name)]
 
     def failure(self, error: BaseException, name: str, actor: Any = None, actor_id: bytes = b"") -> m.Result:
         """Return an exception as a part of a message."""
@@ -232,7 +232,7 @@ class TaskRunner:
     def _stream(
         self, task: bytes, generator: Any, template: m.TaskTemplate, send: Callable[[int, m.Result], None]
     ) -> int:
-        checked_generator(generator, template.name)
+        check_generator(generator, template.name)
         return self.stream(task, generator, template.name, template.backpressure, template.per_yield, send)
 
     def stream(
