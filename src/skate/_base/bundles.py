@@ -1,4 +1,4 @@
-"""Checks of placement groups: their bundles, and whether work fits into them."""
+"""Validation of placement groups: their bundles, and whether work fits into them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EXAMPLE = 'For example: `[{"CPU": 1.0}, {"GPU": 1.0}]`.'
 
 
 def validate_bundles(bundles: Any) -> list[dict[str, float]]:
-    """Return the bundles with float quantities and without resources of which they want none.
+    """Return the bundles with float quantities, and without resources of quantity 0.
 
     Raises:
-        ValueError: `bundles` is not a list of resource dictionaries, or a bundle asks for nothing.
+        ValueError: `bundles` is not a list of resource dictionaries, or a bundle is empty.
     """
     if not isinstance(bundles, list):
         raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}: {bundles!r}.")
@@ -57,7 +57,7 @@ def _validate_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
 
 
 def validate_strategy(strategy: str | None, topology: Any = None) -> str:
-    """Return how bundles are spread over nodes, after the check of both ways to say it."""
+    """Return the placement strategy from one of the two arguments that can set it."""
     if topology is None:
         chosen = DEFAULT_STRATEGY if strategy is None else strategy
         if chosen not in STRATEGIES:
@@ -94,7 +94,7 @@ def _validate_topology(topology: Any) -> str:
 
 
 def validate_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str, str]]:
-    """Return one label selector for each bundle; without any, as many empty ones."""
+    """Return one label selector per bundle; empty ones by default."""
     if selectors is None:
         return [{} for _ in range(bundle_count)]
     if not isinstance(selectors, list):
@@ -135,8 +135,8 @@ def check_bundle_index(index: int, bundle_count: int | None) -> None:
     """Raise ValueError unless `index` is -1 or the index of a bundle.
 
     Args:
-        index: The index asked for.
-        bundle_count: How many bundles the group has; None is "no placement group".
+        index: The requested index.
+        bundle_count: The number of bundles of the group; None for no placement group.
     """
     if bundle_count is None:
         if index != -1:
@@ -153,7 +153,7 @@ def check_bundle_index(index: int, bundle_count: int | None) -> None:
 def check_fits(
     name: str, resources: Mapping[str, float], bundles: Sequence[Mapping[str, float]], index: int = -1
 ) -> None:
-    """Raise ValueError when work called `name` that needs `resources` fits into no bundle it may use."""
+    """Raise ValueError if work called `name` that needs `resources` fits into no usable bundle."""
     usable = bundles if index == -1 else [bundles[index]]
     if any(all(bundle.get(kind, 0.0) >= amount for kind, amount in resources.items()) for bundle in usable):
         return

@@ -1,4 +1,4 @@
-"""What a list of requirements stands for, down to the contents of the files it names."""
+"""Descriptions of requirements, including the contents of the files that they name."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s*=\s*|\s+)(.+)")
 
 
 def describe_requirements(lines: Sequence[str], folder: Path, env: Mapping[str, str]) -> list[str]:
-    """Return the requirements, each local file among them followed by a digest of its contents.
+    """Return the requirements, each local file followed by a digest of its contents.
 
-    Two lists that are described alike install the same, as far as that can be told without asking an index.
+    Equal descriptions install the same packages, as far as can be known without an index.
 
     Args:
         lines: Lines as in a requirements file.
-        folder: Where relative paths start.
-        env: Variables that ``${NAME}`` refers to.
+        folder: The base of relative paths.
+        env: Variables for ``${NAME}``.
     """
     return list(_describe(lines, folder, env, set()))
 
@@ -48,7 +48,7 @@ def _describe(lines: Sequence[str], folder: Path, env: Mapping[str, str], seen: 
             text = path.read_text(encoding="utf-8", errors="replace")
             yield from _describe(text.splitlines(), path.parent, env, seen)
         else:
-            yield f"missing: {path}"  # pip will say so, and better.
+            yield f"missing: {path}"  # pip reports this better
 
 
 def _describe_local(line: str, folder: Path) -> Iterator[str]:

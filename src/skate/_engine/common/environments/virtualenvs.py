@@ -16,7 +16,7 @@ from skate._engine.common.environments.commands import Deadline, run_command
 from skate._engine.common.environments.folders import digest_text
 from skate._engine.common.environments.requirements import describe_requirements
 
-# Under these names, requirements can refer to files in the working directory.
+# Requirements can refer to files in the working directory by these names.
 WORKING_DIR_VARIABLES = ("SKATE_RUNTIME_ENV_CREATE_WORKING_DIR", "RAY_RUNTIME_ENV_CREATE_WORKING_DIR")
 
 _LINK_FILE = "_skate_base_environment.pth"
@@ -32,18 +32,18 @@ def virtual_environment(
     working_dir: Path | None,
     deadline: Deadline,
 ) -> Path:
-    """Return the folder of a virtual environment with the wanted packages, building it if need be.
+    """Return the folder of a virtual environment with the wanted packages; build it if necessary.
 
     Args:
-        tool: What installs them: ``pip`` or ``uv``.
-        settings: The checked ``pip`` or ``uv`` field.
-        cache: Where environments are kept.
+        tool: The installer: ``pip`` or ``uv``.
+        settings: The validated ``pip`` or ``uv`` field.
+        cache: The cache of environments.
         env: Environment variables for the installer.
         working_dir: The job's files, which requirements may refer to.
         deadline: When to give up.
 
     Raises:
-        RuntimeEnvSetupError: The packages cannot be installed; it holds the installer's output.
+        RuntimeEnvSetupError: The packages cannot be installed; the error contains the installer's output.
     """
     folder = working_dir or Path.cwd()
     env = {name: value for name, value in env.items() if name not in ("PIP_USER", "PIP_TARGET", "PIP_PREFIX")}
@@ -67,7 +67,7 @@ def python_of(environment: Path) -> Path:
 
 
 def base_directories() -> list[str]:
-    """Return the directories of this interpreter's packages, and the one Skate itself is in."""
+    """Return the directories of this interpreter's packages, and the directory of Skate itself."""
     found = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
     return list(dict.fromkeys([*found, _PACKAGE_ROOT]))
 
@@ -85,14 +85,14 @@ def _key(tool: str, settings: Mapping[str, Any], folder: Path, env: Mapping[str,
         "packages": describe_requirements(settings["packages"], folder, env),
         "python": [sys.version, sys.prefix],
         "base": base_directories(),
-        # Where packages come from, and how they are built.
+        # The source of packages, and how they are built.
         "variables": {name: value for name, value in env.items() if name.startswith(("PIP_", "UV_"))},
     }
     return digest_text(json.dumps(described, sort_keys=True))
 
 
 def _create(place: Path, env: Mapping[str, str], deadline: Deadline) -> Path:
-    # Without pip: the base environment's is used, which saves seconds.
+    # Without pip, which takes seconds: the base environment has it.
     run_command(
         [sys.executable, "-m", "venv", "--without-pip", str(place)],
         what="Making a virtual environment",
@@ -150,7 +150,7 @@ def _find_uv(python: Path, version: str | None, env: Mapping[str, str], deadline
 
 
 def _ensure_pip(python: Path, version: str | None, env: Mapping[str, str], deadline: Deadline) -> None:
-    # What this interpreter can import, the new environment can too.
+    # The new environment can import everything that this interpreter can.
     if importlib.util.find_spec("pip") is None:
         run_command(
             [str(python), "-m", "ensurepip"],
