@@ -143,7 +143,7 @@ def _actor_backpressure_problem(value: int | None) -> str | None:
         return None
     return (
         "_actor_generator_backpressure_num_objects must be > 0 to bound the objects of all the actor's "
-        f"generators that nobody has consumed, or -1 to disable. Got {value}."
+        f"generators that are not consumed, or -1 to disable. Got {value}."
     )
 
 

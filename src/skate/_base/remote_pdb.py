@@ -99,7 +99,7 @@ def attach(
         try:
             connection.connect(stop.address)
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise ConnectionError(f"Nobody waits at {stop} any more.") from error
+            raise ConnectionError(f"No process waits at {stop} any more.") from error
         selector = stack.enter_context(selectors.DefaultSelector())
         selector.register(connection, selectors.EVENT_READ)
         selector.register(stdin, selectors.EVENT_READ)

@@ -102,4 +102,4 @@ def pattern(name: str) -> re.Pattern[str] | None:
     try:
         return re.compile(word)
     except re.error as error:
-        raise ValueError(f"{variable} is {word!r}, which is no regular expression: {error}") from None
+        raise ValueError(f"{variable} is {word!r}, which is not a regular expression: {error}") from None

@@ -159,7 +159,7 @@ def test_a_terminal_that_is_not_read_stops_nobody_and_lines_beyond_the_limit_are
         "(f pid=1) first",
         *(f"(f pid=1) {number:10}" for number in range(10)),
     ]
-    assert err.getvalue().startswith("(skate) 10 lines of workers are not shown")
+    assert err.getvalue().startswith("(skate) 10 lines of workers were not shown")
 
 
 def test_lines_that_the_node_did_not_send_are_counted_too(capsys: Capture) -> None:

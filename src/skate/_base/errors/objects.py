@@ -55,7 +55,7 @@ class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
 class ObjectFreedError(ObjectLostError):
     """Report that an object was freed by hand."""
 
-    _WHY = "It was freed by an explicit call to free(). Free objects only once nobody needs them."
+    _WHY = "It was freed by an explicit call to free(). Free objects only when they are no longer needed."
 
 
 class OwnerDiedError(ObjectLostError):

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 _SIGNAL_HINTS = {
     "SIGKILL": "something killed it: often the kernel's out-of-memory killer, a container limit or kill -9",
     "SIGSEGV": "native code read or wrote memory it does not own (a C extension, or a mismatched library)",
-    "SIGBUS": "native code touched memory that is not there (is /dev/shm or the disk full?)",
-    "SIGABRT": "native code gave up with abort() (a failed check in a C or C++ library)",
+    "SIGBUS": "native code accessed memory that does not exist (is /dev/shm or the disk full?)",
+    "SIGABRT": "native code called abort() (a failed check in a C or C++ library)",
     "SIGILL": "a library was built for a processor with more instructions than this one",
     "SIGFPE": "native code divided by zero",
-    "SIGTERM": "someone asked it to stop (kill, a batch system, a shutdown)",
+    "SIGTERM": "it was asked to stop (kill, a batch system, a shutdown)",
     "SIGINT": "it was interrupted (Ctrl-C)",
     "SIGXCPU": "it used up its CPU time limit",
 }

@@ -50,7 +50,7 @@ class PreflightError(RayError):
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         return (
             f"This program cannot run on the Ray cluster:{lines}\n"
-            'Mend these, or connect with init(…, preflight="warn") to try nevertheless.'
+            'Fix these, or connect with init(…, preflight="warn") to try anyway.'
         )
 
 

@@ -21,7 +21,9 @@ def check_env_vars(value: Any) -> dict[str, str] | None:
                     f"is of type {type(item)}"
                 )
         if not name or "=" in name or "\0" in name + text:
-            raise ValueError(f"runtime_env['env_vars'] has {name!r}: {text!r}, which no process can have set")
+            raise ValueError(
+                f"runtime_env['env_vars'] has {name!r}: {text!r}, which is not valid in an environment"
+            )
     return dict(value) or None
 
 
@@ -71,7 +73,7 @@ def _check_uri(field: str, text: str, suffixes: tuple[str, ...]) -> str:
 def _check_path(field: str, text: str, suffixes: tuple[str, ...]) -> str:
     path = os.path.expanduser(text)
     if not text or not os.path.exists(path):
-        raise ValueError(f"{text!r} is not a valid path for `{field}`: nothing is there.")
+        raise ValueError(f"{text!r} is not a valid path for `{field}`: it does not exist.")
     if not os.path.isdir(path) and not path.endswith(suffixes):
         raise ValueError(
             f"{text!r} is not a valid path for `{field}`: give a directory or a {' or '.join(suffixes)} file."
@@ -89,7 +91,7 @@ def check_preload(value: Any) -> list[str] | None:
     names = _strings("preload", value)
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"runtime_env['preload'] has {name!r}, which is no name of a module")
+            raise ValueError(f"runtime_env['preload'] has {name!r}, which is not a module name")
     return names or None
 
 
@@ -152,7 +154,7 @@ def _read_requirements(field: str, path: str) -> list[str]:
     expanded = os.path.expanduser(path)
     if not os.path.isfile(expanded):
         raise ValueError(
-            f"{path!r} is not a valid file: runtime_env['{field}'] names requirements that are not there"
+            f"{path!r} is not a valid file: runtime_env['{field}'] names a requirements file that does not exist"
         )
     with open(expanded, encoding="utf-8") as file:
         lines = [line.strip() for line in file]

@@ -171,7 +171,7 @@ class Progress:
             pause = THREAD_CHECK_INTERVAL_S
             if others and time.monotonic() - began > WAIT_WARNING_S:
                 names = ", ".join(thread.name for thread in others)
-                logging.getLogger("skate").warning("Still waiting: only other threads can help (%s).", names)
+                logging.getLogger("skate").warning("Still waiting for other threads: %s.", names)
                 began = time.monotonic()
         me = threading.get_ident()
         self._open()

@@ -46,7 +46,7 @@ class Views:
             ValueError: The table does not exist.
         """
         if kind not in self._tables:
-            raise ValueError(f"There is no table {kind!r}; there are {', '.join(self._tables)}.")
+            raise ValueError(f"Unknown table {kind!r}. The tables are {', '.join(self._tables)}.")
         return self._tables[kind]()
 
     def _actors(self) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ class Views:
         groups = list(self._engine.scheduler.groups.table.values())
         waiting = next((group for group in groups if reference._id in group.waiting), None)
         if waiting is None:
-            return [f"{indent}object {reference._id.hex()[:16]}… is made by nothing that runs"]
+            return [f"{indent}object {reference._id.hex()[:16]}… is not made by any running task"]
         lines = [f"{indent}placement group {waiting.id.hex()[:16]}… waits for {waiting.bundles}"]
         held = [group for group in groups if group.state == "CREATED"]
         return lines + [f"{indent}  placement group {g.id.hex()[:16]}… holds {g.bundles}" for g in held]
@@ -192,9 +192,7 @@ class Views:
                 f"{indent}the generator {call.name} has made {call.stream.made} items, and is not done"
             )
         else:
-            lines.append(
-                f"{indent}task {call.name} is running: it is what waits here, or what it called does"
-            )
+            lines.append(f"{indent}task {call.name} is running, and is part of this wait")
 
     def _resources(self, call: Invocation) -> str:
         where = " in its placement group" if call.spec.group else ""
@@ -230,9 +228,7 @@ class Views:
         elif call.coroutine is not None:
             lines.append(f"{indent}coroutine {call.name} waits{_where(call.coroutine)}")
         elif call.state == RUNNING:
-            lines.append(
-                f"{indent}call {call.name} is running: it is what waits here, or what it called does"
-            )
+            lines.append(f"{indent}call {call.name} is running, and is part of this wait")
 
 
 def _where(coroutine: Any) -> str:

@@ -78,7 +78,7 @@ def _find(conda: str, wanted: str, env: Mapping[str, str], deadline: Deadline) -
     try:
         info = json.loads(output[output.index("{") :])
     except ValueError as error:
-        raise RuntimeEnvSetupError(f"conda info --json gave no JSON: {output}") from error
+        raise RuntimeEnvSetupError(f"conda info --json returned no JSON: {output}") from error
     if wanted == "base":
         return Path(info["root_prefix"])
     prefixes = [Path(prefix) for prefix in info.get("envs", ())]

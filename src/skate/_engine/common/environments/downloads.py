@@ -50,7 +50,7 @@ def _open(uri: str) -> IO[bytes]:
         response: IO[bytes] = urlopen(uri, timeout=_TIMEOUT_SECONDS)
         return response
     if scheme not in _PACKAGES:
-        raise RuntimeEnvSetupError(f"Cannot download {uri}: nothing here reads {scheme}:// URIs.")
+        raise RuntimeEnvSetupError(f"Cannot download {uri}: {scheme}:// URIs are not supported.")
     smart_open: Any
     fsspec: Any
     try:

@@ -152,7 +152,7 @@ def _key(location: str, use: str) -> str:
         # Contents may change under the same name, unlike what lies in a store.
         path = downloads.local_path(location)
         if not path.is_file():
-            raise RuntimeEnvSetupError(f"{location} is not there: no file {path}.")
+            raise RuntimeEnvSetupError(f"{location} does not exist: no file {path}.")
         return digest_text(f"{use}:{location}:{digest_file(path)}")
     return digest_text(f"{use}:{location}")
 
@@ -172,8 +172,8 @@ class _Fetched:
             folder = self._cache.find("packages", key)
             if folder is None or not name or not (folder / name).is_file():
                 raise RuntimeEnvSetupError(
-                    f"The package {location} is not in {self._cache.root}. Start the job again, so that its "
-                    "files are packed anew."
+                    f"The package {location} is not in {self._cache.root}. Start the job again to pack its files "
+                    "again."
                 )
             return folder / name
         if location.startswith("file://"):

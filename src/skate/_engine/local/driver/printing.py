@@ -158,8 +158,8 @@ class OutputPrinter:
     def _notice(self) -> m.Output:
         dropped, self._dropped = self._dropped, 0
         text = (
-            f"{dropped} lines of workers are not shown, because they came faster than this program's output is read. "
-            "Log files have all of them: see `skate logs`."
+            f"{dropped} lines of workers were not shown, because they came faster than the program's output was read. "
+            "Log files contain all of them: see `skate logs`."
         )
         return m.Output("skate", 0, [text], error=True)
 

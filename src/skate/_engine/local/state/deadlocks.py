@@ -236,7 +236,7 @@ class Deadlocks:
                 is_task = isinstance(asking, SchedulingClass)
                 job = asking.job if is_task else self._machine.groups.table[asking].creator_job
                 who = describe_holders(self._machine, asking, found.holders(key))
-                self._machine.warn(f"Nothing that runs now will end this wait: {who}. {REMEDY}", job)
+                self._machine.warn(f"No running task will end this wait: {who}. {REMEDY}", job)
 
 
 def _equal(one: m.WaitReport, other: m.WaitReport) -> bool:

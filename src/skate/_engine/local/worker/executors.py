@@ -244,7 +244,7 @@ class LoopExecutor:
             self._on_cancelled(incoming)
         elif task.exception() is not None:
             self.loop.call_exception_handler(
-                {"message": "a call failed in Skate", "exception": task.exception()}
+                {"message": "internal error in a call", "exception": task.exception()}
             )
         self._on_idle()
 

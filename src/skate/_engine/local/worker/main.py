@@ -165,7 +165,7 @@ class Worker:
             raise KeyboardInterrupt
 
     def _exit(self, message: m.Exit) -> None:
-        self.leaving = message.reason or "told to"
+        self.leaving = message.reason or "requested"
         self.exit_code = message.code
         if self.actor is not None:
             self.actor.leave()
@@ -402,7 +402,7 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
         try:
             os.chdir(cwd)
         except OSError as error:
-            sys.stderr.write(f"skate: the working directory {cwd} cannot be entered: {error}\n")
+            sys.stderr.write(f"skate: cannot change to the working directory {cwd}: {error}\n")
     if environment.get("cwd"):
         sys.path.insert(0, environment["cwd"])
     engine.environment = environment.get("original") or {}
