@@ -59,7 +59,7 @@ def number(
     Raises:
         ValueError: The variable is not a number, or out of range.
     """
-    return _parsed(name, float, "a number", default, at_least, at_most)
+    return _parse(name, float, "a number", default, at_least, at_most)
 
 
 def integer(name: str, default: int, *, at_least: float = float("-inf")) -> int:
@@ -68,10 +68,10 @@ def integer(name: str, default: int, *, at_least: float = float("-inf")) -> int:
     Raises:
         ValueError: The variable is not an integer, or too small.
     """
-    return _parsed(name, int, "an integer", default, at_least, float("inf"))
+    return _parse(name, int, "an integer", default, at_least, float("inf"))
 
 
-def _parsed(name: str, kind: type[N], words: str, default: N, at_least: float, at_most: float) -> N:
+def _parse(name: str, kind: type[N], words: str, default: N, at_least: float, at_most: float) -> N:
     found = find(name)
     if found is None:
         return default

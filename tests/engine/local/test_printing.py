@@ -104,7 +104,7 @@ def test_a_repetition_is_summed_up_once_its_window_is_over() -> None:
     assert lines_of(deduplicator.select(m.Output("f", 1, ["same"]), 0.0)) == ["same"]
     assert lines_of(deduplicator.select(m.Output("f", 2, ["same"]), 1.0)) == []
     assert deduplicator.has_repetitions
-    assert lines_of(deduplicator.expired(WINDOW)) == ["same [repeated 1x across workers]"]
+    assert lines_of(deduplicator.expire(WINDOW)) == ["same [repeated 1x across workers]"]
     assert not deduplicator.has_repetitions
     assert lines_of(deduplicator.select(m.Output("f", 2, ["same"]), WINDOW)) == ["same"]
 

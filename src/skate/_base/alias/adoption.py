@@ -84,10 +84,10 @@ class Adopted(ModuleType):
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return imported, (self.__name__,)  # pickle identifies modules by their exact class
+        return import_adopted, (self.__name__,)  # pickle identifies modules by their exact class
 
 
-def imported(name: str) -> ModuleType:
+def import_adopted(name: str) -> ModuleType:
     """Return a module of Skate; used to unpickle an adopted one."""
     return importlib.import_module(name)
 

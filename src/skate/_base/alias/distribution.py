@@ -29,7 +29,7 @@ class RayDistribution(Distribution):
         return Path(home).parent / str(path)
 
 
-def standing_in(context: DistributionFinder.Context | None) -> Iterator[Distribution]:
+def find_substitute(context: DistributionFinder.Context | None) -> Iterator[Distribution]:
     """Yield the distribution if it is requested and Ray is not installed."""
     wanted = getattr(context, "name", None)
     if wanted is not None and wanted.lower() != names.RAY:

@@ -47,9 +47,9 @@ class RayFinder:
 
     def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
         """Return the distribution of Ray for `importlib.metadata`, unless Ray is installed."""
-        from skate._base.alias.distribution import standing_in
+        from skate._base.alias.distribution import find_substitute
 
-        return standing_in(context)
+        return find_substitute(context)
 
 
 def _keep_shadows(package: ModuleType, second_name: str) -> None:

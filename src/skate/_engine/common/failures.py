@@ -20,7 +20,7 @@ def as_error(text: str) -> bytes:
     return _dump(exceptions.RaySystemError(text))
 
 
-def cancelled(task: bytes) -> bytes:
+def task_cancelled(task: bytes) -> bytes:
     """The task was cancelled."""
     return _dump(exceptions.TaskCancelledError(task.hex()))
 
@@ -30,17 +30,17 @@ def owner_died(id: bytes) -> bytes:
     return _dump(exceptions.OwnerDiedError(id.hex()))
 
 
-def lost(id: bytes) -> bytes:
+def object_lost(id: bytes) -> bytes:
     """The object is unknown, or no longer known."""
     return _dump(exceptions.ObjectLostError(id.hex()))
 
 
-def freed(id: bytes) -> bytes:
+def object_freed(id: bytes) -> bytes:
     """The object was freed on purpose."""
     return _dump(exceptions.ObjectFreedError(id.hex()))
 
 
-def crashed(name: str, pid: int, code: int | None, lines: Sequence[str], why: str = "") -> bytes:
+def worker_crashed(name: str, pid: int, code: int | None, lines: Sequence[str], why: str = "") -> bytes:
     """The worker died while it ran the task."""
     return _dump(
         exceptions.WorkerCrashedError(

@@ -56,19 +56,19 @@ def make(parent: str, name: str) -> tuple[str, int]:
 
 def is_claimed(path: str) -> bool:
     """Return whether a living process claims the folder."""
-    with _locked(path, fcntl.LOCK_SH) as (exists, locked):
+    with _try_lock(path, fcntl.LOCK_SH) as (exists, locked):
         return exists and not locked
 
 
 @contextmanager
 def dead(path: str) -> Iterator[bool]:
     """Yield whether the folder had a claim that has ended; meanwhile, this process holds the lock."""
-    with _locked(path, fcntl.LOCK_EX) as (_, locked):
+    with _try_lock(path, fcntl.LOCK_EX) as (_, locked):
         yield locked
 
 
 @contextmanager
-def _locked(path: str, kind: int) -> Iterator[tuple[bool, bool]]:
+def _try_lock(path: str, kind: int) -> Iterator[tuple[bool, bool]]:
     """Yield whether the folder has a lock, and whether this process got it."""
     try:
         descriptor = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW)
@@ -87,7 +87,7 @@ def _locked(path: str, kind: int) -> Iterator[tuple[bool, bool]]:
 
 def remove(path: str) -> None:
     """Delete a folder whose claim has ended, or is held by this process."""
-    gone = _gone(path)
+    gone = _gone_path(path)
     try:
         os.rename(path, gone)  # from here on, no process finds it or adds to it
     except FileNotFoundError:
@@ -103,10 +103,10 @@ def _delete(path: str) -> None:
 
 def is_left(path: str) -> bool:
     """Return whether the folder or a part of it exists."""
-    return os.path.lexists(path) or os.path.lexists(_gone(path))
+    return os.path.lexists(path) or os.path.lexists(_gone_path(path))
 
 
-def _gone(path: str) -> str:
+def _gone_path(path: str) -> str:
     parent, name = os.path.split(path)
     return os.path.join(parent, GONE + name)
 

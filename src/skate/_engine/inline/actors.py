@@ -100,7 +100,7 @@ class Actor:
             )
         return group
 
-    def running_as(self, task: bytes, name: str) -> Running:
+    def new_running(self, task: bytes, name: str) -> Running:
         """Return the context of code that runs in the actor."""
         running = Running(task, name, self.spec, actor=self)
         running.grant = self.grant
@@ -230,7 +230,7 @@ class Actors:
             error = failures.unschedulable(actor.class_name, why, actor=True)
             self._creation_failed(actor, loads(error))
             return
-        with self._scheduler.lending():
+        with self._scheduler.lend_cpus():
             grant = self._scheduler.take(actor.spec)
             if grant is None:
                 self._scheduler.wait(actor.id, actor.spec, lambda grant: self._begin(actor, grant))
@@ -256,7 +256,7 @@ class Actors:
         """Run the constructor, for the first time or after a restart."""
         call = actor.creation
         assert call is not None
-        call.begin(actor.running_as(call.id, call.name))
+        call.begin(actor.new_running(call.id, call.name))
         if actor.is_async:
             self.coroutines.construct(actor)
             return
@@ -270,7 +270,7 @@ class Actors:
 
     def interrupted(self, actor: Actor) -> None:
         """End an actor whose constructor was interrupted, for example by Ctrl-C."""
-        self.die(actor, self.died(actor, "Its constructor was interrupted."), "interrupted")
+        self.die(actor, self.death_error(actor, "Its constructor was interrupted."), "interrupted")
 
     def constructed(self, actor: Actor, error: BaseException | None) -> None:
         """Handle the end of the constructor."""
@@ -281,7 +281,7 @@ class Actors:
         if error is None:
             self._created(actor)
         elif isinstance(error, ExitRequest):
-            self.die(actor, self.died(actor, EXITED), EXITED)
+            self.die(actor, self.death_error(actor, EXITED), EXITED)
         else:
             call.error_type = type(error).__name__
             cause = task_error(error, call.name, actor.instance, actor.id)
@@ -363,7 +363,7 @@ class Actors:
         limit = actor.template.options.effective_max_restarts
         may_restart = limit < 0 or actor.restarts < limit
         if actor.no_restart or not may_restart or actor.creation is None:
-            self.die(actor, self.died(actor, reason, code=code), reason)
+            self.die(actor, self.death_error(actor, reason, code=code), reason)
             return
         actor.restarts += 1
         actor.state = RESTARTING
@@ -385,14 +385,14 @@ class Actors:
                     Context().run(self._shut_down, actor, closer)
             except Exception:
                 logging.getLogger("skate").exception("__ray_shutdown__ of %s failed", actor.class_name)
-        self.die(actor, self.died(actor, reason), reason)
+        self.die(actor, self.death_error(actor, reason), reason)
 
     @staticmethod
     def _shut_down(actor: Actor, closer: Callable[[], None]) -> None:
-        current.set(actor.running_as(CREATION + actor.id, f"{actor.class_name}.__ray_shutdown__"))
+        current.set(actor.new_running(CREATION + actor.id, f"{actor.class_name}.__ray_shutdown__"))
         closer()
 
-    def died(self, actor: Actor, reason: str, *, code: int | None = None) -> Value:
+    def death_error(self, actor: Actor, reason: str, *, code: int | None = None) -> Value:
         """Return the error of calls to a dead actor."""
         return Value.failure(
             failures.actor_died(actor.id, actor.class_name, actor.name, reason, pid=os.getpid(), code=code)
@@ -421,7 +421,7 @@ class Actors:
         reason = f"The actor {owner.class_name} that created this one has died."
         for actor in list(self.table.values()):
             if actor.owner == owner.id and actor.state is not DEAD and actor.held is None:
-                self.die(actor, self.died(actor, reason), reason)
+                self.die(actor, self.death_error(actor, reason), reason)
 
     def _drop_instance(self, actor: Actor) -> None:
         actor.instance = None
@@ -445,4 +445,4 @@ class Actors:
         """End all actors."""
         for actor in list(self.table.values()):
             reason = "The job that created the actor has ended."
-            self.die(actor, self.died(actor, reason), reason)
+            self.die(actor, self.death_error(actor, reason), reason)

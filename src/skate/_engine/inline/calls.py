@@ -187,7 +187,7 @@ class Invocation:
             at: The exception that ended it, whose traceback shows where it was.
         """
         if self.running is None and self.kind != "ACTOR_TASK":
-            return Value.failure(failures.cancelled(self.id))
+            return Value.failure(failures.task_cancelled(self.id))
         error = exceptions.TaskCancelledError(self.id.hex())
         error.__traceback__ = None if at is None else at.__traceback__
         return Value.error(task_error(error, self.name))

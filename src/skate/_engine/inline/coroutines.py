@@ -12,7 +12,7 @@ from skate._engine.common.states import RUNNING
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.context import Running, current
 from skate._engine.inline.environments import fatal_exceptions
-from skate._engine.inline.execution import Execution, ended_by
+from skate._engine.inline.execution import Execution, interruption_error
 from skate._engine.inline.loops import ActorLoop
 from skate._engine.inline.methods import ActorCallOwner, MethodCall
 from skate._engine.inline.objects import Objects, Value
@@ -61,7 +61,7 @@ class Coroutines:
     def start(self, actor: Actor, call: MethodCall, owner: ActorCallOwner) -> None:
         """Start a call at the loop's next turn."""
         assert actor.loop is not None
-        running = actor.running_as(call.id, call.name)
+        running = actor.new_running(call.id, call.name)
 
         def spawned(task: asyncio.Task[None]) -> None:
             call.coroutine = task
@@ -85,7 +85,7 @@ class Coroutines:
             if owner.is_current:  # else the call runs again in the new instance
                 call.fail(call.cancellation(error))
         except fatal_exceptions() as error:
-            call.fail(Value.error(ended_by(error)))
+            call.fail(Value.error(interruption_error(error)))
             loop.interrupt(error)
         finally:
             # A plain generator continues without this coroutine, and reports its own end.

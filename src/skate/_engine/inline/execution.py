@@ -89,7 +89,7 @@ class Execution:
                 values = Context().run(self._values, call, owner, running)
         except fatal_exceptions() as error:
             # Ctrl-C and the debugger's `quit` end the program, not the task.
-            call.fail(Value.error(ended_by(error)))
+            call.fail(Value.error(interruption_error(error)))
             raise
         except BaseException as error:
             strip_context(error, outer)
@@ -225,7 +225,7 @@ class GeneratorRun:
             call.finish_stream()
             self._stream.end()
         except fatal_exceptions() as error:
-            call.fail(Value.error(ended_by(error)))
+            call.fail(Value.error(interruption_error(error)))
             raise
         except BaseException as error:
             strip_context(error, outer)
@@ -263,6 +263,6 @@ class GeneratorRun:
         self._owner.finish(self._call)
 
 
-def ended_by(error: BaseException) -> BaseException:
+def interruption_error(error: BaseException) -> BaseException:
     """Return the error of a call that the user interrupted."""
     return exceptions.TaskCancelledError(None, f"It was ended by {type(error).__name__}.")

@@ -161,9 +161,9 @@ class Methods:
             self.start_coroutine(actor, call, owner)
             return
         call.state = RUNNING
-        running = actor.running_as(call.id, call.name)
+        running = actor.new_running(call.id, call.name)
         try:
-            with self._scheduler.lending():
+            with self._scheduler.lend_cpus():
                 if call.stream is not None:
                     self._execution.stream(call, owner, running, actor.settings)
                 else:
@@ -281,12 +281,12 @@ class ActorCallOwner:
         elif call.cancelled:
             call.fail(call.cancellation(error))
         elif isinstance(error, ExitRequest):
-            call.fail(self._actors.died(actor, EXITED))
+            call.fail(self._actors.death_error(actor, EXITED))
             self._actors.leave(actor, EXITED)
         elif isinstance(error, SystemExit):
             reason = "The actor's method ended the interpreter."
             if call.stream is not None or not call.retries_left:
-                call.fail(self._actors.died(actor, reason, code=exit_code(error)))
+                call.fail(self._actors.death_error(actor, reason, code=exit_code(error)))
             self._actors.lose(actor, reason, code=exit_code(error))
         elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
             return True

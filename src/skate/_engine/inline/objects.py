@@ -113,7 +113,7 @@ class Objects:
 
     def free(self, reference: ObjectRef[Any]) -> None:
         """Drop a value, even if references to it exist."""
-        reference._data = Value.failure(failures.freed(reference._id))
+        reference._data = Value.failure(failures.object_freed(reference._id))
         reference._state = ERROR
 
     # ------------------------------------------------------------ pickling
@@ -123,7 +123,7 @@ class Objects:
         reference = self.table.get(id)
         if reference is None:
             reference = self.new(id)
-            self.settle(reference, Value.failure(failures.lost(id)))
+            self.settle(reference, Value.failure(failures.object_lost(id)))
         return reference
 
     def reference_pickled(self, reference: ObjectRef[Any]) -> None:

@@ -90,7 +90,7 @@ class Scheduler:
                 self._progress.add(lambda begin=begin, grant=grant: begin(grant))  # type: ignore[misc]
 
     @contextmanager
-    def lending(self) -> Iterator[None]:
+    def lend_cpus(self) -> Iterator[None]:
         """Lend the CPUs of the calling task or actor to others, for the length of a `with` block."""
         running = current.get()
         grant = None if running is None else running.grant

@@ -126,7 +126,7 @@ class Tasks:
         self.finish(call)
 
     def _begin(self, call: Invocation) -> None:
-        with self._scheduler.lending():
+        with self._scheduler.lend_cpus():
             grant = self._scheduler.take(call.spec)
             if grant is None:
                 call.state = QUEUED
@@ -169,7 +169,7 @@ class Tasks:
             # In a process of its own, it would have ended that process.
             if call.spend_retry():
                 return True
-            call.fail(Value.failure(failures.crashed(call.name, os.getpid(), exit_code(error), ())))
+            call.fail(Value.failure(failures.worker_crashed(call.name, os.getpid(), exit_code(error), ())))
         elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
             return True
         else:

@@ -50,7 +50,7 @@ class Waiting:
             return any(r._state == ERROR for r in references) or all(r._state != PENDING for r in references)
 
         if not all_there():
-            with self._scheduler.lending():
+            with self._scheduler.lend_cpus():
                 self._scheduler.retry()
                 self._progress.until(all_there, timeout, lambda: self._deadlock_error("get", references))
         objects.check_open()
@@ -84,7 +84,7 @@ class Waiting:
                     return True
             return False
 
-        with self._scheduler.lending():
+        with self._scheduler.lend_cpus():
             self._scheduler.retry()
             self._progress.until(enough, timeout, lambda: self._deadlock_error("wait", own))
         self._objects.check_open()

@@ -76,7 +76,7 @@ class Directory:
             result = m.Result(message.state, message.data, message.segment, message.size, message.contains)
             self.fulfil(obj, result, source)
         elif is_new and self._cannot_come(message.id):
-            self.fail(obj, failures.lost(message.id))
+            self.fail(obj, failures.object_lost(message.id))
 
     def _cannot_come(self, id: bytes) -> bool:
         """Return whether a pending object belongs to a task that has ended."""
@@ -220,7 +220,7 @@ class Directory:
             if obj is not None and obj.state in (INLINE, SHARED):
                 self._machine.store.free_value(obj)
                 obj.state = ERROR
-                obj.data = failures.freed(id)
+                obj.data = failures.object_freed(id)
                 self._machine.tasks.argument_freed(obj)
 
     # ------------------------------------------------------------ waiting
@@ -276,5 +276,5 @@ class Directory:
         obj = self.objects.get(id)
         if obj is not None and not obj.made:
             obj.made = True
-            self.fail(obj, failures.lost(id))
+            self.fail(obj, failures.object_lost(id))
             self.maybe_free(obj)

@@ -269,7 +269,7 @@ class Scheduler:
             self.starts.forget(key)
             self.starts.fail_queued(key, error, lambda actor: actors.creation_failed(actor, error))
 
-    def queued(self, key: Key) -> list[Task]:
+    def queued_tasks(self, key: Key) -> list[Task]:
         """Return the tasks that wait for a worker of one kind."""
         return [task for cls in self.waiting if cls.key == key for task in cls.queue]
 

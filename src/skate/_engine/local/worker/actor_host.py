@@ -29,8 +29,8 @@ from skate._engine.local.worker.executors import (
     LoopExecutor,
     MainThreadExecutor,
     ThreadExecutor,
-    declared_groups,
     describe_executors,
+    find_groups,
 )
 from skate._engine.local.worker.line_writer import announce_repr
 from skate._engine.local.worker.replies import Replies
@@ -125,7 +125,7 @@ class ActorHost:
             args, kwargs = self._runner.arguments(run.args, run.arguments, run.args_object)
             self.instance = kind.__new__(kind)
             self._engine.instance = self.instance
-            self._group_of = declared_groups(kind)
+            self._group_of = find_groups(kind)
             returned = self.instance.__init__(*args, **kwargs)
             if self.options.is_async and inspect.isawaitable(returned):
                 await returned
@@ -242,7 +242,7 @@ class ActorHost:
             return
         self._by_task.pop(incoming.call.task, None)
         self._runner.backpressure.ended(incoming.call.task)
-        cancelled = incoming.fill(self._runner.cancelled(incoming.call.task, incoming.name))
+        cancelled = incoming.fill(self._runner.cancelled_result(incoming.call.task, incoming.name))
         self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
     def _serve_async(self) -> bool:
@@ -408,7 +408,7 @@ class ActorHost:
                 return  # cancelled by the end of the actor
             failed = "TaskCancelledError"
             reply.count = self._runner.backpressure.made(call.task)
-            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name, error))
+            reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
         except BaseException as error:
             failed = self._call_failed(incoming, reply, error)
         self._end(incoming, reply, context, failed)
@@ -447,7 +447,7 @@ class ActorHost:
         if isinstance(error, SystemExit) and not (context is not None and context.exiting):
             exit_process(error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
-            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name, error))
+            reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
         else:
             result = self._runner.failure(error, incoming.name, self.instance, self._message.actor)
             reply.retry = matches(error, incoming.options["retry"])
@@ -467,16 +467,16 @@ class ActorHost:
         if (
             incoming.cancelled and failed != "TaskCancelledError"
         ):  # even if the method handled the cancellation
-            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name))
+            reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name))
         if leaving:  # even if user code caught the exception of exit_actor()
             reply.retry = False
-            reply.results = incoming.fill(self._exited())
+            reply.results = incoming.fill(self._exit_error())
         self._worker.events.add(call.task, incoming.name, incoming.started, time.time(), failed)
         self._replies.reply(incoming, reply, context)
         if leaving:
             self._exit_by_user()
 
-    def _exited(self) -> m.Result:
+    def _exit_error(self) -> m.Result:
         actor = self._message.actor.hex()
         error = exceptions.ActorDiedError(EXITED, actor_id=actor, class_name=self.class_name)
         return m.Result(ERROR, dumps(error))

@@ -71,7 +71,7 @@ class Backpressure:
         stream = self._streams.get(task)
         return stream is None or stream.closed
 
-    def limited(self, task: bytes) -> bool:
+    def is_limited(self, task: bytes) -> bool:
         """Return whether the reader must report consumed objects."""
         return bool(self.cap or self._streams[task].window)
 

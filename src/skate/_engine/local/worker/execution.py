@@ -143,7 +143,9 @@ class TaskRunner:
         template = prepared.template
         cancelled = task.cancelled and isinstance(error, exceptions.TaskCancelledError)
         if cancelled or isinstance(error, KeyboardInterrupt):
-            done.results = [self.cancelled(done.task, template.name, error)] * max(1, template.num_returns)
+            done.results = [self.cancelled_result(done.task, template.name, error)] * max(
+                1, template.num_returns
+            )
             done.failed = "TaskCancelledError"
             return
         if isinstance(error, SystemExit):
@@ -162,7 +164,7 @@ class TaskRunner:
         )
         done.results = [self.failure(error, template.name)] * max(1, count)
 
-    def cancelled(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
+    def cancelled_result(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
         """Return the result of a cancelled task.
 
         Args:

@@ -359,7 +359,7 @@ def describe_executors(
     return found
 
 
-def declared_groups(kind: type) -> dict[str, str]:
+def find_groups(kind: type) -> dict[str, str]:
     """Return the concurrency groups that the methods of a class declare, by method."""
     found = {
         name: getattr(getattr(kind, name, None), "__ray_concurrency_group__", None) for name in dir(kind)

@@ -143,7 +143,7 @@ class Worker:
                     break
                 self.runner.backpressure.ended(run.task)
                 self.client.send(
-                    m.Done(run.task, [self.runner.cancelled(run.task)], failed="TaskCancelledError")
+                    m.Done(run.task, [self.runner.cancelled_result(run.task)], failed="TaskCancelledError")
                 )
                 return
         running = self.running
@@ -253,7 +253,9 @@ class Worker:
             end_lines()
         except KeyboardInterrupt:  # cancelled at the moment of its end
             count = max(1, prepared.template.num_returns)
-            done = m.Done(run.task, [self.runner.cancelled(run.task)] * count, failed="TaskCancelledError")
+            done = m.Done(
+                run.task, [self.runner.cancelled_result(run.task)] * count, failed="TaskCancelledError"
+            )
         finally:
             self.running = None
             current_task.reset(token)

@@ -37,7 +37,7 @@ class Replies:
     def item(self, incoming: IncomingCall, index: int, result: m.Result) -> None:
         """Send an item of a generator."""
         call = incoming.call
-        limited = self._runner.backpressure.limited(call.task)
+        limited = self._runner.backpressure.is_limited(call.task)
         if result.state == SHARED or result.contains:
             self._client.send(m.ReplyVia(call.caller, m.Reply(call.task, [result]), index, limited))
         else:
