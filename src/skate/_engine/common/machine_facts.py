@@ -37,12 +37,12 @@ def store_budget(shm: str, asked: int | None) -> StoreBudget:
     free = free_space(shm)
     if wanted <= free * SHARED_MEMORY_SHARE:
         return StoreBudget(wanted)
-    room = int(free * SHARED_MEMORY_SHARE)
-    if asked is None and room >= LITTLE_SHARED_MEMORY:
-        return StoreBudget(room)
+    available = int(free * SHARED_MEMORY_SHARE)
+    if asked is None and available >= LITTLE_SHARED_MEMORY:
+        return StoreBudget(available)
     return StoreBudget(
-        room,
-        f"The object store has {room / 1e6:,.1f} MB instead of {wanted / 1e6:,.1f} MB, because {shm} has only "
+        available,
+        f"The object store has {available / 1e6:,.1f} MB instead of {wanted / 1e6:,.1f} MB, because {shm} has only "
         f"{free / 1e6:,.1f} MB free. Objects that do not fit are kept on disk, which is slower. {MORE_SHARED_MEMORY}",
     )
 

@@ -345,7 +345,7 @@ class Actors:
         if actor.leaving and not actor.calls and actor.state is not DEAD:
             self.leave(actor, OUT_OF_SCOPE)
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ ending
 
     def kill(self, id: bytes, *, no_restart: bool) -> None:
         """Kill an actor; it may restart unless `no_restart`."""

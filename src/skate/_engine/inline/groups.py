@@ -61,7 +61,7 @@ class Groups:
             with self._lock:
                 reserved = group.state == "PENDING" and self._reserve(group)
             if reserved:
-                self._tell(group)
+                self._notify(group)
 
     def _reserve(self, group: Group) -> bool:
         grants: list[Grant] = []
@@ -77,7 +77,7 @@ class Groups:
         return True
 
     @staticmethod
-    def _tell(group: Group) -> None:
+    def _notify(group: Group) -> None:
         group.waiting.clear()
         watchers, group.watchers = group.watchers, []
         for watcher in watchers:
@@ -95,7 +95,7 @@ class Groups:
                 grant.give_back()
             group.grants = []
             group.pools = []
-        self._tell(group)
+        self._notify(group)
         return True
 
     def pool_for(self, id: bytes, bundle: int, request: Request) -> Pool | None:

@@ -60,7 +60,7 @@ class Methods:
         self._new_stream = new_stream
         self.start_coroutine: Callable[[Actor, MethodCall, ActorCallOwner], None]  # set by the engine
 
-    # ------------------------------------------------------------ taking calls
+    # ------------------------------------------------------------ submission
 
     def submit(
         self,
@@ -189,7 +189,7 @@ class Methods:
             self._actors.record(call)
             self._actors.end_if_left(actor)
 
-    # ------------------------------------------------------------ ending early
+    # ------------------------------------------------------------ cancellation
 
     def cancel(self, actor: Actor, call: MethodCall) -> None:
         """Cancel a call: a waiting one does not run, a coroutine is cancelled, a generator stops."""

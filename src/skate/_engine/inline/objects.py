@@ -96,9 +96,9 @@ class Objects:
         if payload.size <= INLINE_LIMIT:
             return Value(payload.to_bytes(), payload.references)
         # Aligned, and read in place: arrays refer to this memory.
-        room = memoryview(mmap.mmap(-1, payload.size))
-        payload.write_into(room)
-        return Value(room.toreadonly(), payload.references)
+        memory = memoryview(mmap.mmap(-1, payload.size))
+        payload.write_into(memory)
+        return Value(memory.toreadonly(), payload.references)
 
     def settle(self, reference: ObjectRef[Any], value: Value) -> None:
         """Give a reference its value, and call its callbacks."""

@@ -64,7 +64,7 @@ class Progress:
         self._selector: selectors.BaseSelector | None = None
         self._wakers: tuple[socket.socket, socket.socket] | None = None
 
-    # ------------------------------------------------------------ what there is to do
+    # ------------------------------------------------------------ queued work
 
     def add(self, work: Callable[[], None]) -> None:
         """Queue `work` for the next thread that waits."""
@@ -100,7 +100,7 @@ class Progress:
         for driver in list(self.loop_drivers):
             driver.poke()
 
-    # ------------------------------------------------------------ doing it
+    # ------------------------------------------------------------ running work
 
     def step(self) -> bool:
         """Run all work that is possible now, once; return whether there was any."""

@@ -187,7 +187,7 @@ class Tasks:
         if grant is not None:
             self._scheduler.give(grant)
 
-    # ------------------------------------------------------------ ending early
+    # ------------------------------------------------------------ cancellation
 
     def cancel(self, call: Invocation) -> None:
         """Cancel a task: a waiting one does not start, a generator stops, a running one is marked."""

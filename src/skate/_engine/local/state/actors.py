@@ -150,7 +150,7 @@ class Actors:
         """Fail an actor whose process the system refused to start."""
         self.creation_failed(actor, self._death_error(actor, f"The actor's worker could not start. {why}"))
 
-    # ------------------------------------------------------------ telling callers
+    # ------------------------------------------------------------ notifying callers
 
     def watch(self, source: int, id: bytes) -> None:
         """Send `source` the state of the actor, now and on every change."""
@@ -185,7 +185,7 @@ class Actors:
             "namespace": actor.options.namespace,
         }
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ ending
 
     def kill(self, id: bytes, *, no_restart: bool) -> None:
         """Kill the actor's process; it may restart unless `no_restart`."""

@@ -329,12 +329,12 @@ class Tasks:
             return None
         return max(0.0, min(when for when, _ in self._delayed) - self._machine.now)
 
-    def owner_gone(self, number: int, *, goes_on: bool) -> None:
+    def owner_gone(self, number: int, *, survives: bool) -> None:
         """Drop queued tasks of an ended process whose results are unreachable, unless they survive its clean exit."""
         objects = self._machine.directory.objects
         mine = [t for t in self.table.values() if t.owner == number and t.actor is None]
         for task in reversed(mine):  # a later one may be the only user of an earlier result
-            if task.state is RUNNING or goes_on:
+            if task.state is RUNNING or survives:
                 if task.template.spec.num_returns == m.STREAMING:
                     self.consumed(m.Consumed(task.id, task.items, closed=True))  # it has no reader any more
                 continue

@@ -70,7 +70,7 @@ class ActorHost:
         self._replies = Replies(self._client, self._runner)
         self._runner.backpressure.cap = message.options.generator_cap
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ lifecycle
 
     def run(self) -> int:
         """Create the instance, then serve calls until the end; return the exit code."""
@@ -371,7 +371,7 @@ class ActorHost:
             method = self._method(call.method)
             args, kwargs = self._runner.arguments(call.args, call.arguments, call.args_object)
             value = method(*args, **kwargs)
-            args = kwargs = None  # type: ignore[assignment]  # let go before the caller learns that we are done
+            args = kwargs = None  # type: ignore[assignment]  # released before the caller gets the reply
             self._collect(incoming, reply, value)
             value = None
         except BaseException as error:

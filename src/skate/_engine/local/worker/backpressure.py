@@ -75,7 +75,7 @@ class Backpressure:
         """Return whether the reader must report consumed objects."""
         return bool(self.cap or self._streams[task].window)
 
-    def may_go_on(self, task: bytes) -> bool:
+    def may_continue(self, task: bytes) -> bool:
         """Return whether a generator may make its next object."""
         stream = self._streams[task]
         if stream.closed:

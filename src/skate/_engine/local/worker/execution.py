@@ -251,7 +251,7 @@ class TaskRunner:
         gate.open(task, window)
         running = current_task.get()
         while True:
-            if not gate.may_go_on(task):
+            if not gate.may_continue(task):
                 self._wait_for_reader(task)
             if gate.is_closed(task):
                 close = getattr(generator, "close", None)
@@ -278,7 +278,7 @@ class TaskRunner:
 
     def _wait_for_reader(self, task: bytes) -> None:
         client = self._client
-        client.block([], lambda: self.backpressure.may_go_on(task) or bool(client.closed), None)
+        client.block([], lambda: self.backpressure.may_continue(task) or bool(client.closed), None)
 
 
 def bind_method(instance: Any, name: str) -> Any:
