@@ -173,15 +173,15 @@ def validate_placement_group(
 def _checked(
     bundles: Any, strategy: str | None, lifetime: Any, target: str | None, selectors: Any, topology: Any
 ) -> tuple[str, list[dict[str, float]], list[dict[str, str]], str | None]:
-    chosen = checks.checked_strategy(strategy, topology)
+    chosen = checks.validate_strategy(strategy, topology)
     if target is not None and chosen != "STRICT_PACK":
         raise ValueError(f"_soft_target_node_id currently only works with STRICT_PACK but got {chosen}")
-    wanted = checks.checked_bundles(bundles)
+    wanted = checks.validate_bundles(bundles)
     return (
         chosen,
         wanted,
-        checks.checked_label_selectors(selectors, len(wanted)),
-        checks.checked_lifetime(lifetime),
+        checks.validate_label_selectors(selectors, len(wanted)),
+        checks.validate_lifetime(lifetime),
     )
 
 

@@ -11,15 +11,15 @@ from skate._base.bundles import (
     STRATEGIES,
     check_bundle_index,
     check_fits,
-    checked_bundles,
-    checked_label_selectors,
-    checked_lifetime,
-    checked_strategy,
+    validate_bundles,
+    validate_label_selectors,
+    validate_lifetime,
+    validate_strategy,
 )
 
 
 def test_bundles_come_back_as_floats_without_zeros() -> None:
-    assert checked_bundles([{"CPU": 1, "memory": 0}, {"GPU": 0.75}]) == [{"CPU": 1.0}, {"GPU": 0.75}]
+    assert validate_bundles([{"CPU": 1, "memory": 0}, {"GPU": 0.75}]) == [{"CPU": 1.0}, {"GPU": 0.75}]
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_bundles_come_back_as_floats_without_zeros() -> None:
 )
 def test_bad_bundles_are_refused(bundles: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        checked_bundles(bundles)
+        validate_bundles(bundles)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_is_accepted(strategy: str) -> None:
-    assert checked_strategy(strategy) == strategy
+    assert validate_strategy(strategy) == strategy
 
 
 def test_the_default_strategy_packs() -> None:
-    assert checked_strategy(None) == "PACK"
-    assert checked_strategy(None, {NODE_LABEL: "SPREAD", "ray.io/gpu-domain": "STRICT_PACK"}) == "SPREAD"
-    assert checked_strategy(None, {"ray.io/gpu-domain": "STRICT_PACK"}) == "PACK"
+    assert validate_strategy(None) == "PACK"
+    assert validate_strategy(None, {NODE_LABEL: "SPREAD", "ray.io/gpu-domain": "STRICT_PACK"}) == "SPREAD"
+    assert validate_strategy(None, {"ray.io/gpu-domain": "STRICT_PACK"}) == "PACK"
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,12 @@ def test_the_default_strategy_packs() -> None:
 )
 def test_bad_strategies_are_refused(strategy: str | None, topology: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        checked_strategy(strategy, topology)
+        validate_strategy(strategy, topology)
 
 
 def test_every_bundle_gets_a_label_selector() -> None:
-    assert checked_label_selectors(None, 2) == [{}, {}]
-    assert checked_label_selectors([{"region": "eu"}], 1) == [{"region": "eu"}]
+    assert validate_label_selectors(None, 2) == [{}, {}]
+    assert validate_label_selectors([{"region": "eu"}], 1) == [{"region": "eu"}]
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,14 @@ def test_every_bundle_gets_a_label_selector() -> None:
 )
 def test_bad_label_selectors_are_refused(selectors: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        checked_label_selectors(selectors, 1)
+        validate_label_selectors(selectors, 1)
 
 
 def test_a_lifetime_is_none_or_detached() -> None:
-    assert checked_lifetime(None) is None
-    assert checked_lifetime("detached") == "detached"
+    assert validate_lifetime(None) is None
+    assert validate_lifetime("detached") == "detached"
     with pytest.raises(ValueError, match="must be either `None` or 'detached'"):
-        checked_lifetime("forever")
+        validate_lifetime("forever")
 
 
 def test_a_bundle_index_is_checked_against_the_group() -> None:

@@ -43,7 +43,7 @@ def test_a_value_of_the_wrong_kind_is_an_error_with_the_name(setenv: pytest.Monk
         variables.number("SOME", 1)
     with pytest.raises(ValueError, match="RAY_SOME must be an integer"):
         variables.integer("SOME", 1)
-    with pytest.raises(ValueError, match=r"RAY_SOME is .* no regular expression"):
+    with pytest.raises(ValueError, match=r"RAY_SOME is .* not a regular expression"):
         variables.pattern("SOME")
 
 

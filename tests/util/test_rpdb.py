@@ -223,7 +223,7 @@ def test_the_note_of_a_killed_worker_is_removed(start: Start, session: Path) -> 
     process.communicate()
     assert rpdb.breakpoints(session) == []
     assert not list((session / "debug").glob("*.json"))
-    with pytest.raises(ConnectionError, match="Nobody waits"):
+    with pytest.raises(ConnectionError, match="No process waits"):
         rpdb.attach(stop)
 
 

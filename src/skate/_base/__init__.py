@@ -1,1 +1,1 @@
-"""Ids, options and serialization: what every engine shares."""
+"""Ids, options and serialization, which all engines share."""

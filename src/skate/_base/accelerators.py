@@ -1,4 +1,4 @@
-"""The kinds of accelerators: resources that a node hands out as numbered devices."""
+"""Kinds of accelerators: resources that a node assigns as numbered devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICE_VARIABLES = {
     "TTNPU": "TT_VISIBLE_DEVICES",
 }
 
-# Their drivers give a device to one process.
+# Their drivers assign a device to one process.
 UNSHAREABLE = frozenset({"HPU", "RBLN", "FURIOSA", "MBLT", "TTNPU"})
 
 # The text before each number in a vendor's variable.
@@ -25,7 +25,7 @@ _PREFIXES = {"FURIOSA": "npu:"}
 
 
 def device_variables(devices: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Return the environment variables that show a process the devices of each kind in `devices`, and no others.
+    """Return the environment variables that limit a process to the devices of each kind in `devices`.
 
     >>> device_variables({"GPU": ["0", "1"], "FURIOSA": ["1"]})
     {'CUDA_VISIBLE_DEVICES': '0,1', 'FURIOSA_DEVICES': 'npu:1'}

@@ -1,4 +1,4 @@
-"""Checks of placement groups: their bundles, and whether work fits into them."""
+"""Validation of placement groups: their bundles, and whether work fits into them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ RESERVED_RESOURCE = "bundle"
 _EXAMPLE = 'For example: `[{"CPU": 1.0}, {"GPU": 1.0}]`.'
 
 
-def checked_bundles(bundles: Any) -> list[dict[str, float]]:
-    """Return the bundles with float quantities and without resources of which they want none.
+def validate_bundles(bundles: Any) -> list[dict[str, float]]:
+    """Return the bundles with float quantities, and without resources of quantity 0.
 
     Raises:
-        ValueError: `bundles` is not a list of resource dictionaries, or a bundle asks for nothing.
+        ValueError: `bundles` is not a list of resource dictionaries, or a bundle is empty.
     """
     if not isinstance(bundles, list):
         raise ValueError(f"Placement group bundles must be a list, got {type(bundles)}: {bundles!r}.")
@@ -27,10 +27,10 @@ def checked_bundles(bundles: Any) -> list[dict[str, float]]:
         raise ValueError(
             f"Bundles must be a non-empty list of resource dictionaries. {_EXAMPLE} Got empty list instead."
         )
-    return [_checked_bundle(bundle, bundles) for bundle in bundles]
+    return [_validate_bundle(bundle, bundles) for bundle in bundles]
 
 
-def _checked_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
+def _validate_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
     if not isinstance(bundle, dict) or not all(
         isinstance(name, str) and isinstance(quantity, (int, float)) for name, quantity in bundle.items()
     ):
@@ -56,8 +56,8 @@ def _checked_bundle(bundle: Any, bundles: list[Any]) -> dict[str, float]:
     return wanted
 
 
-def checked_strategy(strategy: str | None, topology: Any = None) -> str:
-    """Return how bundles are spread over nodes, after the check of both ways to say it."""
+def validate_strategy(strategy: str | None, topology: Any = None) -> str:
+    """Return the placement strategy from one of the two arguments that can set it."""
     if topology is None:
         chosen = DEFAULT_STRATEGY if strategy is None else strategy
         if chosen not in STRATEGIES:
@@ -67,10 +67,10 @@ def checked_strategy(strategy: str | None, topology: Any = None) -> str:
         return chosen
     if strategy is not None:
         raise ValueError("`strategy` and `topology_strategy` cannot both be given: leave one of them out.")
-    return _checked_topology(topology)
+    return _validate_topology(topology)
 
 
-def _checked_topology(topology: Any) -> str:
+def _validate_topology(topology: Any) -> str:
     if not isinstance(topology, dict):
         raise ValueError(f"`topology_strategy` must be a dict of label to strategy, got {type(topology)}.")
     others = []
@@ -93,8 +93,8 @@ def _checked_topology(topology: Any) -> str:
     return node_strategy
 
 
-def checked_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str, str]]:
-    """Return one label selector for each bundle; without any, as many empty ones."""
+def validate_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str, str]]:
+    """Return one label selector per bundle; empty ones by default."""
     if selectors is None:
         return [{} for _ in range(bundle_count)]
     if not isinstance(selectors, list):
@@ -122,7 +122,7 @@ def checked_label_selectors(selectors: Any, bundle_count: int) -> list[dict[str,
     return selectors
 
 
-def checked_lifetime(lifetime: Any) -> str | None:
+def validate_lifetime(lifetime: Any) -> str | None:
     """Return the lifetime of a placement group: None to end with its driver, or "detached"."""
     if lifetime is None or lifetime == "detached":
         return None if lifetime is None else "detached"
@@ -135,8 +135,8 @@ def check_bundle_index(index: int, bundle_count: int | None) -> None:
     """Raise ValueError unless `index` is -1 or the index of a bundle.
 
     Args:
-        index: The index asked for.
-        bundle_count: How many bundles the group has; None is "no placement group".
+        index: The requested index.
+        bundle_count: The number of bundles of the group; None for no placement group.
     """
     if bundle_count is None:
         if index != -1:
@@ -153,7 +153,7 @@ def check_bundle_index(index: int, bundle_count: int | None) -> None:
 def check_fits(
     name: str, resources: Mapping[str, float], bundles: Sequence[Mapping[str, float]], index: int = -1
 ) -> None:
-    """Raise ValueError when work called `name` that needs `resources` fits into no bundle it may use."""
+    """Raise ValueError if work called `name` that needs `resources` fits into no usable bundle."""
     usable = bundles if index == -1 else [bundles[index]]
     if any(all(bundle.get(kind, 0.0) >= amount for kind, amount in resources.items()) for bundle in usable):
         return

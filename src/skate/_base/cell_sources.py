@@ -1,6 +1,6 @@
-"""Source lines of code that is in no file: cells of a notebook, and input of an interactive shell.
+"""Source lines of code without a file: cells of a notebook, and input of an interactive shell.
 
-The shell keeps such lines in `linecache`, where tracebacks and `inspect.getsource` look for them. They travel with
+The shell keeps such lines in `linecache`, where tracebacks and `inspect.getsource` find them. They are pickled with
 the code, so that both work in the process that receives it.
 """
 
@@ -16,7 +16,7 @@ _reduce: Any = cloudpickle.Pickler.dispatch_table[CodeType]
 
 
 def reduce_code(code: CodeType) -> tuple[Any, ...]:
-    """Return how to pickle a code object, with the lines of its source if they are in no file."""
+    """Return the reduction of a code object, with its source lines if they are in no file."""
     function, arguments = _reduce(code)
     lines = _lines_of(code.co_filename)
     if lines is None:
@@ -25,7 +25,7 @@ def reduce_code(code: CodeType) -> tuple[Any, ...]:
 
 
 def code_with_source(filename: str, lines: list[str], arguments: tuple[Any, ...]) -> CodeType:
-    """Make a code object, and keep the lines of its source for tracebacks."""
+    """Create a code object, and store its source lines for tracebacks."""
     if filename not in linecache.cache:
         linecache.cache[filename] = (sum(map(len, lines)), None, lines, filename)
     return CodeType(*arguments)
@@ -36,4 +36,4 @@ def _lines_of(filename: str) -> list[str] | None:
     if entry is None or len(entry) == 1:
         return None
     _, modified, lines, _ = entry
-    return lines if modified is None else None  # a file has a time of modification
+    return lines if modified is None else None  # a file has a modification time

@@ -1,4 +1,4 @@
-"""Copying large buffers: one core cannot use all the bandwidth of memory."""
+"""Copying large buffers with several threads, because one core cannot use all the memory bandwidth."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from skate._base.processors import cpus
 
-LARGE = 16 << 20  # bytes from which on a second thread is worth its start
-MOST = 4  # threads that share a copy
+LARGE = 16 << 20  # bytes above which a second thread pays off
+MOST = 4  # the largest number of threads for a copy
 
 
 def copy(target: memoryview, source: memoryview) -> None:
     """Copy the bytes of `source` to the beginning of `target`.
 
-    NumPy lets go of the interpreter's lock while it copies, so that threads can share the work. Whoever has
-    buffers of that size has NumPy, mostly; without it, or on one core, this is a plain copy.
+    NumPy releases the GIL while it copies, so that threads can share the work. Programs with buffers of that size
+    usually have NumPy loaded; without it, or on one core, this is a plain copy.
     """
     size = source.nbytes
     numpy = sys.modules.get("numpy")

@@ -1,8 +1,8 @@
-"""Identifiers of everything Skate names: fixed-size byte strings with a type.
+"""Identifiers: fixed-size byte strings with a type.
 
-Sizes and nesting follow Ray's, so that programs which slice or print them keep working: an object id
-is the id of the task that made it and an index, a task id ends with the id of its actor, an actor id
-ends with the id of its job.
+Sizes and nesting follow Ray's, so that programs which slice or print them keep working: an object id consists of the
+id of the task that made it and an index, a task id ends with the id of its actor, and an actor id ends with the id of
+its job.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNIQUE_SIZE = 28
 GROUP_SIZE = 18
 
 # A task id starts with the number of the process that made it (PROCESS_SIZE bytes) and that process'
-# counter. The node uses the prefix to know whom to ask about an object it has never heard of.
+# counter. The node uses the prefix to find the owner of an unknown object.
 PROCESS_SIZE = 3
 COUNTER_SIZE = 5
 NIL_ACTOR_UNIQUE = b"\xff" * (ACTOR_SIZE - JOB_SIZE)
@@ -49,7 +49,7 @@ class BaseID:
 
     @classmethod
     def from_hex(cls, text: str) -> Self:
-        """Return the id that `text`, a string of hexadecimal digits, spells."""
+        """Return the id with these hexadecimal digits."""
         return cls(bytes.fromhex(text))
 
     @classmethod
@@ -189,11 +189,11 @@ def process_of(object_or_task: bytes) -> int:
 
 
 class IdFactory:
-    """Makes ids that no other process of the session makes."""
+    """Creates ids that are unique within the session."""
 
     def __init__(self, process: int, job: bytes, session: bytes = b"\0\0\0\0") -> None:
         self.process = process
-        # Handles may outlive their session: an actor of another session must not have the same id.
+        # Handles may outlive their session, so the ids of actors must differ between sessions.
         self._session = session[:4]
         self.job = job
         self._prefix = process.to_bytes(PROCESS_SIZE, "big")
@@ -216,7 +216,7 @@ class IdFactory:
         return self._prefix + self._next().to_bytes(COUNTER_SIZE, "big") + self._session + self.job
 
     def is_of_session(self, actor: bytes) -> bool:
-        """Return whether an actor was made in this session."""
+        """Return whether an actor was created in this session."""
         return actor[PROCESS_SIZE + COUNTER_SIZE :].startswith(self._session)
 
     def group(self) -> bytes:

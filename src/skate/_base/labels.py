@@ -1,7 +1,7 @@
-"""Syntax of node labels and of the selectors that match them.
+"""Syntax of node labels, and of the selectors that match them.
 
-Every check returns None for a good value and otherwise the sentence that says what is wrong with it, so
-that the caller chooses the exception.
+Each check returns None for a valid value and otherwise a sentence that describes the problem, so that the caller
+chooses the exception.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-# Plain strings: `re` compiles them at their first use, and most programs have no labels.
+# Plain strings: `re` compiles them at the first use, and most programs have no labels.
 _NAME = r"[a-zA-Z0-9]([a-zA-Z0-9\-_.]{0,61}[a-zA-Z0-9])?"
 _DNS_LABEL = r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _PREFIX_LENGTH = 253
@@ -22,7 +22,7 @@ _NAME_RULE = (
 
 
 def label_key_problem(key: Any) -> str | None:
-    """Return what is wrong with `key` as the name of a label, or None."""
+    """Return the problem with `key` as the name of a label, or None."""
     if not isinstance(key, str):
         return f"The key is not string type: label key {key!r} is a {type(key).__name__}."
     prefix, slash, name = key.rpartition("/")
@@ -37,7 +37,7 @@ def label_key_problem(key: Any) -> str | None:
 
 
 def label_value_problem(value: Any) -> str | None:
-    """Return what is wrong with `value` as the value of a label, or None. The empty string is a value."""
+    """Return the problem with `value` as the value of a label, or None. The empty string is a value."""
     if not isinstance(value, str):
         return f"The value is not string type: label value {value!r} is a {type(value).__name__}."
     if value and not re.fullmatch(_NAME, value):
@@ -46,7 +46,7 @@ def label_value_problem(value: Any) -> str | None:
 
 
 def selector_value_problem(selector: Any) -> str | None:
-    """Return what is wrong with a selector such as "A100", "!spot", "in(a, b)", "!in(a, b)", or None."""
+    """Return the problem with a selector such as "A100", "!spot", "in(a, b)", "!in(a, b)", or None."""
     if not isinstance(selector, str):
         return (
             f"Invalid label selector value `{selector!r}`. The label selector value must be a string, "
@@ -61,7 +61,7 @@ def selector_value_problem(selector: Any) -> str | None:
 
 
 def label_selector_problem(selector: Any) -> str | None:
-    """Return what is wrong with a mapping of label keys to selector values, or None."""
+    """Return the problem with a mapping of label keys to selector values, or None."""
     if selector is None:
         return None
     if not isinstance(selector, dict):
@@ -74,7 +74,7 @@ def label_selector_problem(selector: Any) -> str | None:
 
 
 def fallback_strategy_problem(strategy: Any) -> str | None:
-    """Return what is wrong with a list of alternative label selectors, or None."""
+    """Return the problem with a list of alternative label selectors, or None."""
     if strategy is None:
         return None
     for alternative in strategy:
@@ -114,7 +114,7 @@ def _matches(wanted: str, value: str | None) -> bool:
 
 
 def _selected_values(selector: str) -> list[str]:
-    """Return the values a selector names; an empty `in()` names one that no label may have."""
+    """Return the values in a selector; an empty `in()` gives a value that no label may have."""
     operand = selector.removeprefix("!")
     if operand.startswith("in(") and operand.endswith(")"):
         values = [value.strip() for value in operand[3:-1].split(",")]

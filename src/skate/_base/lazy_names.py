@@ -1,4 +1,4 @@
-"""Names that a module has, as in Ray, but that another module defines: they load at their first use."""
+"""Names that a module exports, as in Ray, although another module defines them; loaded at their first use."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["lazy_names"]
 def lazy_names(module: str, homes: dict[str, str]) -> Callable[[str], Any]:
     """Return a function for a module's `__getattr__`.
 
-    An import at the top of the module would cost every program time, or close a cycle of imports.
+    An import at the top of the module would slow down every program, or close an import cycle.
 
     Args:
         module: The name of the module.
-        homes: For each name of the module, the dotted path of the object.
+        homes: The dotted path of the object for each name.
 
     Example:
         >>> find = lazy_names(__name__, {"Tree": "ast.Module"})

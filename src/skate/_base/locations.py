@@ -1,8 +1,8 @@
-"""Where the package lies on disk."""
+"""The location of the package on disk."""
 
 from __future__ import annotations
 
 import os
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-IMPORT_ROOT = os.path.dirname(PACKAGE)  # the entry of `sys.path` that `import skate` is found through
+IMPORT_ROOT = os.path.dirname(PACKAGE)  # the entry of `sys.path` that contains the package

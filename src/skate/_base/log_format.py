@@ -1,4 +1,4 @@
-"""Log records as lines of text or of JSON, with the job, task and actor they come from."""
+"""Log records as lines of text or JSON, with the job, task and actor of their origin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 TEXT_FORMAT = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
 
-# What `logging` itself puts into a record; the rest was given by the program with `extra=`.
+# The attributes that `logging` itself adds to a record; others come from the program's `extra=`.
 STANDARD_ATTRIBUTES = frozenset(
     {
         "args", "asctime", "created", "exc_info", "exc_text", "filename", "funcName", "levelname", "levelno",
@@ -20,18 +20,18 @@ STANDARD_ATTRIBUTES = frozenset(
 )  # fmt: skip
 _JSON_ATTRIBUTES = ("asctime", "levelname", "message", "filename", "lineno", "process")
 
-# Tells where a record comes from: ids of job, node, worker, task, actor. The engine sets it.
+# Returns the origin of a record: ids of job, node, worker, task, actor. The engine sets it.
 _source: Callable[[], dict[str, Any]] = dict
 
 
 def set_context_source(source: Callable[[], dict[str, Any]]) -> None:
-    """Set the function that tells in which job, task and actor the process is."""
+    """Set the function that returns the job, task and actor of the calling code."""
     global _source
     _source = source
 
 
 class _StructuredFormatter(logging.Formatter):
-    """Shares what both encodings add to a record."""
+    """The common part of both encodings."""
 
     def __init__(self, additional: list[str]) -> None:
         super().__init__(TEXT_FORMAT)
@@ -48,7 +48,7 @@ class _StructuredFormatter(logging.Formatter):
 
 
 class TextFormatter(_StructuredFormatter):
-    """Writes a line for people, followed by `name=value` pairs."""
+    """Writes a readable line, followed by `name=value` pairs."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""

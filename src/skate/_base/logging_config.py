@@ -1,4 +1,4 @@
-"""How a job logs: as text or as JSON, from which level on, with which fields."""
+"""The logging configuration of a job: encoding, level, and additional fields."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from skate._base.log_format import FORMATTERS, STANDARD_ATTRIBUTES
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
-    """A handler that `LoggingConfig.apply` made, and may replace."""
+    """A handler that `LoggingConfig.apply` created, and may replace."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class LoggingConfig:
 
     @classmethod
     def from_dict(cls, config: dict[str, Any]) -> Self:
-        """Return the config that `to_dict` described."""
+        """Return the config from the dictionary of `to_dict`."""
         return cls(**config)
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,18 +63,18 @@ class LoggingConfig:
 
     @classmethod
     def from_environment(cls) -> Self | None:
-        """Return the config that SKATE_LOGGING_CONFIG_ENCODING asks for, or None."""
+        """Return the config from SKATE_LOGGING_CONFIG_ENCODING, or None."""
         encoding = variables.text("LOGGING_CONFIG_ENCODING")
         return cls(encoding=encoding) if encoding else None
 
     def apply(self) -> None:
-        """Log so in this process: all that reaches the root logger, and what Skate itself says."""
+        """Configure logging in this process: the root logger and Skate's logger."""
         level = self.log_level.upper() if isinstance(self.log_level, str) else self.log_level
         handler = _Handler()
         handler.setLevel(level)
         handler.setFormatter(FORMATTERS[self.encoding](self.additional_log_standard_attrs))
         for logger in (logging.getLogger(), logging.getLogger("skate")):
-            # Handlers of files, of test tools and the like are the program's and stay.
+            # Other handlers, such as those of files and test tools, belong to the program.
             logger.handlers = [old for old in logger.handlers if type(old) not in _REPLACED]
             logger.addHandler(handler)
             logger.setLevel(level)

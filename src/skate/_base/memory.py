@@ -1,4 +1,4 @@
-"""How much memory this process may use: what the machine has, and what control groups leave of it."""
+"""The memory that this process may use: that of the machine, within the limits of control groups."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 _ROOT = "/sys/fs/cgroup"
 _OWN = "/proc/self/cgroup"
 _MACHINE = "/proc/meminfo"
-# The files of a group: its limit, what it uses, and what is said in memory.stat about pages that can be given back.
+# The files of a group: its limit, its usage, and the reclaimable pages in memory.stat.
 _V2 = ("memory.max", "memory.current", "inactive_file")
 _V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
@@ -25,14 +25,14 @@ def total() -> int:
 
 
 def free() -> int:
-    """Return the bytes of it that nobody uses, or that the system would give back at once."""
-    import psutil  # here, so that a program that does not ask does not wait for it
+    """Return the unused bytes of it, including those that the system can reclaim at once."""
+    import psutil  # imported here, because few programs need it
 
     return min([int(psutil.virtual_memory().available), *(max(0, limit - used) for limit, used in _groups())])
 
 
 class Usage(NamedTuple):
-    """How much memory is in use, where it is closest to its limit."""
+    """The memory usage where it is closest to its limit."""
 
     used: int
     total: int
@@ -40,9 +40,9 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage | None:
-    """Return how much memory is in use, of the machine or of a control group around this process; None if unknown.
+    """Return the memory usage of the machine or of a control group of this process; None if unknown.
 
-    Unlike `free`, it only reads a few small files.
+    Unlike `free`, this only reads a few small files.
     """
     facts = dict(line.split(":", 1) for line in _read("", _MACHINE).splitlines())
     try:
@@ -56,14 +56,14 @@ def usage() -> Usage | None:
             continue  # "max", or no such file
         used = _read(folder, files[1])
         share = fullest.used / fullest.total
-        if int(used or 0) > share * int(limit):  # else it need not be known what can be given back
+        if int(used or 0) > share * int(limit):  # else the reclaimable part does not matter
             group = Usage(max(0, int(used) - _reclaimable(folder, files)), int(limit), folder)
             fullest = group if group.used > share * group.total else fullest
     return fullest
 
 
 def _groups() -> Iterator[tuple[int, int]]:
-    """Yield the limit of each group that this process is in and that has one, and what its processes use."""
+    """Yield the limit and the usage of each control group of this process that has a limit."""
     for folder, files in _folders():
         limit = _read(folder, files[0])
         if not limit.isdecimal():
@@ -73,20 +73,20 @@ def _groups() -> Iterator[tuple[int, int]]:
 
 
 def _reclaimable(folder: str, files: tuple[str, str, str]) -> int:
-    """Return the bytes of files that were read once: the system drops them before it lets anybody fail."""
+    """Return the bytes of cached files, which the system drops before an allocation fails."""
     stat = dict(line.split() for line in _read(folder, "memory.stat").splitlines())
     return int(stat.get(files[2], "0"))
 
 
 def _folders() -> Iterator[tuple[str, tuple[str, str, str]]]:
     """Yield the folders of the groups of this process with the names of their files, each once."""
-    found = {_ROOT: _V2, f"{_ROOT}/memory": _V1}  # all there is to see from inside a container
+    found = {_ROOT: _V2, f"{_ROOT}/memory": _V1}  # all that is visible inside a container
     for line in _read("", _OWN).splitlines():
         _, kinds, path = line.split(":", 2)
         if kinds and "memory" not in kinds.split(","):
             continue
         root, files = (f"{_ROOT}/memory", _V1) if kinds else (_ROOT, _V2)
-        while path.strip("/"):  # a group is limited by those around it, too
+        while path.strip("/"):  # the limits of enclosing groups apply too
             found[root + path] = files
             path = posixpath.dirname(path)
     yield from found.items()

@@ -1,8 +1,8 @@
-"""Importing this lets libraries for numbers that are imported afterwards compute in one thread.
+"""Importing this module limits numerical libraries that are imported later to one thread.
 
-OpenMP and what is built on it, below NumPy and torch, read the variable when they are loaded. For some of them
-`torch.set_num_threads` comes too late: on ARM, torch goes on to share each product of matrices between threads. So a
-process that workers with one processor each are forked from imports this before torch.
+OpenMP and the libraries on top of it, below NumPy and torch, read the variable when they are loaded. For some of them
+`torch.set_num_threads` is too late: on ARM, torch continues to split matrix products between threads. So the template
+of workers with one CPU each imports this module before torch.
 """
 
 from __future__ import annotations

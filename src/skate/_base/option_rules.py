@@ -1,6 +1,6 @@
-"""What each option of tasks, actors and methods may be: its types and the check of its value.
+"""Rules for the options of tasks, actors and methods: their types, and the checks of their values.
 
-One table for each kind, in the order in which error messages list the names. A check returns None or the
+There is one table per kind, in the order in which error messages list the names. A check returns None, or the
 sentence to raise.
 """
 
@@ -19,7 +19,7 @@ RESOURCE_UNIT = 0.0001
 class Rule(NamedTuple):
     """The types an option accepts and the check of its value.
 
-    `classes` are names of classes accepted besides `types`: they live in layers above this one.
+    `classes` are names of further accepted classes, which are defined in higher layers.
     """
 
     types: tuple[type, ...]
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
     classes: tuple[str, ...] = ()
 
     def apply(self, keyword: str, value: Any) -> None:
-        """Raise TypeError or ValueError unless `value` is good for the option `keyword`."""
+        """Raise TypeError or ValueError unless `value` is valid for the option `keyword`."""
         if not isinstance(value, self.types) and type(value).__name__ not in self.classes:
             accepted: object = self.types[0] if len(self.types) == 1 else self.types
             more = f" or one of {', '.join(self.classes)}" if self.classes else ""
@@ -56,7 +56,7 @@ def _count(keyword: str, *, infinite: bool) -> Rule:
 
 
 def quantity_problem(name: str, quantity: Any) -> str | None:
-    """Return what is wrong with `quantity` as an amount of the resource `name`, or None."""
+    """Return the problem with `quantity` as an amount of the resource `name`, or None."""
     if not isinstance(quantity, (int, float)):
         return f"The quantity of resource {name} must be a number, but received type {type(quantity)}: {quantity!r}."
     if quantity < 0:
@@ -72,7 +72,7 @@ def quantity_problem(name: str, quantity: Any) -> str | None:
 
 
 def check_devices(asked: Mapping[str, float | None]) -> None:
-    """Raise ValueError for a part of a device on top of whole ones, or of one that processes cannot share."""
+    """Raise ValueError for a fraction above one device, or a fraction of a device that processes cannot share."""
     for name in DEVICE_VARIABLES:
         quantity = asked.get(name)
         if quantity is None or quantity == int(quantity):
@@ -143,7 +143,7 @@ def _actor_backpressure_problem(value: int | None) -> str | None:
         return None
     return (
         "_actor_generator_backpressure_num_objects must be > 0 to bound the objects of all the actor's "
-        f"generators that nobody has consumed, or -1 to disable. Got {value}."
+        f"generators that are not consumed, or -1 to disable. Got {value}."
     )
 
 
@@ -157,7 +157,7 @@ def _per_yield_problem(value: int | None) -> str | None:
 
 
 def bundle_index_problem(value: int) -> str | None:
-    """Return what is wrong with the index of a bundle, or None."""
+    """Return the problem with the index of a bundle, or None."""
     if value >= -1:
         return None
     return f"placement_group_bundle_index must be -1, for any bundle, or the index of a bundle, got {value}."
@@ -262,8 +262,8 @@ METHOD_RULES: dict[str, Rule] = {
 
 
 def unknown_option(keyword: str, valid: Iterable[str], opening: str) -> str:
-    """Return the message for an option that does not exist, with the closest one that does."""
-    import difflib  # only the unlucky pay for it
+    """Return the message for an unknown option, with the closest known one."""
+    import difflib  # only imported for an error
 
     names = list(valid)
     close = difflib.get_close_matches(keyword, names, n=1)
@@ -272,7 +272,7 @@ def unknown_option(keyword: str, valid: Iterable[str], opening: str) -> str:
 
 
 def check_together(given: Mapping[str, Any]) -> None:
-    """Raise ValueError when options of tasks or actors that exclude each other are both given."""
+    """Raise ValueError if options of tasks or actors that exclude each other are given."""
     if given.get("placement_group", "default") not in ("default", None) and given.get("scheduling_strategy"):
         raise ValueError(
             "Placement groups should be specified via the scheduling_strategy option. "

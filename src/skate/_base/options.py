@@ -1,7 +1,7 @@
-"""Options of tasks, actors and actor methods: what `@remote(...)`, `.options(...)` and `@method(...)` take.
+"""Options of tasks, actors and actor methods: the arguments of `@remote(...)`, `.options(...)` and `@method(...)`.
 
-A field that is None was not given; the `effective_…` properties say what then holds. An options object
-checks itself, never changes, and is equal only to itself, so that a caller may use it as a key.
+A field that is None was not given; the `effective_…` properties return the value that then applies. An options object
+validates itself, is immutable, and is equal only to itself, so that it can be used as a key.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _KEYWORD_OF: dict[str, str] = {field: keyword for keyword, field in _FIELD_OF.it
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
 class _Options:
-    """What all three kinds share: a frozen, keyword-only record that checks itself.
+    """The common base: a frozen, keyword-only record that validates itself.
 
-    `dataclasses` would do the same, but importing it and generating three constructors costs more than the
-    rest of the core's start. The instance's dictionary holds what was given; the class holds the defaults.
+    `dataclasses` would do the same, but importing it and generating three constructors takes longer than the rest of
+    the core's start. The instance's dictionary holds the given values; the class holds the defaults.
     """
 
     RULES: ClassVar[Mapping[str, Rule]]
@@ -75,26 +75,26 @@ class _Options:
 
     @classmethod
     def parse(cls, options: Mapping[str, Any]) -> Self:
-        """Return the options that the keywords of a declaration such as `@remote(num_cpus=2)` give.
+        """Return the options from the keywords of a declaration such as `@remote(num_cpus=2)`.
 
         Args:
             options: Keywords as the user wrote them, with Ray's names.
 
         Raises:
-            ValueError: A keyword does not exist, or its value cannot be used.
-            TypeError: A value is of the wrong type.
+            ValueError: A keyword is unknown, or its value is invalid.
+            TypeError: A value has the wrong type.
         """
         return cls(**cls._checked(options))
 
     def merged(self, options: Mapping[str, Any]) -> Self:
-        """Return these options with those of `.options(...)` on top.
+        """Return these options, overridden by those of `.options(...)`.
 
-        A keyword that is there wins, also when it is None, which means "as if never given". Dictionaries
-        (`resources`, `runtime_env`) are replaced, not merged.
+        A given keyword wins even if it is None, which means "not given". Dictionaries (`resources`, `runtime_env`)
+        are replaced, not merged.
 
         Raises:
-            ValueError: A keyword does not exist, its value cannot be used, or it may only be declared.
-            TypeError: A value is of the wrong type.
+            ValueError: A keyword is unknown, its value is invalid, or it may only be declared.
+            TypeError: A value has the wrong type.
         """
         changes = self._checked(options)
         for keyword in self.ONLY_WHEN_DECLARED:
@@ -106,7 +106,7 @@ class _Options:
         return type(self)(**{**self._values(), **changes})
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given, by the user's keywords."""
+        """Return the given options, by the user's keywords."""
         return {_KEYWORD_OF.get(name, name): value for name, value in self._values().items()}
 
     @classmethod
@@ -124,7 +124,7 @@ class _Options:
         return ValueError(unknown_option(keyword, cls.RULES, opening))
 
     def _check_per_yield(self, options: Mapping[str, Any]) -> None:
-        """Refuse to change how many objects one `yield` makes: callers count on it."""
+        """Refuse to change the number of objects per `yield`, which callers depend on."""
         new = options.get("_num_objects_per_yield")
         if new is not None and new != (getattr(self, "num_objects_per_yield", None) or 1):
             raise ValueError(
@@ -133,7 +133,7 @@ class _Options:
             )
 
     def _check_together(self) -> None:
-        """Raise ValueError when options that were given exclude each other."""
+        """Raise ValueError if given options exclude each other."""
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
@@ -144,12 +144,12 @@ class _Options:
         return {name: value for name, value in self.__dict__.items() if name in self.FIELDS}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Only what was given travels, and none of the cached properties.
+        # Only given options are pickled, without cached properties.
         return _restore, (type(self), self._values())
 
 
 def _restore(kind: type[_Options], values: dict[str, Any]) -> _Options:
-    """Rebuild pickled options; they were checked when they were made."""
+    """Rebuild pickled options, which were validated when they were created."""
     options = object.__new__(kind)
     options.__dict__.update(values)
     return options
@@ -166,7 +166,7 @@ class _WorkOptions(_Options):
     num_cpus: float | None = None
     num_gpus: float | None = None
     object_store_memory: int | None = None
-    # "default" is "not given": None says "in no placement group", also inside of one.
+    # "default" means "not given"; None means "in no placement group", even inside of one.
     placement_group: Any = "default"
     placement_group_bundle_index: int | None = None
     placement_group_capture_child_tasks: bool | None = None
@@ -191,7 +191,7 @@ class _WorkOptions(_Options):
 
     @property
     def effective_placement_group_bundle_index(self) -> int:
-        """Return the index of the bundle to use; -1 is any of them."""
+        """Return the index of the bundle to use; -1 for any bundle."""
         index = self.placement_group_bundle_index
         return INFINITE if index is None else index
 
@@ -201,7 +201,7 @@ class _WorkOptions(_Options):
         return self.enable_task_events is not False
 
     def resources(self, default_cpus: float | None = None) -> dict[str, float]:
-        """Return the resources asked for, by name, leaving out those that are zero.
+        """Return the requested resources by name, without those of quantity 0.
 
         Args:
             default_cpus: CPUs when `num_cpus` was not given.
@@ -242,14 +242,14 @@ class TaskOptions(_WorkOptions):
 
     @cached_property
     def effective_max_retries(self) -> int:
-        """Return how often a task is run again after a failure; -1 is without end."""
+        """Return the number of retries after a failure; -1 for unlimited."""
         return default_max_retries() if self.max_retries is None else self.max_retries
 
     @property
     def effective_max_calls(self) -> int:
-        """Return after how many calls a worker is replaced; 0 is never.
+        """Return the number of calls after which a worker is replaced; 0 for never.
 
-        A worker that used a GPU is replaced after one call, for libraries keep memory on the device.
+        A worker that used a GPU is replaced after one call, because libraries keep memory on the device.
         """
         if self.max_calls is not None:
             return self.max_calls
@@ -262,17 +262,17 @@ class TaskOptions(_WorkOptions):
 
     @property
     def effective_num_objects_per_yield(self) -> int:
-        """Return how many objects one `yield` of a streaming generator makes."""
+        """Return the number of objects per `yield` of a streaming generator."""
         return self.num_objects_per_yield or 1
 
     @property
     def effective_generator_backpressure_num_objects(self) -> int:
-        """Return how many objects a generator may be ahead of its consumer; -1 is any number."""
+        """Return how many objects a generator may be ahead of its consumer; -1 for unlimited."""
         return self.generator_backpressure_num_objects or INFINITE
 
     @cached_property
     def effective_resources(self) -> dict[str, float]:
-        """Return the resources a task holds while it runs: one CPU unless it asks otherwise."""
+        """Return the resources of a running task: one CPU by default."""
         return self.resources(default_cpus=1.0)
 
 
@@ -321,39 +321,39 @@ class ActorOptions(_WorkOptions):
 
     @property
     def effective_max_restarts(self) -> int:
-        """Return how often the actor is started again after its process died; -1 is without end."""
+        """Return the number of restarts after the death of the actor's process; -1 for unlimited."""
         return self.max_restarts or 0
 
     @property
     def effective_max_task_retries(self) -> int:
-        """Return how often a call is sent again after the actor died; -1 is without end."""
+        """Return the number of retries of a call after the actor died; -1 for unlimited."""
         return self.max_task_retries or 0
 
     @property
     def effective_max_pending_calls(self) -> int:
-        """Return how many calls a handle may have in flight; -1 is any number."""
+        """Return how many calls a handle may have in flight; -1 for unlimited."""
         return INFINITE if self.max_pending_calls is None else self.max_pending_calls
 
     @property
     def effective_get_if_exists(self) -> bool:
-        """Return whether an actor of that name is used if there is one."""
+        """Return whether an existing actor with the name is used."""
         return bool(self.get_if_exists)
 
     @property
     def effective_actor_generator_backpressure_num_objects(self) -> int:
-        """Return how many unconsumed objects all generators of the actor may hold; -1 is any number."""
+        """Return how many unconsumed objects all generators of the actor may hold; -1 for unlimited."""
         return self.actor_generator_backpressure_num_objects or INFINITE
 
     def effective_max_concurrency(self, *, is_async: bool) -> int:
-        """Return how many calls run at once: 1000 for an asyncio actor and otherwise one, unless given."""
+        """Return the number of concurrent calls: by default 1000 for an asyncio actor, otherwise 1."""
         return self.max_concurrency or (1000 if is_async else 1)
 
     @cached_property
     def effective_resources(self) -> dict[str, float]:
-        """Return the resources the actor holds while it lives.
+        """Return the resources that the actor holds while it lives.
 
-        An actor that asks for nothing holds nothing, so that there can be more actors than CPUs; one that
-        asks for a GPU or a custom resource also holds a CPU.
+        An actor without a request holds nothing, so that there can be more actors than CPUs; one that requests a GPU
+        or a custom resource also holds a CPU.
         """
         asks = self.num_gpus is not None or self.custom_resources or self.accelerator_type
         return self.resources(default_cpus=1.0 if asks else 0.0)
@@ -365,9 +365,9 @@ class ActorOptions(_WorkOptions):
 
 
 class MethodOptions(_Options):
-    """Options of one method of an actor: of `@method(...)` and of `handle.method.options(...)`.
+    """Options of an actor's method: of `@method(...)` and of `handle.method.options(...)`.
 
-    None leaves the choice to the actor's options.
+    None stands for the actor's options.
     """
 
     RULES = METHOD_RULES
@@ -395,22 +395,22 @@ class MethodOptions(_Options):
 
     @property
     def effective_num_objects_per_yield(self) -> int:
-        """Return how many objects one `yield` of a streaming generator makes."""
+        """Return the number of objects per `yield` of a streaming generator."""
         return self.num_objects_per_yield or 1
 
     @property
     def effective_generator_backpressure_num_objects(self) -> int:
-        """Return how many objects a generator may be ahead of its consumer; -1 is any number."""
+        """Return how many objects a generator may be ahead of its consumer; -1 for unlimited."""
         return self.generator_backpressure_num_objects or INFINITE
 
 
 def default_max_retries() -> int:
-    """Return how often a task is retried that does not say: SKATE_TASK_MAX_RETRIES or 3."""
+    """Return the default number of retries of a task: SKATE_TASK_MAX_RETRIES or 3."""
     return variables.integer("TASK_MAX_RETRIES", DEFAULT_TASK_MAX_RETRIES)
 
 
 def check_num_returns(num_returns: int | str | None, *, is_generator: bool, stacklevel: int = 3) -> None:
-    """Raise ValueError when `num_returns` asks to stream what is not a generator.
+    """Raise ValueError if `num_returns` requests a stream from a function that is not a generator.
 
     Args:
         num_returns: The option as given.
@@ -434,7 +434,7 @@ def check_num_returns(num_returns: int | str | None, *, is_generator: bool, stac
 
 def _warn_deprecated(message: str) -> None:
     # Frames between here and the user's line: _checked (once or twice), parse or merged, the decorator or
-    # `.options`. The user's own is not always the same distance away, so this is the nearest sure one.
+    # `.options`. The distance to the user's line varies, so this is the nearest certain one.
     warnings.warn(message, DeprecationWarning, stacklevel=5)
 
 

@@ -1,9 +1,9 @@
-"""Find which part of a value cannot be pickled, and the way that leads to it.
+"""Finding the part of a value that cannot be pickled, and the path to it.
 
-The real pickler only says "cannot pickle '_thread.lock' object". Here the value is walked with the
-standard library's pickler written in Python, which asks every object for the same reduction as the real
-one but throws the output away. It keeps the chain of objects it is inside of, so that a failure has an
-address; and because nothing is written, it can step over a failure and find the next one.
+The real pickler only says "cannot pickle '_thread.lock' object". This module walks the value with the standard
+library's pickler in Python, which asks every object for the same reduction as the real one but discards the output.
+It tracks the chain of enclosing objects, so that a failure has a path; and because it writes nothing, it can step
+over a failure and find the next one.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from typing import Any, ClassVar, Final
 
 __all__ = ["Failure", "Node", "describe_type", "pickling_error", "trace_failures", "unserializable_path"]
 
-# About three seconds of work at most, on a value that has nothing but Python objects in it.
+# About three seconds of work at most, for a value of plain Python objects.
 WORK_LIMIT: Final = 1_000_000
-# Paths longer than this are shown with their middle left out.
+# Longer paths are shown without their middle.
 SHOWN_NODES: Final = 16
-# The Python pickler needs several frames where the one in C needs one.
+# The Python pickler needs several frames for each one of the C pickler.
 RECURSION_FACTOR: Final = 8
 
 _ATOMS: Final = frozenset((int, float, complex, bool, str, bytes, bytearray, type(None), type(...)))
 _NAMED: Final = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _CONTAINERS: Final = frozenset((dict, list, tuple, set, frozenset))
 
-# Tracing raises the interpreter's recursion limit for its duration, so one thread does it at a time. A
-# user's __reduce__ may well call something that traces again.
+# Tracing raises the interpreter's recursion limit temporarily, so one thread traces at a time. A user's
+# __reduce__ may call something that traces again.
 _tracing = threading.RLock()
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One object on the way to a failure.
+    """An object on the path to a failure.
 
     Attributes:
         name: Its bare name: an attribute, a variable, an index.
-        label: How it extends the path of the object before it, such as ``.model`` or ``[0]``.
+        label: The extension of the path of the object before it, such as ``.model`` or ``[0]``.
         obj: The object itself.
     """
 
@@ -57,8 +57,8 @@ class Failure:
     """An object that cannot be pickled.
 
     Attributes:
-        error: What was raised when it was tried.
-        nodes: The objects from the root, which comes first, to the one at fault.
+        error: The exception of the attempt.
+        nodes: The objects from the root to the one at fault.
     """
 
     error: Exception
@@ -71,7 +71,7 @@ class Failure:
 
     @property
     def path(self) -> str:
-        """The way from the root to the object at fault, such as ``args[0].model._lock``."""
+        """The path from the root to the object at fault, such as ``args[0].model._lock``."""
         labels = [node.label for node in self.nodes]
         if len(labels) > SHOWN_NODES:
             half = SHOWN_NODES // 2
@@ -87,11 +87,11 @@ def unserializable_path(obj: Any, name: str | None = None, *, pickler: Any = Non
 
     Args:
         obj: Any value, usually one whose pickling has just failed.
-        name: What to call `obj` in the path; by default its own name, or ``obj``.
-        pickler: The pickler whose reductions count; by default the core's.
+        name: The name of `obj` in the path; by default its own name, or ``obj``.
+        pickler: The pickler whose reductions apply; by default the core's.
 
     Returns:
-        For example ``args[0].model._lock (a _thread.lock)``; None when nothing was found.
+        For example ``args[0].model._lock (a _thread.lock)``; None if nothing was found.
 
     Example:
         >>> import threading
@@ -113,11 +113,11 @@ def trace_failures(
     """Return up to `most` parts of `obj` that cannot be pickled, in pickling order.
 
     Args:
-        obj: The value to look into; cycles are fine.
-        name: What to call it in paths; by default its own name, or ``obj``.
-        most: Stop after this many.
-        work_limit: Stop after looking at this many objects.
-        pickler: The pickler whose ``reducer_override`` and ``dispatch_table`` count.
+        obj: The value to trace; it may contain cycles.
+        name: Its name in paths; by default its own name, or ``obj``.
+        most: The largest number of results.
+        work_limit: The largest number of objects to trace.
+        pickler: The pickler whose ``reducer_override`` and ``dispatch_table`` apply.
     """
     from skate._base import serialization
 
@@ -130,12 +130,12 @@ def trace_failures(
         limit = sys.getrecursionlimit()
         collected = serialization.context.collected
         sys.setrecursionlimit(limit * RECURSION_FACTOR)
-        # References met on the way must not count as having left this process.
+        # Traced references must not count as sent to another process.
         serialization.context.collected = []
         try:
             tracer.dump(obj)
         except _Stop:
-            pass  # it has what it was asked for, or has done its share of work
+            pass  # enough failures, or enough work
         finally:
             serialization.context.collected = collected
             sys.setrecursionlimit(limit)
@@ -143,14 +143,14 @@ def trace_failures(
 
 
 def pickling_error(obj: Any) -> Exception | None:
-    """Pickle `obj` for real, keeping nothing, and return what that raised, or None."""
+    """Pickle `obj` with the real pickler, discard the result, and return the exception, or None."""
     from skate._base import serialization
 
     collected = serialization.context.collected
     serialization.context.collected = []  # as above
     try:
         serialization.Pickler(_Void(), protocol=5, buffer_callback=lambda buffer: None).dump(obj)
-    except Exception as error:  # anything that a user's __reduce__ may raise
+    except Exception as error:  # a user's __reduce__ may raise anything
         return error
     finally:
         serialization.context.collected = collected
@@ -158,7 +158,7 @@ def pickling_error(obj: Any) -> Exception | None:
 
 
 def describe_type(obj: Any) -> str:
-    """Return what kind of thing `obj` is, with an article: ``a _thread.lock``."""
+    """Return the type of `obj` with an article: ``a _thread.lock``."""
     if isinstance(obj, type):
         return f"the class {obj.__module__}.{obj.__qualname__}"
     kind = type(obj)
@@ -171,7 +171,7 @@ class _Stop(Exception):
 
 
 class _Void:
-    """A file that keeps nothing."""
+    """A file that discards its data."""
 
     def write(self, data: Any) -> int:
         return len(data)
@@ -179,7 +179,7 @@ class _Void:
 
 @dataclass(slots=True, eq=False)
 class _Frame:
-    """An object being pickled, and what it was reduced to."""
+    """An object being pickled, and its reduction."""
 
     obj: Any
     args: Any = None
@@ -188,7 +188,7 @@ class _Frame:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a frame stands: a part of `owner` that has no name of its own, or (role "object") an object."""
+    """The position of a frame: an unnamed part of `owner`, or (role "object") an object."""
 
     role: str
     owner: Any
@@ -196,7 +196,7 @@ class _Place:
 
 
 class _Tracer(pickle._Pickler):
-    """Pickles to nowhere, and notes what fails and where."""
+    """Pickles without output, and records failures with their paths."""
 
     dispatch: ClassVar[dict[type, Any]] = dict(pickle._Pickler.dispatch)
     memo: dict[int, tuple[int, Any]]
@@ -214,7 +214,7 @@ class _Tracer(pickle._Pickler):
         self.failures: list[Failure] = []
 
     def reducer_override(self, obj: Any) -> Any:
-        # The pickler in C never asks for these; the one in Python does.
+        # The C pickler never asks for these; the Python pickler does.
         return NotImplemented if type(obj) in _CONTAINERS else self._pickler.reducer_override(obj)
 
     def save(self, obj: Any, save_persistent_id: bool = True) -> None:
@@ -228,7 +228,7 @@ class _Tracer(pickle._Pickler):
             super().save(obj, save_persistent_id)  # type: ignore[misc]  # typeshed leaves it out
         except _Stop:
             raise
-        except Exception as error:  # whatever a user's __reduce__ raises is what we are here to report
+        except Exception as error:  # report any exception of a user's __reduce__
             self._note(error)
             if isinstance(error, RecursionError):
                 raise _Stop from error
@@ -251,7 +251,7 @@ class _Tracer(pickle._Pickler):
         self.memo[id(container)] = len(self.memo), container
         before = len(container)
         interesting = [item for item in items if type(item) not in _ATOMS]
-        # Passing over plain values costs little, but not nothing.
+        # Tracing plain values is cheap, but not free.
         self._work_left -= (before - len(interesting)) // 50
         for item in interesting:
             self.save(item)
@@ -271,7 +271,7 @@ class _Tracer(pickle._Pickler):
 
 
 def _nodes(frames: Sequence[_Frame], name: str) -> tuple[Node, ...]:
-    """Turn the chain of frames into named objects; parts that only pickling knows are folded away."""
+    """Turn the chain of frames into named objects, without parts that only exist during pickling."""
     nodes = [Node(name, name, frames[0].obj)]
     place = _Place("object", frames[0].obj)
     for frame, below in pairwise(frames):
@@ -284,7 +284,7 @@ def _nodes(frames: Sequence[_Frame], name: str) -> tuple[Node, ...]:
 
 
 def _step(frame: _Frame, place: _Place, child: Any) -> tuple[str, str, _Place]:
-    """Return the label and name of `child` below `frame` (empty if it has none), and where it stands."""
+    """Return the label and name of `child` below `frame` (empty if it has none), and its position."""
     obj, owner = frame.obj, place.owner
     there = _Place("object", child)
     match place.role:
@@ -312,7 +312,7 @@ def _step(frame: _Frame, place: _Place, child: Any) -> tuple[str, str, _Place]:
 
 
 def _step_into(frame: _Frame, child: Any) -> tuple[str, str, _Place]:
-    """Do what `_step` does, for a frame that is an object of its own."""
+    """Do the same as `_step` for a frame that is an object of its own."""
     obj = frame.obj
     there = _Place("object", child)
     if type(obj) not in _CONTAINERS:
@@ -358,14 +358,14 @@ def _attribute_of(owner: Any, value: Any) -> str | None:
                 try:
                     found = slot.__get__(owner)
                 except AttributeError:
-                    continue  # a slot that was never filled
+                    continue  # a slot without a value
                 if found is value:
                     return name
     return None
 
 
 def _key_of(mapping: dict[Any, Any], part: Any) -> tuple[Any, bool]:
-    """Return the key of a value and True; for a part that is a key itself, a word for it and False."""
+    """Return the key of a value and True; for a key itself, a description and False."""
     for key, found in mapping.items():
         if found is part:
             return key, True

@@ -1,9 +1,8 @@
 """Reducers that users registered for types which cannot be pickled as they are.
 
-The core's pickler looks here for every object that is not a plain builtin. The table
-belongs to this process alone: the process that sends a value must have registered its
-type, while the one that receives it needs nothing, because the deserializer travels
-inside the pickle.
+The core's pickler looks here for every object that is not a plain builtin. The table belongs to this process: the
+sender of a value must have registered its type, while the receiver needs nothing, because the deserializer is part of
+the pickle.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _followers: list[Callable[[type, _Pair | None], None]] = []
 
 
 def follow(follower: Callable[[type, _Pair | None], None]) -> Callable[[], None]:
-    """Tell an engine with a pickler of its own what is registered: now, and from now on.
+    """Report registrations to an engine with its own pickler: the current ones, and all later ones.
 
     Args:
-        follower: Is called with a class and its serializer and deserializer, or None when they are gone.
+        follower: Called with a class and its serializer and deserializer, or None when they are removed.
 
     Returns:
-        A function that ends it.
+        A function that ends the reports.
     """
     for cls, pair in _pairs.items():
         follower(cls, pair)
@@ -72,7 +71,7 @@ def register(
 
 
 def deregister(cls: type) -> None:
-    """Forget the reducer of `cls`; a type that has none is left as it is."""
+    """Remove the reducer of `cls`, if it has one."""
     REDUCERS.pop(cls, None)
     if _pairs.pop(cls, None) is not None:
         for follower in _followers:

@@ -1,6 +1,6 @@
-"""pdb whose terminal is at the other end of a socket.
+"""A pdb whose terminal is at the other end of a socket.
 
-A process that stops writes a note into its session's folder and listens on a socket beside it (`wait_for_debugger`).
+A stopped process writes a note into its session's folder and listens on a socket beside it (`wait_for_debugger`).
 `breakpoints` lists the notes, and `attach` connects a terminal to one.
 """
 
@@ -26,22 +26,22 @@ from typing import IO, Any, Final
 
 _SUFFIX: Final = ".json"
 _ENGINE: Final = f"{__name__.partition('.')[0]}._engine."
-# The kernel takes no longer paths for sockets: 108 bytes on Linux, 104 on macOS.
+# The kernel's limit for socket paths: 108 bytes on Linux, 104 on macOS.
 _LONGEST_SOCKET_PATH: Final = 100
 
 
 @dataclass(frozen=True)
 class Breakpoint:
-    """A place where a worker has stopped and waits for a debugger.
+    """A location where a worker has stopped and waits for a debugger.
 
     Attributes:
-        id: Names the breakpoint.
+        id: The name of the breakpoint.
         pid: The worker process.
         file: The source file, with `line` and `function`.
         line: The line that runs next.
-        function: The function it stands in.
+        function: The function that contains the line.
         since: When it stopped, in seconds since the epoch.
-        reason: Why: ``set_trace()``, or the exception for a post-mortem.
+        reason: ``set_trace()``, or the exception for a post-mortem.
         address: The path of its socket.
     """
 
@@ -59,7 +59,7 @@ class Breakpoint:
 
 
 def breakpoints(session_dir: str | os.PathLike[str]) -> list[Breakpoint]:
-    """Return where workers of a session have stopped, the longest waiting first.
+    """Return the breakpoints at which workers of a session have stopped, the oldest first.
 
     Args:
         session_dir: The folder of the session.
@@ -70,7 +70,7 @@ def breakpoints(session_dir: str | os.PathLike[str]) -> list[Breakpoint]:
             stop = Breakpoint(**json.loads(path.read_text()))
             os.kill(stop.pid, 0)
         except FileNotFoundError:
-            continue  # somebody has attached to it meanwhile
+            continue  # a terminal has attached to it meanwhile
         except ProcessLookupError:
             path.unlink(missing_ok=True)  # the worker was killed while it waited
             continue
@@ -81,16 +81,16 @@ def breakpoints(session_dir: str | os.PathLike[str]) -> list[Breakpoint]:
 def attach(
     stop: Breakpoint, stdin: IO[str] | None = None, stdout: IO[str] | None = None, *, until: int | None = None
 ) -> None:
-    """Connect a terminal to a breakpoint until the worker runs on.
+    """Connect a terminal to a breakpoint until the worker continues.
 
     Args:
         stop: One of `breakpoints`.
-        stdin: Where commands come from; its end disconnects. By default the standard input.
-        stdout: Where the debugger's words go; by default the standard output.
-        until: A descriptor that disconnects as soon as it can be read.
+        stdin: The source of commands; its end disconnects. By default the standard input.
+        stdout: The destination of the debugger's output; by default the standard output.
+        until: A descriptor that disconnects as soon as it is readable.
 
     Raises:
-        ConnectionError: If the worker has ended or somebody else has attached to it.
+        ConnectionError: The worker has ended, or another terminal has attached to it.
     """
     stdin = sys.stdin if stdin is None else stdin
     stdout = sys.stdout if stdout is None else stdout
@@ -99,7 +99,7 @@ def attach(
         try:
             connection.connect(stop.address)
         except (FileNotFoundError, ConnectionRefusedError) as error:
-            raise ConnectionError(f"Nobody waits at {stop} any more.") from error
+            raise ConnectionError(f"No process waits at {stop} any more.") from error
         selector = stack.enter_context(selectors.DefaultSelector())
         selector.register(connection, selectors.EVENT_READ)
         selector.register(stdin, selectors.EVENT_READ)
@@ -110,7 +110,7 @@ def attach(
                 if key.fileobj == until:
                     return
                 if key.fileobj is stdin:
-                    # Not stdin.readline(): lines that it read ahead would not wake us again.
+                    # Not stdin.readline(): lines that it read ahead would not make the descriptor readable again.
                     typed = os.read(stdin.fileno(), 4096)
                     if typed:
                         connection.sendall(typed)
@@ -133,7 +133,7 @@ def wait_for_debugger(
     id: str | None,
     announce: Callable[[Breakpoint], bool] = lambda _: False,
 ) -> socket.socket:
-    """Leave a note in the session's folder, and wait until somebody connects.
+    """Write a note into the session's folder, and wait until a debugger connects.
 
     `announce` is called with the note; if it returns True, a terminal connects by itself.
     """
@@ -162,11 +162,13 @@ def wait_for_debugger(
 
 @contextlib.contextmanager
 def _socket_path(folder: Path, id: str) -> Iterator[str]:
-    """Give a path for a socket, in `folder` unless that is too long, and clean up after it."""
+    """Yield a path for a socket, in `folder` unless that is too long, and remove it afterwards."""
     path = folder / f"{id}.sock"
     elsewhere = None
     if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
-        elsewhere = tempfile.mkdtemp(prefix="skate-debug-", dir="/tmp")  # short everywhere, unlike TMPDIR
+        elsewhere = tempfile.mkdtemp(
+            prefix="skate-debug-", dir="/tmp"
+        )  # short on every system, unlike TMPDIR
         path = Path(elsewhere, "sock")
     try:
         yield str(path)
@@ -177,11 +179,11 @@ def _socket_path(folder: Path, id: str) -> Iterator[str]:
 
 
 class RemotePdb(pdb.Pdb):
-    """pdb whose terminal is at the other end of a socket."""
+    """A pdb whose terminal is at the other end of a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        # Two files: one for both would forget what it has read ahead whenever it is written to.
+        # Two files: a single one would lose its read-ahead whenever it is written to.
         self._streams = [connection.makefile(mode, encoding="utf-8", errors="replace") for mode in ("r", "w")]
         super().__init__(stdin=self._streams[0], stdout=self._streams[1], nosigint=True, readrc=False)
         self.use_rawinput = False
@@ -190,11 +192,11 @@ class RemotePdb(pdb.Pdb):
         try:
             super().interaction(frame, tb_or_exc)
         except (OSError, ValueError):
-            # The user's terminal is gone. Their program must not suffer from it.
+            # The user's terminal is gone, which must not affect the program.
             self._run_on()
 
     def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
-        """Hang up after the last line of the user's code, which the engine called."""
+        """Disconnect after the last line of user code that the engine called."""
         trace = super().dispatch_return(frame, arg)
         caller = frame.f_back
         is_last = caller is None or caller.f_globals.get("__name__", "").startswith(_ENGINE)
@@ -203,7 +205,7 @@ class RemotePdb(pdb.Pdb):
         return trace
 
     def do_continue(self, arg: str) -> bool | None:
-        """Run on, and hang up unless there are other breakpoints to stop at."""
+        """Continue, and disconnect unless there are other breakpoints."""
         stop = super().do_continue(arg)
         if not self.get_all_breaks():
             self.detach()
@@ -212,7 +214,7 @@ class RemotePdb(pdb.Pdb):
     do_c = do_cont = do_continue
 
     def do_quit(self, arg: str) -> bool | None:
-        """End the task with an error, and hang up."""
+        """End the task with an error, and disconnect."""
         stop = super().do_quit(arg)
         self.detach()
         return stop
@@ -220,7 +222,7 @@ class RemotePdb(pdb.Pdb):
     do_q = do_exit = do_quit
 
     def do_EOF(self, arg: str) -> bool | None:  # noqa: N802 (cmd's name)
-        """Run on when the user disconnects, instead of ending the task as plain pdb does."""
+        """Continue when the user disconnects, instead of ending the task like plain pdb."""
         self._run_on()
         return True
 
@@ -230,7 +232,7 @@ class RemotePdb(pdb.Pdb):
         self.detach()
 
     def detach(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         for stream in self._streams:
             with contextlib.suppress(OSError):
                 stream.close()  # flushes, to a terminal that may be gone
@@ -238,5 +240,5 @@ class RemotePdb(pdb.Pdb):
 
 
 def _is_suspended(frame: FrameType) -> bool:
-    """Return whether a frame that hands over a value is that of a coroutine or generator which continues later."""
+    """Return whether a frame that yields a value is a coroutine or generator that continues later."""
     return frame.f_lasti >= 0 and opcode.opname[frame.f_code.co_code[frame.f_lasti]] == "YIELD_VALUE"

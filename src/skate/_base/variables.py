@@ -1,8 +1,8 @@
-"""Environment variables that programs set: by Skate's name, which counts first, or by Ray's.
+"""Environment variables of programs, with Skate's prefix, which takes precedence, or Ray's.
 
 `SKATE_DEDUP_LOGS` and `RAY_DEDUP_LOGS` have the same meaning; the functions here take the name without the prefix. A
-variable that is set to an empty text counts as not set. A value of the wrong kind raises ValueError with the name of
-the variable.
+variable that is set to an empty text counts as not set. An invalid value raises ValueError with the name of the
+variable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO = ("0", "false", "no", "off")
 
 
 def find(name: str, environ: Mapping[str, str] = os.environ) -> tuple[str, str] | None:
-    """Return the full name of the variable that is set, and its text; None if neither is."""
+    """Return the full name and the text of the variable that is set; None if neither is."""
     for prefix in PREFIXES:
         text = environ.get(prefix + name)
         if text:
@@ -54,24 +54,24 @@ def flag(name: str, default: bool) -> bool:
 def number(
     name: str, default: float, *, at_least: float = float("-inf"), at_most: float = float("inf")
 ) -> float:
-    """Return the number that a variable holds.
+    """Return a variable as a number.
 
     Raises:
-        ValueError: The variable is no number, or out of range.
+        ValueError: The variable is not a number, or out of range.
     """
-    return _parsed(name, float, "a number", default, at_least, at_most)
+    return _parse(name, float, "a number", default, at_least, at_most)
 
 
 def integer(name: str, default: int, *, at_least: float = float("-inf")) -> int:
-    """Return the integer that a variable holds.
+    """Return a variable as an integer.
 
     Raises:
-        ValueError: The variable is no integer, or too small.
+        ValueError: The variable is not an integer, or too small.
     """
-    return _parsed(name, int, "an integer", default, at_least, float("inf"))
+    return _parse(name, int, "an integer", default, at_least, float("inf"))
 
 
-def _parsed(name: str, kind: type[N], words: str, default: N, at_least: float, at_most: float) -> N:
+def _parse(name: str, kind: type[N], words: str, default: N, at_least: float, at_most: float) -> N:
     found = find(name)
     if found is None:
         return default
@@ -88,10 +88,10 @@ def _parsed(name: str, kind: type[N], words: str, default: N, at_least: float, a
 
 
 def pattern(name: str) -> re.Pattern[str] | None:
-    """Return the regular expression that a variable holds, None if it is not set.
+    """Return a variable as a regular expression, None if it is not set.
 
     Raises:
-        ValueError: The variable is no regular expression.
+        ValueError: The variable is not a regular expression.
     """
     found = find(name)
     if found is None:
@@ -102,4 +102,4 @@ def pattern(name: str) -> re.Pattern[str] | None:
     try:
         return re.compile(word)
     except re.error as error:
-        raise ValueError(f"{variable} is {word!r}, which is no regular expression: {error}") from None
+        raise ValueError(f"{variable} is {word!r}, which is not a regular expression: {error}") from None

@@ -183,7 +183,7 @@ def test_a_damaged_or_missing_archive_is_reported(tmp_path: Path, cache_dir: Pat
     write(tmp_path / "bad.zip", "no archive")
     with pytest.raises(RuntimeEnvSetupError, match="cannot be unpacked"):
         prepare({"working_dir": str(tmp_path / "bad.zip")}, cache_dir)
-    with pytest.raises(RuntimeEnvSetupError, match="is not there"):
+    with pytest.raises(RuntimeEnvSetupError, match="does not exist"):
         prepare({"working_dir": f"file://{tmp_path}/missing.zip"}, cache_dir)
     assert not list((cache_dir / "directories").glob("*"))
 

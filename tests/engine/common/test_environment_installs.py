@@ -15,7 +15,7 @@ from tests.engine.common.environment_files import PACKAGE_ROOT, make_wheel, run_
 from skate._engine.common.environments import (
     prepare,
 )
-from skate._engine.common.environments.requirements import describe_requirements
+from skate._engine.common.environments.virtualenvs import describe_requirements
 from skate.exceptions import RuntimeEnvSetupError
 
 

@@ -319,7 +319,7 @@ say(skate.get(work.remote()))
             skate.init(address="auto")  # it would end with the other program
         with Driver(program) as second:
             assert second.hear() == ["ready"]
-            with pytest.raises(ConnectionError, match="2 programs run a node each"):
+            with pytest.raises(ConnectionError, match="2 nodes of programs are running"):
                 state.list_tasks()
             folder = node_records.nodes()[0].folder
             assert [task.name for task in state.list_tasks(address=folder)] == ["mine"]

@@ -109,7 +109,7 @@ def test_when_the_process_is_killed_its_workers_end_and_others_start(modules: Pa
 
 
 def test_what_is_no_module_is_refused() -> None:
-    with pytest.raises(ValueError, match="'a b', which is no name of a module"):
+    with pytest.raises(ValueError, match="'a b', which is not a module name"):
         RuntimeEnv(preload=["a b"])
     with pytest.raises(TypeError, match="preload"):
         RuntimeEnv(preload="torch")

@@ -104,7 +104,7 @@ def test_a_repetition_is_summed_up_once_its_window_is_over() -> None:
     assert lines_of(deduplicator.select(m.Output("f", 1, ["same"]), 0.0)) == ["same"]
     assert lines_of(deduplicator.select(m.Output("f", 2, ["same"]), 1.0)) == []
     assert deduplicator.has_repetitions
-    assert lines_of(deduplicator.expired(WINDOW)) == ["same [repeated 1x across workers]"]
+    assert lines_of(deduplicator.expire(WINDOW)) == ["same [repeated 1x across workers]"]
     assert not deduplicator.has_repetitions
     assert lines_of(deduplicator.select(m.Output("f", 2, ["same"]), WINDOW)) == ["same"]
 
@@ -159,7 +159,7 @@ def test_a_terminal_that_is_not_read_stops_nobody_and_lines_beyond_the_limit_are
         "(f pid=1) first",
         *(f"(f pid=1) {number:10}" for number in range(10)),
     ]
-    assert err.getvalue().startswith("(skate) 10 lines of workers are not shown")
+    assert err.getvalue().startswith("(skate) 10 lines of workers were not shown")
 
 
 def test_lines_that_the_node_did_not_send_are_counted_too(capsys: Capture) -> None:

@@ -1,4 +1,4 @@
-"""The name `ray`, pointing at Skate: `skate.as_ray` is its public face."""
+"""The name `ray` as an alias of Skate; `skate.as_ray` is its public interface."""
 
 from __future__ import annotations
 

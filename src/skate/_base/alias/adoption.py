@@ -1,7 +1,7 @@
-"""Modules of Skate that are reached under Ray's names, while the alias is on.
+"""Modules of Skate that are imported under Ray's names while the alias is installed.
 
-Such a module stays what it is; it only gets a class of its own for as long, so that a name it lacks is called
-what the user calls it, and its submodules are found as attributes, imported or not.
+An adopted module gets a different class meanwhile, so that errors for missing names use the name that the user
+imported, and its submodules are attributes, imported or not.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _classes: dict[type[ModuleType], type[ModuleType]] = {}
 
 
 def reach(alias: str) -> ModuleType:
-    """Import the module of Skate behind a name of Ray's, other than `ray` itself; else that of a library of Ray's.
+    """Import the module of Skate for a name of Ray other than `ray` itself; otherwise that of a library of Ray.
 
     Raises:
-        ModuleNotFoundError: There is none. The error calls it what the user does.
+        ModuleNotFoundError: There is none. The error uses the user's name for it.
     """
     target = names.target_of(alias)
     if target is None:
@@ -32,7 +32,7 @@ def reach(alias: str) -> ModuleType:
         module = importlib.import_module(target)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{target}.".startswith(f"{error.name}."):
-            raise  # it is there, and needs something that is not
+            raise  # it exists, but an import inside it failed
         theirs = real.library(alias)
         if theirs is not None:
             return theirs
@@ -42,7 +42,7 @@ def reach(alias: str) -> ModuleType:
 
 
 def child_of(alias: str, name: str) -> ModuleType | None:
-    """Return a module's submodule, imported if need be; None if there is none of that name."""
+    """Return a module's submodule, importing it if necessary; None if it does not exist."""
     target = names.target_of(f"{alias}.{name}")
     if target is None:
         return None
@@ -50,19 +50,19 @@ def child_of(alias: str, name: str) -> ModuleType | None:
         module = importlib.import_module(target)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{target}.".startswith(f"{error.name}."):
-            raise  # it is there, and needs something that is not
+            raise  # it exists, but an import inside it failed
         return real.library(f"{alias}.{name}")
     adopt(module)
     return module
 
 
 def is_dunder(name: str) -> bool:
-    """Return whether Python asks for a name of its own; there is no need to explain that it is missing."""
+    """Return whether a name is special to Python, which needs no explanation when it is missing."""
     return name.startswith("__") and name.endswith("__")
 
 
 class Adopted(ModuleType):
-    """The part of an adopted module's class that is ours; the rest is the class it had."""
+    """The added part of an adopted module's class; the rest is its original class."""
 
     def __getattr__(self, name: str) -> Any:
         alias = names.alias_of(self.__name__)
@@ -80,28 +80,28 @@ class Adopted(ModuleType):
             if value.__name__ == target:  # importlib binds a submodule to its package
                 adopt(value)
                 if target != f"{self.__name__}.{name}":
-                    return  # it is of another package of ours, and found by __getattr__
+                    return  # it belongs to another package of Skate, and __getattr__ finds it
         super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return imported, (self.__name__,)  # pickle knows modules by their exact class
+        return import_adopted, (self.__name__,)  # pickle identifies modules by their exact class
 
 
-def imported(name: str) -> ModuleType:
-    """Return a module of Skate's: how an adopted one is unpickled."""
+def import_adopted(name: str) -> ModuleType:
+    """Return a module of Skate; used to unpickle an adopted one."""
     return importlib.import_module(name)
 
 
 def adopt(module: ModuleType) -> None:
-    """Give a module, and what is loaded below it, the class that speaks the user's language.
+    """Adopt a module and its loaded submodules.
 
-    What is loaded below it later is adopted when importlib binds it to the module.
+    Submodules that are loaded later are adopted when importlib binds them to the module.
     """
     if module.__name__ in _adopted or not _is_on.is_set():
         return
     prefix = f"{module.__name__}."
     for each in (module, *(m for name, m in list(sys.modules.items()) if name.startswith(prefix))):
-        # The top is not adopted: `ray` is a module of its own, and `skate` stays as it is.
+        # The top is not adopted: `ray` is a separate module, and `skate` stays unchanged.
         if each.__name__ == names.SKATE or each.__name__ in _adopted or names.alias_of(each.__name__) is None:
             continue
         before = type(each)
@@ -112,12 +112,12 @@ def adopt(module: ModuleType) -> None:
 
 
 def begin() -> None:
-    """Adopt modules from now on, as they are reached."""
+    """Start adopting modules as they are imported."""
     _is_on.set()
 
 
 def end() -> None:
-    """Adopt no more, and give all adopted modules the class back that they had."""
+    """Stop adopting, and restore the classes of all adopted modules."""
     _is_on.clear()
     while _adopted:
         _, (module, before) = _adopted.popitem()

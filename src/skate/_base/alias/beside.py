@@ -1,9 +1,9 @@
 """Skate's `ray` and the real one in one process.
 
 The real Ray finds its own modules in `sys.modules`: by imports inside functions, from C, and by unpickling. So
-they stand there, and nothing of ours does. What an `import ray` means is decided by who asks: a module of Ray's
-gets Ray, everybody else gets Skate. That takes `builtins.__import__`, which the import statement calls with the
-globals of the module that it stands in, and `importlib.import_module`.
+`sys.modules` contains Ray's modules under these names, and none of Skate's. The importing module decides what `import
+ray` means: a module of Ray gets Ray, all others get Skate. This replaces `builtins.__import__`, which the import
+statement calls with the globals of the importing module, and `importlib.import_module`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skate._base.alias import names
 from skate._base.alias.adoption import child_of, reach
 from skate._base.alias.facade import ray
 
-Importer = Mapping[str, Any] | None  # the globals of the module that imports
+Importer = Mapping[str, Any] | None  # the globals of the importing module
 
 
 class ImportHooks:
@@ -33,14 +33,14 @@ class ImportHooks:
         self._hidden: list[tuple[Any, str, Callable[..., Any], Callable[..., Any]]] = []
 
     def put_on(self) -> None:
-        """Divide imports from now on."""
+        """Start dividing imports."""
         if not self.are_on:
             self.are_on = True
             self._replace(builtins, "__import__", self._dividing_statement)
             self._replace(importlib, "import_module", self._dividing_function)
 
     def take_off(self) -> None:
-        """Leave imports alone; where others have put theirs around ours, ours stays and does nothing."""
+        """Stop dividing imports; if other code has wrapped the hooks since, they stay without effect."""
         self.are_on = False
         while self._hidden:
             module, name, original, ours = self._hidden.pop()
@@ -62,11 +62,11 @@ class ImportHooks:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            if not name.startswith(names.RAY):  # most imports, which are not to get slower
+            if not name.startswith(names.RAY):  # most imports, which must not become slower
                 return original(name, globals, locals, fromlist, level)
             if not self.are_on or level != 0 or not names.is_ray(name) or _is_of_ray(globals):
                 return original(name, globals, locals, fromlist, level)
-            if fromlist == []:  # from C, which takes the module from sys.modules afterwards: pickle does
+            if fromlist == []:  # from C code such as pickle, which then reads the module from sys.modules
                 return original(name, globals, locals, fromlist, level)
             return _import(name, fromlist or ())
 
@@ -83,7 +83,7 @@ class ImportHooks:
 
 
 def _import(name: str, fromlist: Sequence[str]) -> ModuleType:
-    """Return what the import statement is to bind: the first module of the name, or that with the names."""
+    """Return the module that the import statement binds: the first one of the name, or the one with the names."""
     module = _module(name)
     if not fromlist:
         return ray
@@ -99,11 +99,11 @@ def _module(name: str) -> ModuleType:
 
 
 def _is_of_ray(importer: Importer) -> bool:
-    """Return whether the module that imports is one of the real Ray's."""
+    """Return whether the importing module belongs to the real Ray."""
     if not importer:
         return False
     if names.is_ray(str(importer.get("__name__", ""))):
         return True
-    # The programs that Ray starts, a worker among them, are called `__main__`.
+    # The programs that Ray starts, such as workers, are called `__main__`.
     home = os.path.dirname(getattr(sys.modules.get(names.RAY), "__file__", None) or "")
     return bool(home) and str(importer.get("__file__", "")).startswith(home + os.sep)

@@ -1,7 +1,7 @@
-"""The alias in child processes: a folder on their search path in which `ray` is a module that turns it on.
+"""The alias in child processes: a folder on their search path whose module `ray` installs it.
 
-multiprocessing's `spawn` and `forkserver` methods, joblib and `subprocess` start new interpreters. Those inherit
-PYTHONPATH, and multiprocessing also copies `sys.path`, so the folder stands in both.
+The `spawn` and `forkserver` methods of multiprocessing, joblib and `subprocess` start new interpreters. Those inherit
+PYTHONPATH, and multiprocessing also copies `sys.path`, so the folder is in both.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ VARIABLE = "PYTHONPATH"
 
 
 def share() -> None:
-    """Let `import ray` mean Skate in Python processes that this one starts from now on."""
+    """Make `import ray` mean Skate in Python processes that this one starts."""
     withdraw()
-    sys.path.insert(1, FOLDER)  # where PYTHONPATH comes, after the folder of the script
+    sys.path.insert(1, FOLDER)  # the position of PYTHONPATH, after the folder of the script
     inherited = os.environ.get(VARIABLE)
     os.environ[VARIABLE] = f"{FOLDER}{os.pathsep}{inherited}" if inherited else FOLDER
 
 
 def withdraw() -> None:
-    """Undo `share`, also where this process has inherited it; does nothing if there is nothing to undo."""
+    """Undo `share`, even if this process has inherited it."""
     if FOLDER in sys.path:
         sys.path[:] = [entry for entry in sys.path if entry != FOLDER]
     inherited = os.environ.get(VARIABLE, "")

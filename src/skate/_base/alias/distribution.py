@@ -1,4 +1,4 @@
-"""What `importlib.metadata` is told about a Ray that is not installed: packages ask which version there is."""
+"""The metadata of `ray` for packages that ask `importlib.metadata` for its version when Ray is not installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class RayDistribution(Distribution):
     """The distribution `ray`, in the version whose API Skate follows."""
 
     def read_text(self, filename: str) -> str | None:
-        """Return the text of one of the metadata's files, if there is such a file."""
+        """Return the text of a metadata file, if it exists."""
         version = importlib.import_module(names.VERSIONS).ray_version
         files = {
             "METADATA": f"Metadata-Version: 2.1\nName: ray\nVersion: {version}\nSummary: Skate, in Ray's place\n",
@@ -24,13 +24,13 @@ class RayDistribution(Distribution):
         return files.get(filename)
 
     def locate_file(self, path: Any) -> Path:
-        """Return where a file of the distribution would be."""
+        """Return the location that a file of the distribution would have."""
         home: str = importlib.import_module(names.SKATE).__path__[0]
         return Path(home).parent / str(path)
 
 
-def standing_in(context: DistributionFinder.Context | None) -> Iterator[Distribution]:
-    """Yield the distribution, if it is asked for and no Ray is installed."""
+def find_substitute(context: DistributionFinder.Context | None) -> Iterator[Distribution]:
+    """Yield the distribution if it is requested and Ray is not installed."""
     wanted = getattr(context, "name", None)
     if wanted is not None and wanted.lower() != names.RAY:
         return

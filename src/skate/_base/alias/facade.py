@@ -1,4 +1,4 @@
-"""The module `ray`: everything in it is Skate's, but it is called ray and has the version of Ray's API."""
+"""The module `ray`: its contents are Skate's, with the name and version of Ray's API."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NOTHING = object()
 
 
 class RayModule(ModuleType):
-    """A module that gets, sets and deletes its attributes in another one.
+    """A module that gets, sets and deletes its attributes in another module.
 
-    It is one of its own because two facts about it differ: its name and its version.
+    It is separate because its name and its version differ from Skate's.
     """
 
     def __init__(self, skate: ModuleType) -> None:
@@ -32,7 +32,7 @@ class RayModule(ModuleType):
         own["__spec__"] = ModuleSpec(names.RAY, None, origin=skate.__file__, is_package=True)
 
     def __getattribute__(self, name: str) -> Any:
-        # The quick way to `ray.get` and its like; what `__getattr__` finds takes six times as long.
+        # The fast path of `ray.get` and similar names; `__getattr__` takes six times as long.
         if name[:1] != "_":
             value = _SKATE.get(name, _NOTHING)
             if value is not _NOTHING and (
@@ -83,14 +83,14 @@ class RayModule(ModuleType):
 
 
 def _is_hidden(value: object) -> bool:
-    """Return whether a value is a module of Skate's that no Ray program means."""
+    """Return whether a value is a module of Skate that has no counterpart in Ray."""
     if not isinstance(value, ModuleType) or value.__name__.partition(".")[0] != names.SKATE:
         return False
     return names.alias_of(value.__name__) is None
 
 
 def revive() -> ModuleType:
-    """Return the module `ray` of this process, with the alias turned on: how it is unpickled."""
+    """Return the module `ray` of this process and install the alias; used to unpickle it."""
     importlib.import_module(f"{__package__}.switch").install()
     return ray
 

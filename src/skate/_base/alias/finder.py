@@ -1,4 +1,4 @@
-"""The finder that gives `import ray` and every submodule of it to Skate."""
+"""The finder that maps `import ray` and its submodules to Skate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RayFinder:
-    """Finds `ray` and what is below it, as long as it does not stand aside for the real Ray."""
+    """Finds `ray` and its submodules, unless the real Ray is in the process."""
 
     def __init__(self) -> None:
         self.stands_aside = False
@@ -25,10 +25,10 @@ class RayFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how to load one of Ray's modules from Skate; None for every other module.
+        """Return the spec that loads a module of Ray from Skate; None for every other module.
 
         Raises:
-            ModuleNotFoundError: Skate has no such module, and it is about to be imported.
+            ModuleNotFoundError: Skate has no such module, and an import needs it.
         """
         if self.stands_aside or not names.is_ray(fullname):
             return None
@@ -46,16 +46,16 @@ class RayFinder:
         return None
 
     def find_distributions(self, context: Any = None) -> Iterable[Distribution]:
-        """Return what `importlib.metadata` is to know of Ray, unless Ray is installed."""
-        from skate._base.alias.distribution import standing_in
+        """Return the distribution of Ray for `importlib.metadata`, unless Ray is installed."""
+        from skate._base.alias.distribution import find_substitute
 
-        return standing_in(context)
+        return find_substitute(context)
 
 
 def _keep_shadows(package: ModuleType, second_name: str) -> None:
-    """Name submodules whose names the package has given to something else: `serve.deployment` is a decorator.
+    """Keep attributes of a package that have the names of its submodules: `serve.deployment` is a decorator.
 
-    Importing such a module by its second name would set it as the package's attribute, in the decorator's place.
+    Importing such a submodule by its second name would replace the decorator as the package's attribute.
     """
     below = f"{package.__name__}."
     for name, module in list(sys.modules.items()):
@@ -65,7 +65,7 @@ def _keep_shadows(package: ModuleType, second_name: str) -> None:
 
 
 class AliasLoader:
-    """Loads a module of Ray's by giving it the module of Skate's: the same one, under a second name."""
+    """Loads a module of Ray as the same module object of Skate, under a second name."""
 
     def __init__(self) -> None:
         self._spec: ModuleSpec | None = None
@@ -82,9 +82,9 @@ class AliasLoader:
     def exec_module(self, module: ModuleType) -> None:
         """Restore the module's own spec and class.
 
-        importlib has replaced the spec by that of the module's second name, and its LazyLoader the class.
+        importlib has replaced the spec by that of the second name, and its LazyLoader the class.
         """
-        if self._spec is not None:  # else `ray` is reloaded, which has nothing to load
+        if self._spec is not None:  # else `ray` is reloaded, which has no code
             module.__spec__ = self._spec
             module.__class__ = self._class
 

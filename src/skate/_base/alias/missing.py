@@ -1,4 +1,4 @@
-"""What is said about a name of Ray's that Skate does not have."""
+"""Errors for names of Ray that Skate does not have."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ _IMPORT_FROM = "IMPORT_FROM"
 
 
 def missing_attribute(module: ModuleType, alias: str, name: str, asking: FrameType) -> Exception:
-    """Return the error for a name that a module does not have, as whoever asks for it would expect it.
+    """Return the error for a missing name of a module, of the type that the requesting code expects.
 
     Args:
         module: Skate's module.
-        alias: What Ray calls it.
-        name: The name that it lacks.
-        asking: The frame that asks. `from module import name` turns an AttributeError into an ImportError of
-            its own, with Skate's name for the module and no word of help; another error it lets through.
+        alias: Ray's name for it.
+        name: The missing name.
+        asking: The requesting frame. `from module import name` turns an AttributeError into an ImportError with
+            Skate's
+            name for the module and without help; it does not change other errors.
     """
     hint = _explanation(f"{alias}.{name}", module)
     if _is_from_import(asking):
@@ -30,7 +31,7 @@ def missing_attribute(module: ModuleType, alias: str, name: str, asking: FrameTy
 
 
 def missing_module(alias: str) -> ModuleNotFoundError:
-    """Return the error for a module of Ray's that Skate does not have."""
+    """Return the error for a module of Ray that Skate does not have."""
     above, _, name = alias.rpartition(".")
     parent = sys.modules.get(names.target_of(above) or "")
     if hasattr(parent, name):
@@ -41,7 +42,7 @@ def missing_module(alias: str) -> ModuleNotFoundError:
 
 
 def is_import(asking: FrameType | None) -> bool:
-    """Return whether a finder is asked in order to import, and not just whether a module exists.
+    """Return whether a finder is called for an import, and not only to check that a module exists.
 
     Args:
         asking: The frame that calls `find_spec` of the finder.

@@ -1,11 +1,11 @@
-"""Which module of Skate stands behind a module name of Ray's, and back.
+"""The mapping between module names of Ray and of Skate.
 
-Public modules have the same path under both roofs: `ray.util.queue` is `skate.util.queue`. Private modules of
-Ray are no API, but packages touch a few of them. Those that mean something here, cheaply and honestly, stand in
-`INTERNALS`, and the modules behind them in `skate._api.ray_internals`, under the same path: `ray._raylet` is
-`skate._api.ray_internals._raylet`. To add one, write the module with the names that are asked for, and list it
-here, and each package above it. A part of Ray that is public, but only a shell in Skate, may stand there too.
-Private modules of a library stand in that library, under their own path, and in `INTERNALS_OF_LIBRARIES`.
+Public modules have the same path in both: `ray.util.queue` is `skate.util.queue`. Private modules of Ray are not an
+API, but some packages use them. `INTERNALS` lists those with a simple and correct equivalent; the modules are in
+`skate._api.ray_internals`, under the same path: `ray._raylet` is `skate._api.ray_internals._raylet`. To add one,
+write the module with the required names, and list it and each package above it here. A public module of Ray that is
+only a shell in Skate may be listed too. Private modules of a library are in that library, under their own path, and
+in `INTERNALS_OF_LIBRARIES`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ INTERNALS = frozenset(
         "ray.util.client",
     )
 )
-# These stand in the library that they belong to.
+# These are in the library that they belong to.
 INTERNALS_OF_LIBRARIES = frozenset(
     (
         "ray.data._internal",
@@ -62,20 +62,20 @@ _MOVED = {
     "ray.worker": f"{_INTERNALS_HOME}._private.worker",
 }
 
-# Skate's own, which no Ray program means.
+# Modules of Skate without a counterpart in Ray.
 _OURS = frozenset((f"{SKATE}.as_ray", f"{SKATE}.cli"))
 
-# Libraries of Ray's; those that Skate has are found before anybody looks here.
+# Libraries of Ray; those that Skate has are found first.
 LIBRARIES = frozenset(("air", "data", "llm", "rllib", "serve", "train", "tune", "workflow"))
 
 
 def is_ray(name: str) -> bool:
-    """Return whether a module's name is Ray's or one under it."""
+    """Return whether a module name is `ray` or below it."""
     return name == RAY or name.startswith("ray.")
 
 
 def target_of(name: str) -> str | None:
-    """Return the name of Skate's module behind one of Ray's; None if there can be none.
+    """Return the name of Skate's module for one of Ray; None if there can be none.
 
     >>> target_of("ray.util.queue")
     'skate.util.queue'
@@ -98,7 +98,7 @@ def target_of(name: str) -> str | None:
 
 
 def alias_of(target: str) -> str | None:
-    """Return what Ray calls a module of Skate's; None if Ray has no name for it.
+    """Return Ray's name for a module of Skate; None if Ray has none.
 
     >>> alias_of("skate.util.queue")
     'ray.util.queue'
@@ -113,7 +113,7 @@ def alias_of(target: str) -> str | None:
 
 
 def spec_behind(name: str) -> ModuleSpec | None:
-    """Return the spec of Skate's module behind one of Ray's; None if there is none."""
+    """Return the spec of Skate's module for one of Ray; None if there is none."""
     target = target_of(name)
     if target is None:
         return None
@@ -121,5 +121,5 @@ def spec_behind(name: str) -> ModuleSpec | None:
         return importlib.util.find_spec(target)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{target}.".startswith(f"{error.name}."):
-            raise  # what is above it is there, and needs something that is not
+            raise  # a package above it exists, but an import inside it failed
         return None

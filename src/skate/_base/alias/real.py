@@ -1,7 +1,7 @@
-"""Libraries of the real Ray that Skate has nothing for: theirs are used where the real Ray is in the process.
+"""Libraries of the real Ray without a counterpart in Skate, for processes that have the real Ray loaded.
 
-So a program on the ray engine may use `ray.rllib`, which runs on the same Ray beside Skate. Only whole packages below
-`ray` are taken: a module of which Skate has a part would not fit to Ray's.
+So a program on the ray engine may use `ray.rllib`, which runs on the same Ray. Only whole packages below `ray` are
+taken, because modules of Skate do not fit into packages of Ray.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from types import ModuleType
 
 from skate._base.alias import names
 
-is_here = threading.Event()  # set while the real Ray is in this process beside the alias
-_import_module = importlib.import_module  # the one that does not ask who imports
+is_here = threading.Event()  # set while the real Ray is in this process together with the alias
+_import_module = importlib.import_module  # the original, which ignores the importing module
 
 
 def library(alias: str) -> ModuleType | None:
-    """Return a module of a library that Ray alone has; None if there is none, or no real Ray in this process."""
+    """Return a module of a library that only Ray has; None without such a module, or without the real Ray."""
     if not is_here.is_set():
         return None
     top = ".".join(alias.split(".")[:2])
@@ -27,5 +27,5 @@ def library(alias: str) -> ModuleType | None:
         return _import_module(alias)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{alias}.".startswith(f"{error.name}."):
-            raise  # it is there, and needs something that is not installed
+            raise  # it exists, but needs a package that is not installed
         return None

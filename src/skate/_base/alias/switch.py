@@ -1,4 +1,4 @@
-"""Turning the alias on and off, and reaching the real Ray while it is on."""
+"""Installing and uninstalling the alias, and access to the real Ray meanwhile."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from skate._base.alias.finder import RayFinder
 _lock = threading.RLock()
 _finder = RayFinder()
 _hooks = ImportHooks()
-_import_module = importlib.import_module  # the one that does not ask who imports
+_import_module = importlib.import_module  # the original, which ignores the importing module
 
 
 def install() -> None:
-    """Let `import ray`, and every submodule of it, mean Skate here and in child processes; again does nothing.
+    """Make `import ray`, and every submodule of it, mean Skate in this process and its children; idempotent.
 
-    Where the real Ray has been imported before, its own modules keep it, and child processes have it too.
+    If the real Ray has been imported before, its own modules keep it, and child processes have it too.
     """
     with _lock:
         if installed():
@@ -35,7 +35,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Let `import ray` mean what it meant before; again does nothing."""
+    """Restore the previous meaning of `import ray`; idempotent."""
     with _lock:
         children.withdraw()
         if not installed():
@@ -54,10 +54,10 @@ def installed() -> bool:
 
 
 def real_ray(name: str = names.RAY) -> ModuleType:
-    """Import the real Ray, or a module of it, whether the alias is on or not.
+    """Import the real Ray, or a module of it, whether the alias is installed or not.
 
-    From the first call on, both are in this process: `import ray` is Skate for everybody but Ray itself, and
-    child processes have the real Ray.
+    From the first call on, both are in this process: `import ray` is Skate except in Ray's own modules, and child
+    processes have the real Ray.
 
     Args:
         name: The module's full name, like "ray.util.state".
@@ -66,7 +66,7 @@ def real_ray(name: str = names.RAY) -> ModuleType:
         ImportError: Ray is not installed.
     """
     with _lock:
-        children.withdraw()  # Ray starts Python processes of its own
+        children.withdraw()  # Ray starts its own Python processes
         if not _real_ray_exists():
             if installed():
                 children.share()
@@ -85,7 +85,7 @@ def _real_ray_exists() -> bool:
 
 
 def _make_room() -> None:
-    """Leave `sys.modules` to the real Ray, and tell by who imports which of the two is meant."""
+    """Leave `sys.modules` to the real Ray, and divide imports by the importing module."""
     children.withdraw()
     _finder.stands_aside = True
     real.is_here.set()
@@ -94,7 +94,7 @@ def _make_room() -> None:
 
 
 def _forget_modules() -> None:
-    """Take Skate's modules out of `sys.modules` where they stand under Ray's names."""
+    """Remove Skate's modules with Ray's names from `sys.modules`."""
     for name, module in list(sys.modules.items()):
         if names.is_ray(name) and (
             isinstance(module, RayModule) or getattr(module, "__name__", "").partition(".")[0] == names.SKATE

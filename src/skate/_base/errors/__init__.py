@@ -1,4 +1,4 @@
-"""Every error Skate raises; `skate.exceptions` is the public door."""
+"""All errors that Skate raises; `skate.exceptions` is their public module."""
 
 from skate._base.errors.actor import (
     ActorAlreadyExistsError,

@@ -1,4 +1,4 @@
-"""Errors of actors: dead, unreachable for now, or not to be found."""
+"""Errors of actors: dead, temporarily unavailable, or not found."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class ActorDiedError(ProcessDeath, RayActorError):
 class ActorOutOfMemoryError(OutOfMemoryError, ActorDiedError):
     """Report that an actor is dead because memory ran out.
 
-    Ray raises `OutOfMemoryError` then. This one is an `ActorDiedError` as well, for code that handles dead actors.
+    Ray raises `OutOfMemoryError`. This error is an `ActorDiedError` as well, for code that handles dead actors.
     """
 
     def __init__(self, cause: RayTaskError | str | None = None, **facts: Any) -> None:
@@ -134,11 +134,11 @@ class ActorOutOfMemoryError(OutOfMemoryError, ActorDiedError):
     __str__ = ActorDiedError.__str__
 
 
-ActorOutOfMemoryError.__module__ = __name__  # no public name: programs know it by those of its bases
+ActorOutOfMemoryError.__module__ = __name__  # without a public name: programs use those of its bases
 
 
 class ActorUnavailableError(RayActorError):
-    """Report that an actor cannot be reached now; it may come back.
+    """Report that an actor is temporarily unavailable.
 
     Args:
         error_message: Why it cannot be reached.
@@ -158,7 +158,7 @@ class ActorUnavailableError(RayActorError):
 
 
 class ActorUnschedulableError(RayError):
-    """Report that an actor can never be placed with the resources or the node it asks for."""
+    """Report that an actor can never be placed with the resources or the node that it requests."""
 
     def __init__(self, error_message: str) -> None:
         super().__init__(error_message)
@@ -176,7 +176,7 @@ class ActorPlacementGroupRemoved(RayError):
 
 
 class ActorAlreadyExistsError(ValueError, RayError):
-    """Report that a live actor has the wanted name already."""
+    """Report that a live actor already has the name."""
 
     def __init__(self, error_message: str) -> None:
         super().__init__(error_message)
@@ -187,7 +187,7 @@ class ActorAlreadyExistsError(ValueError, RayError):
 
 
 class ActorHandleNotFoundError(ValueError, RayError):
-    """Report that an actor handle means nothing here, because it is from another session."""
+    """Report that an actor handle is invalid here, because it is from another session."""
 
     def __init__(self, error_message: str) -> None:
         super().__init__(error_message)
@@ -202,7 +202,7 @@ class AsyncioActorExit(RayError):
 
 
 class PendingCallsLimitExceeded(RayError):
-    """Report that an actor has as many calls waiting as its ``max_pending_calls`` allows."""
+    """Report that an actor has reached its limit of pending calls, ``max_pending_calls``."""
 
 
 def _text(error: Any, otherwise: str) -> str:

@@ -1,8 +1,8 @@
-"""Classes that are both ``RayTaskError`` and the class a remote exception had.
+"""Classes that derive from both ``RayTaskError`` and the class of a remote exception.
 
-The dual of ``ValueError`` derives from ``RayTaskError`` and from ``ValueError``; an instance answers for
-the cause: its ``args``, its fields, its methods. The constructor of the user's class never runs, since
-nothing is known about what it wants or does.
+The dual of ``ValueError`` derives from ``RayTaskError`` and from ``ValueError``; an instance has the ``args``, fields
+and methods of the cause. The constructor of the user's class never runs, because its arguments and effects are
+unknown.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _duals: WeakValueDictionary[type[BaseException], type[DualTaskError]] = WeakValu
 
 
 class DualTaskError(RayTaskError):
-    """Base of every dual class: one plain task error inside, and the fields of the cause."""
+    """The base of every dual class: a plain task error inside, and the fields of the cause."""
 
     # Class-level types only: the values live in `_task_error`.
     _task_error: RayTaskError
     _cause_class: type[BaseException]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        # `raise type(error)("text")` is a common way to re-raise; it means the user's class.
+        # `raise type(error)("text")` is a common way to re-raise, which means the user's class.
         return cls._cause_class(*args, **kwargs)
 
     # Properties on the most derived class, so that no attribute of the user's class can hide them.
@@ -59,7 +59,7 @@ class DualTaskError(RayTaskError):
         try:
             return getattr(cause, name)
         except AttributeError:
-            # The user's own fields come first: an exception keeps its type, whatever its fields are called.
+            # The user's own fields come first: an exception keeps its type, whatever the names of its fields.
             if name in task_error.__dict__:
                 return task_error.__dict__[name]
             raise
@@ -79,10 +79,10 @@ class DualTaskError(RayTaskError):
 
 
 class CauseField:
-    """Read and write a field of the cause that the interpreter keeps outside ``__dict__``.
+    """Reads and writes a field of the cause that the interpreter stores outside ``__dict__``.
 
-    Such are ``OSError.errno``, ``StopIteration.value`` and everything in ``__slots__``: a descriptor in
-    the class finds the dual's own, empty, storage before ``__getattr__`` is ever asked.
+    Examples are ``OSError.errno``, ``StopIteration.value`` and ``__slots__``: a descriptor in the class finds the
+    dual's own, empty storage before ``__getattr__`` is called.
     """
 
     def __init__(self, name: str) -> None:
@@ -152,7 +152,7 @@ def _find(cls: type, name: str) -> Any:
 
 
 def _allocate(cls: type[DualTaskError], cause: BaseException) -> DualTaskError:
-    """Make an instance through the interpreter's own base class, past any ``__new__`` written in Python."""
+    """Create an instance through the interpreter's own base class, without a ``__new__`` in Python."""
     base: Any = cls
     while base.__flags__ & _HEAP_TYPE:
         base = base.__base__

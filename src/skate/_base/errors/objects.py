@@ -1,4 +1,4 @@
-"""Errors of objects: not there in time, lost, freed, or too big for the store."""
+"""Errors of objects: late, lost, freed, or too large for the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class GetTimeoutError(RayError, TimeoutError):
 
 
 class PlasmaObjectNotAvailable(RayError):
-    """Report that an object is not in the store within the wanted time."""
+    """Report that an object is not in the store within the requested time."""
 
 
 class ObjectLostError(RayError):
@@ -41,13 +41,13 @@ class ObjectLostError(RayError):
 
 
 class ObjectFetchTimedOutError(ObjectLostError):
-    """Report that nobody was found in time who has the object."""
+    """Report that no copy of the object was found in time."""
 
     _WHY = "No copy of it was found in time."
 
 
 class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
-    """Report that an object was freed although it was still referenced: a fault in Skate."""
+    """Report that a referenced object was freed, which is a bug in Skate."""
 
     _WHY = "It was freed while references to it existed. This is a fault in Skate: please report it."
 
@@ -55,11 +55,11 @@ class ReferenceCountingAssertionError(ObjectLostError, AssertionError):
 class ObjectFreedError(ObjectLostError):
     """Report that an object was freed by hand."""
 
-    _WHY = "It was freed by an explicit call to free(). Free objects only once nobody needs them."
+    _WHY = "It was freed by an explicit call to free(). Free objects only when they are no longer needed."
 
 
 class OwnerDiedError(ObjectLostError):
-    """Report that the process that made the object ended before its value was safe."""
+    """Report that the owner of the object died before its value was stored."""
 
     _WHY = "The process that made it, by calling .remote() or put(), has exited."
 

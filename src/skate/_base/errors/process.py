@@ -1,4 +1,4 @@
-"""Errors about processes that ended: which one, how, why, and the last thing it wrote."""
+"""Errors about ended processes: their identity, exit, likely cause, and last output."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from skate._base.errors.root import RayError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What usually lies behind a signal, in words a user can act on.
+# The usual cause of a signal, for users.
 _SIGNAL_HINTS = {
     "SIGKILL": "something killed it: often the kernel's out-of-memory killer, a container limit or kill -9",
     "SIGSEGV": "native code read or wrote memory it does not own (a C extension, or a mismatched library)",
-    "SIGBUS": "native code touched memory that is not there (is /dev/shm or the disk full?)",
-    "SIGABRT": "native code gave up with abort() (a failed check in a C or C++ library)",
+    "SIGBUS": "native code accessed memory that does not exist (is /dev/shm or the disk full?)",
+    "SIGABRT": "native code called abort() (a failed check in a C or C++ library)",
     "SIGILL": "a library was built for a processor with more instructions than this one",
     "SIGFPE": "native code divided by zero",
-    "SIGTERM": "someone asked it to stop (kill, a batch system, a shutdown)",
+    "SIGTERM": "it was asked to stop (kill, a batch system, a shutdown)",
     "SIGINT": "it was interrupted (Ctrl-C)",
     "SIGXCPU": "it used up its CPU time limit",
 }
 
 
 def signal_name(number: int) -> str:
-    """Name a signal, as in ``SIGKILL``; an unknown number stays a number."""
+    """Return the name of a signal, as in ``SIGKILL``; an unknown number stays a number."""
     import signal
 
     try:
@@ -34,7 +34,7 @@ def signal_name(number: int) -> str:
 
 
 def likely_cause_of(exit_code: int | None, signal: int | None) -> str | None:
-    """Guess in plain words why a process ended with this exit code or signal."""
+    """Return the likely cause of an exit code or signal."""
     if signal is None and exit_code is not None and exit_code > 128:
         # Shells and containers report "ended by signal n" as 128 + n.
         signal = exit_code - 128
@@ -48,7 +48,7 @@ def likely_cause_of(exit_code: int | None, signal: int | None) -> str | None:
 
 
 class ProcessDeath:
-    """Hold what is known about the end of a process; mixed into the errors that report one."""
+    """The facts about the end of a process, mixed into the errors that report one."""
 
     pid: int | None = None
     exit_code: int | None = None
@@ -169,7 +169,7 @@ class OutOfMemoryError(ProcessDeath, RayError):
 
 
 class NodeDiedError(RayError):
-    """Report that the node process, which schedules everything, is gone."""
+    """Report that the node process, which schedules all work, is gone."""
 
     def __init__(self, message: str = "The node process died.") -> None:
         super().__init__(message)
@@ -180,7 +180,7 @@ class NodeDiedError(RayError):
 
 
 class LocalRayletDiedError(RayError):
-    """Report that the scheduler a task was handed to died before the task finished."""
+    """Report that the scheduler of a task died before the task finished."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else "The scheduler process died before this task finished."

@@ -1,4 +1,4 @@
-"""Remote tracebacks as text: source lines, the chain of causes, and none of Skate's own frames."""
+"""Remote tracebacks as text: source lines and the chain of causes, without Skate's own frames."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from skate._base.locations import PACKAGE
 if TYPE_CHECKING:
     import traceback
 
-# The directory of the package: frames of files in it are ours.
+# The directory of the package, whose frames are omitted.
 _PACKAGE = os.path.join(PACKAGE, "")
 
 FULL_TRACEBACK_VARIABLE = "SKATE_FULL_TRACEBACK"
 
 
 def render_exception(exc: BaseException, *, skip_frames: int = 0) -> str:
-    """Render an exception, and below it what caused it, without Skate's own frames.
+    """Render an exception and its causes without Skate's own frames.
 
-    The exception that was raised comes first and the root of the chain last, each one once. Frames of
-    Skate are kept where nothing else would remain, and all of them if ``SKATE_FULL_TRACEBACK=1`` is set.
+    The raised exception comes first and the root of the chain last, each one once. Frames of Skate are kept if no
+    other frame would remain, and all of them with ``SKATE_FULL_TRACEBACK=1``.
 
     Args:
         exc: The exception.
         skip_frames: How many of its outermost frames to leave out.
     """
-    import traceback  # takes a while to load, and is needed when something fails
+    import traceback  # slow to import, and only needed for errors
 
     summary: traceback.TracebackException | None = traceback.TracebackException.from_exception(exc)
     assert summary is not None
@@ -48,7 +48,7 @@ def render_exception(exc: BaseException, *, skip_frames: int = 0) -> str:
 
 
 def safe_str(exc: BaseException) -> str:
-    """Return ``str(exc)``, or a note in its place if the exception's own ``__str__`` fails."""
+    """Return ``str(exc)``, or a placeholder if the exception's own ``__str__`` fails."""
     try:
         return str(exc)
     except Exception as error:  # __str__ is user code

@@ -1,4 +1,4 @@
-"""The base class of every error Skate raises, and how such errors travel between processes."""
+"""The base class of all errors of Skate, and their pickling."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ PUBLIC_MODULE = "skate.exceptions"
 
 
 class RayError(Exception):
-    """Group every error that Skate itself raises, so that one ``except`` catches them all."""
+    """The base of all errors that Skate itself raises, so that one ``except`` catches them all."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Tracebacks and pickles name the public home of a class, not the private file it is written in.
+        # Tracebacks and pickles use the public module of a class, not its private one.
         if cls.__module__.startswith(__package__):
             cls.__module__ = PUBLIC_MODULE
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # Exception's own reduce calls the constructor with `args` alone, which loses keyword fields and
-        # fails for constructors that ask for more.
+        # fails for constructors with more parameters.
         return restore, (type(self), self.args, self.__getstate__())
 
 

@@ -10,7 +10,7 @@ _TOKEN_GUIDE = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
 
 
 class RaySystemError(RayError):
-    """Report a fault in the system rather than in a task.
+    """Report a failure of the system rather than of a task.
 
     Args:
         client_exc: The exception or message.
@@ -36,7 +36,7 @@ class RayChannelTimeoutError(RayChannelError, TimeoutError):
 
 
 class PreflightError(RayError):
-    """Report all that keeps a program from running on a Ray cluster. Not in Ray.
+    """Report all problems that prevent a program from running on a Ray cluster. Not in Ray.
 
     Args:
         problems: One sentence for each.
@@ -50,12 +50,12 @@ class PreflightError(RayError):
         lines = "".join(f"\n  - {problem}" for problem in self.problems)
         return (
             f"This program cannot run on the Ray cluster:{lines}\n"
-            'Mend these, or connect with init(…, preflight="warn") to try nevertheless.'
+            'Fix these, or connect with init(…, preflight="warn") to try anyway.'
         )
 
 
 class RayCgraphCapacityExceeded(RaySystemError):
-    """Report that a compiled graph has as many executions in flight as it can hold."""
+    """Report that a compiled graph has reached its limit of executions in flight."""
 
 
 class RayDirectTransportError(RaySystemError):
@@ -63,7 +63,7 @@ class RayDirectTransportError(RaySystemError):
 
 
 class StreamingGeneratorReplayInconsistentError(RaySystemError):
-    """Report that a generator, run again, gave other results than the first time."""
+    """Report that a retried generator gave different results than before."""
 
 
 class RpcError(RayError):
@@ -84,7 +84,7 @@ class RpcError(RayError):
 
 
 class AuthenticationError(RayError):
-    """Report that a Ray cluster did not accept our token, or that we have none."""
+    """Report that a Ray cluster rejected the token, or that there is none."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -115,10 +115,10 @@ class UserCodeException(RayError):
 
 
 class RuntimeEnvSetupError(RayError):
-    """Report that a runtime environment could not be made.
+    """Report that a runtime environment could not be set up.
 
     Args:
-        error_message: What went wrong, with the output of the tool that failed.
+        error_message: The error, with the output of the tool that failed.
     """
 
     def __init__(self, error_message: str | None = None) -> None:
@@ -138,11 +138,11 @@ class TaskPlacementGroupRemoved(RayError):
 
 
 class DeadlockError(RayError):
-    """Report a `get`, `wait` or `await` that could never end: what it waits for waits for it in the end."""
+    """Report a `get`, `wait` or `await` that could never end, because it waits for itself indirectly."""
 
 
 class TaskUnschedulableError(RayError):
-    """Report that a task can never be placed with the resources or the node it asks for."""
+    """Report that a task can never be placed with the resources or the node that it requests."""
 
     def __init__(self, error_message: str) -> None:
         super().__init__(error_message)

@@ -1,4 +1,4 @@
-"""Errors of tasks: what remote code raised, carried to whoever asks for the result."""
+"""Errors of tasks: exceptions of remote code, raised where the result is requested."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ class UnserializableException(RayError):
     def from_exception(
         cls, exc: BaseException, original_stack_trace: str, reason: str
     ) -> UnserializableException:
-        """Keep what can be kept of an exception: its type name, its text and its traceback."""
+        """Keep the type name, text and traceback of an exception."""
         from skate._base.errors.rendering import safe_str
 
         kind = type(exc)
@@ -221,7 +221,7 @@ class UnserializableException(RayError):
 
     @property
     def summary(self) -> str:
-        """Say in one sentence which exception could not be sent, and why."""
+        """Describe in one sentence which exception could not be sent, and why."""
         return (
             f"The exception {self.type_name or '(of unknown type)'} isn't serializable"
             f"{f': {self.reason}' if self.reason else ''}. Only its text is kept: give it a __reduce__ "
@@ -247,7 +247,7 @@ def task_title(
     actor_id: str | None = None,
     actor_repr: str | None = None,
 ) -> str:
-    """Write the first line of a remote traceback, as in ``skate::f() (pid=1234)``."""
+    """Return the first line of a remote traceback, as in ``skate::f() (pid=1234)``."""
     facts = {"pid": pid, "ip": ip, "actor_id": actor_id, "repr": actor_repr}
     shown = ", ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
     return f"{TITLE}::{function_name}() ({shown})"

@@ -1,4 +1,4 @@
-"""Runtime environments as data: their fields, the checks of each, and how they are inherited."""
+"""Runtime environments as data: their fields, validation, and inheritance."""
 
 from skate._base.runtime_envs.config import RuntimeEnvConfig
 from skate._base.runtime_envs.inheritance import as_runtime_env, for_task, merge

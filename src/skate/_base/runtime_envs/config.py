@@ -1,4 +1,4 @@
-"""How a runtime environment is made: time limit, eagerness, log files."""
+"""The setup of a runtime environment: time limit, eagerness, log files."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ class RuntimeEnvConfig(dict[str, Any]):
 
     @classmethod
     def default_config(cls) -> RuntimeEnvConfig:
-        """Return the settings that hold where none are given."""
+        """Return the default settings."""
         return cls()
 
     @classmethod
     def parse_and_validate_runtime_env_config(
         cls, config: Mapping[str, Any] | RuntimeEnvConfig
     ) -> RuntimeEnvConfig:
-        """Return the settings, whether they come as a dict or as a config.
+        """Return the settings from a dict or a config.
 
         Raises:
             TypeError: It is neither, or a field has the wrong type.
-            ValueError: There is no such field, or a value makes no sense.
+            ValueError: A field is unknown, or its value is invalid.
         """
         if isinstance(config, RuntimeEnvConfig):
             return config

@@ -1,4 +1,4 @@
-"""Dataclasses to plain values and back, for fields that carry structured settings."""
+"""Conversion between dataclasses and plain values, for fields with structured settings."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 
 def to_plain(value: Any) -> Any:
-    """Return a dataclass instance as a dict, all the way down; anything else unchanged."""
+    """Return a dataclass instance as a dict, recursively; anything else unchanged."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return value
 
 
 def to_dataclass(cls: Any, value: Any) -> Any:
-    """Build an instance of a dataclass, and of those its fields hold, from plain values.
+    """Build an instance of a dataclass, and of nested ones, from plain values.
 
     Raises:
-        TypeError: ``cls`` is no dataclass, or a field is missing or unknown.
+        TypeError: ``cls`` is not a dataclass, or a field is missing or unknown.
     """
     if isinstance(value, cls):
         return value

@@ -1,4 +1,4 @@
-"""The fields a runtime environment may have, and which engine can provide each."""
+"""The fields of a runtime environment, and the engines that provide each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROVIDED = frozenset(
     }
 )
 
-# Fields that validate, as they do in Ray, but that only a Ray cluster can provide, and what each means.
+# Fields that are valid, as in Ray, but that only a Ray cluster can provide, and their meaning.
 RAY_ONLY = {
     "_nsight": "profiling with Nsight",
     "_rocprof_sys": "profiling with rocprof-sys",
@@ -31,15 +31,15 @@ RAY_ONLY = {
     "mpi": "starting workers with MPI",
 }
 
-# Parameters that are kept under another key.
+# Parameters that are stored under another key.
 RENAMED = {"nsight": "_nsight", "rocprof_sys": "_rocprof_sys"}
 
-# Fields about how Ray itself is installed. They are carried along and have no effect here.
+# Fields about the installation of Ray itself. They are kept and have no effect here.
 CARRIED = frozenset({"_inject_current_ray", "_ray_commit", "_ray_release"})
 
 KNOWN = PROVIDED | frozenset(RAY_ONLY) | CARRIED
 
-# Each of these decides which Python the worker runs on, so only one can be given.
+# Each of these selects the Python of the worker, so only one can be given.
 INSTALLERS = ("pip", "uv", "conda")
 
 URI_SCHEMES = ("https", "s3", "gs", "azure", "abfss", "hdfs", "file", "gcs", "skate")
@@ -48,7 +48,7 @@ WHEEL_SUFFIX = ".whl"
 
 
 def closest(name: str, known: frozenset[str] | tuple[str, ...]) -> str:
-    """Return a hint that names the known field most like ``name``, or all of them."""
+    """Return a hint with the known field closest to ``name``, or with all fields."""
     match = _closest_match(name, known)
     if match is not None:
         return f"Did you mean {match!r}?"
@@ -68,7 +68,7 @@ def _public(known: frozenset[str] | tuple[str, ...]) -> list[str]:
 def check_known(name: str) -> None:
     """Refuse a misspelled field, and warn once of a field that resembles no known one.
 
-    Ray ignores a field that it has no plugin for, and programs rely on that.
+    Ray ignores a field without a plugin, and programs rely on that.
 
     Raises:
         ValueError: The name is unknown, and resembles a known one.
@@ -80,7 +80,7 @@ def check_known(name: str) -> None:
     _warn_of_unknown(name)
 
 
-@functools.cache  # once per name: an environment is checked for each task that has it
+@functools.cache  # once per name: an environment is validated for each task that has it
 def _warn_of_unknown(name: str) -> None:
     import logging
 

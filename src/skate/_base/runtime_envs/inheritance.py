@@ -1,4 +1,4 @@
-"""How the environment of a task or actor follows from its own and that of whoever submits it."""
+"""The environment of a task or actor: its own, merged with that of its submitter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from skate._base.runtime_envs.runtime_env import RuntimeEnv
 
 
 def as_runtime_env(value: Mapping[str, Any] | RuntimeEnv | None) -> RuntimeEnv:
-    """Return a checked environment, whether it comes as a dict, as an environment or not at all.
+    """Return a validated environment from a dict, an environment, or None.
 
     Raises:
         TypeError: It is something else, or a field has the wrong type.
-        ValueError: A field is unknown or its value makes no sense.
+        ValueError: A field is unknown or its value is invalid.
     """
     if value is None:
         return RuntimeEnv()
@@ -29,10 +29,10 @@ def as_runtime_env(value: Mapping[str, Any] | RuntimeEnv | None) -> RuntimeEnv:
 
 
 def for_task(value: Mapping[str, Any] | RuntimeEnv | None) -> RuntimeEnv:
-    """Return the checked environment of a task or actor, which cannot name local files.
+    """Return the validated environment of a task or actor, which cannot name local files.
 
-    A job's files are copied when it starts. A task may be submitted from anywhere, so a path in its
-    environment could mean different files each time.
+    A job's files are copied when it starts. A task may be submitted from anywhere, so a path in its environment could
+    name different files each time.
 
     Raises:
         ValueError: `working_dir` or `py_modules` is a local path.
@@ -52,9 +52,8 @@ def merge(
 ) -> RuntimeEnv:
     """Return the environment of a child that inherits from its parent.
 
-    Environment variables are merged one by one; any other field of the child replaces the parent's. A child
-    that installs packages in its own way does not get the parent's installation too, since a worker has
-    one Python only.
+    Environment variables are merged one by one; any other field of the child replaces the parent's. A child that
+    installs packages in its own way does not get the parent's installation too, because a worker has only one Python.
     """
     merged = dict(parent or {})
     own = dict(child or {})

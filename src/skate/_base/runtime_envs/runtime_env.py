@@ -137,20 +137,20 @@ class RuntimeEnv(dict[str, Any]):
             super().__setitem__(key, value)
 
     def set(self, name: str, value: Any) -> None:
-        """Set a field, of a known or of any other name, to a plain value or a dataclass instance.
+        """Set a field, known or not, to a plain value or a dataclass instance.
 
         Args:
-            name: The field. One that Skate does not know is carried along, and refused when it is used.
+            name: The field. A field that Skate does not know is kept, and refused when it is used.
             value: The value.
         """
         self[name] = value
 
     def get(self, name: str, default: Any = None, data_class: Any = None) -> Any:
-        """Return a field, if wanted as an instance of a dataclass.
+        """Return a field, optionally as an instance of a dataclass.
 
         Args:
             name: The field.
-            default: What to return if it is not set.
+            default: The value to return if it is not set.
             data_class: Class to build from the value.
         """
         if name not in self:
@@ -167,7 +167,7 @@ class RuntimeEnv(dict[str, Any]):
         return name in self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the environment as plain dicts and lists, sharing nothing with this one."""
+        """Return the environment as plain dicts and lists, as a deep copy."""
         import copy
 
         plain = {
@@ -177,10 +177,10 @@ class RuntimeEnv(dict[str, Any]):
         return copy.deepcopy(plain)
 
     def serialize(self) -> str:
-        """Return the environment as JSON, equal environments as equal text.
+        """Return the environment as JSON; equal environments have equal texts.
 
         Raises:
-            TypeError: A field holds something that JSON has no form for, such as a function.
+            TypeError: A field has no form in JSON, such as a function.
         """
         try:
             return json.dumps(self.to_dict(), sort_keys=True)
@@ -193,15 +193,15 @@ class RuntimeEnv(dict[str, Any]):
 
     @classmethod
     def deserialize(cls, serialized_runtime_env: str) -> RuntimeEnv:
-        """Read an environment that ``serialize`` wrote."""
+        """Return the environment from the text of ``serialize``."""
         fields: dict[str, Any] = json.loads(serialized_runtime_env)
         return cls.restore(fields)
 
     @classmethod
     def restore(cls, fields: Mapping[str, Any]) -> RuntimeEnv:
-        """Make an environment of fields that were checked before, perhaps on another machine."""
+        """Create an environment from validated fields, possibly of another machine."""
         env = cls()
-        # Not through __setitem__: a path that was there when it was checked may mean nothing here.
+        # Not through __setitem__: a validated path may not exist here.
         dict.update(env, fields)
         if "config" in env and not isinstance(env["config"], RuntimeEnvConfig):
             dict.__setitem__(env, "config", RuntimeEnvConfig(**env["config"]))
@@ -229,7 +229,7 @@ class RuntimeEnv(dict[str, Any]):
         return list(self.get("py_modules", ()))
 
     def py_modules_uris(self) -> list[str]:
-        """Return those modules that are given as URIs."""
+        """Return the modules that are given as URIs."""
         return [item for item in self.py_modules() if uri_scheme(item) is not None]
 
     def py_executable(self) -> str | None:
@@ -246,7 +246,7 @@ class RuntimeEnv(dict[str, Any]):
         return self.has("pip")
 
     def pip_config(self) -> dict[str, Any]:
-        """Return what is to be installed with pip, and how."""
+        """Return the settings of the installation with pip."""
         return dict(self.get("pip", {}))
 
     def has_uv(self) -> bool:
@@ -254,7 +254,7 @@ class RuntimeEnv(dict[str, Any]):
         return self.has("uv")
 
     def uv_config(self) -> dict[str, Any]:
-        """Return what is to be installed with uv, and how."""
+        """Return the settings of the installation with uv."""
         return dict(self.get("uv", {}))
 
     def has_conda(self) -> bool:
@@ -262,12 +262,12 @@ class RuntimeEnv(dict[str, Any]):
         return self.has("conda")
 
     def conda_env_name(self) -> str | None:
-        """Return the name of an existing conda environment, if that is what is used."""
+        """Return the name of an existing conda environment, if it is used."""
         value = self.get("conda")
         return value if isinstance(value, str) else None
 
     def conda_config(self) -> str | None:
-        """Return, as JSON, the contents of the conda environment to make, if one is to be made."""
+        """Return, as JSON, the contents of the conda environment to create, if any."""
         value = self.get("conda")
         return json.dumps(value, sort_keys=True) if isinstance(value, dict) else None
 
@@ -295,10 +295,10 @@ class RuntimeEnv(dict[str, Any]):
         return list(self.get("java_jars", ()))
 
     def get_extension(self, key: str) -> str | None:
-        """Return a field about how Ray itself is installed.
+        """Return a field about the installation of Ray itself.
 
         Raises:
-            ValueError: The field is not one of those.
+            ValueError: The field is another one.
         """
         if key not in CARRIED:
             raise ValueError(f"Extension key must be one of {sorted(CARRIED)}, got: {key}")

@@ -1,4 +1,4 @@
-"""Checks of the fields of a runtime environment; each returns the value in its normal form."""
+"""Validation of the fields of a runtime environment; each function returns the normalized value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def check_env_vars(value: Any) -> dict[str, str] | None:
                     f"is of type {type(item)}"
                 )
         if not name or "=" in name or "\0" in name + text:
-            raise ValueError(f"runtime_env['env_vars'] has {name!r}: {text!r}, which no process can have set")
+            raise ValueError(
+                f"runtime_env['env_vars'] has {name!r}: {text!r}, which is not valid in an environment"
+            )
     return dict(value) or None
 
 
@@ -46,7 +48,7 @@ def check_py_modules(value: Any) -> list[str]:
 
 def _check_py_module(item: Any) -> str:
     if hasattr(item, "__path__") and hasattr(item, "__name__"):
-        # A package that was imported: its own folder is what is meant.
+        # An imported package stands for its own folder.
         item = next(iter(item.__path__))
     if not isinstance(item, (str, os.PathLike)):
         raise TypeError(f"`py_modules` must be a list of strings, got the element {item!r} of {type(item)}.")
@@ -71,7 +73,7 @@ def _check_uri(field: str, text: str, suffixes: tuple[str, ...]) -> str:
 def _check_path(field: str, text: str, suffixes: tuple[str, ...]) -> str:
     path = os.path.expanduser(text)
     if not text or not os.path.exists(path):
-        raise ValueError(f"{text!r} is not a valid path for `{field}`: nothing is there.")
+        raise ValueError(f"{text!r} is not a valid path for `{field}`: it does not exist.")
     if not os.path.isdir(path) and not path.endswith(suffixes):
         raise ValueError(
             f"{text!r} is not a valid path for `{field}`: give a directory or a {' or '.join(suffixes)} file."
@@ -89,19 +91,19 @@ def check_preload(value: Any) -> list[str] | None:
     names = _strings("preload", value)
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
-            raise ValueError(f"runtime_env['preload'] has {name!r}, which is no name of a module")
+            raise ValueError(f"runtime_env['preload'] has {name!r}, which is not a module name")
     return names or None
 
 
 def check_pip(value: Any) -> dict[str, Any] | None:
-    """Return ``{"packages": [...], "pip_check": ..., ...}``, or None if no package is asked for."""
+    """Return ``{"packages": [...], "pip_check": ..., ...}``, or None without packages."""
     return _check_installer(
         "pip", value, flags=("pip_check",), texts=("pip_version",), lists=("pip_install_options",)
     )
 
 
 def check_uv(value: Any) -> dict[str, Any] | None:
-    """Return ``{"packages": [...], "uv_check": ..., ...}``, or None if no package is asked for."""
+    """Return ``{"packages": [...], "uv_check": ..., ...}``, or None without packages."""
     return _check_installer(
         "uv", value, flags=("uv_check",), texts=("uv_version",), lists=("uv_pip_install_options",)
     )
@@ -128,7 +130,7 @@ def _check_installer(
     packages = value["packages"]
     if isinstance(packages, (str, os.PathLike)):
         packages = _read_requirements(field, os.fspath(packages))
-    # Asking twice for the same thing is asking once.
+    # Duplicates count once.
     result: dict[str, Any] = {"packages": list(dict.fromkeys(_strings(f"{field}['packages']", packages)))}
     for key in flags:
         result[key] = value.get(key, False)
@@ -148,11 +150,11 @@ def _check_installer(
 
 
 def _read_requirements(field: str, path: str) -> list[str]:
-    # Read here and now: the path means something only where it was written.
+    # Read here, because the path is only valid where it was written.
     expanded = os.path.expanduser(path)
     if not os.path.isfile(expanded):
         raise ValueError(
-            f"{path!r} is not a valid file: runtime_env['{field}'] names requirements that are not there"
+            f"{path!r} is not a valid file: runtime_env['{field}'] names a requirements file that does not exist"
         )
     with open(expanded, encoding="utf-8") as file:
         lines = [line.strip() for line in file]

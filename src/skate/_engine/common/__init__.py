@@ -1,1 +1,1 @@
-"""What the engines on this machine share: counting resources, making calls, wording errors, tables."""
+"""The common parts of the engines on this machine: resources, calls, errors, runtime environments, tables."""

@@ -1,4 +1,4 @@
-"""What a call is before an engine runs it: its arguments, how many results, where it has to run."""
+"""A call before an engine runs it: its arguments, number of results, and placement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Dependencies = list[tuple[int | str, ObjectRef[Any]]]
 def split_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], Dependencies]:
-    """Take the references out of a call's arguments: the callee gets their values instead."""
+    """Remove the references from a call's arguments; the callee gets their values instead."""
     found: Dependencies = []
     for position, value in enumerate(args):
         if type(value) is ObjectRef:
@@ -38,7 +38,7 @@ def split_arguments(
 
 
 def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Serialized:
-    """Serialize arguments; an argument that cannot be pickled is named with the path to the culprit."""
+    """Serialize arguments; the error for one that cannot be pickled contains the path to the part at fault."""
     try:
         return dumps_call(args, kwargs)
     except RecursionError:
@@ -49,7 +49,7 @@ def pack_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> 
 
 
 def _name_argument(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Say args[0] and kwargs['x'] instead of positions in the pair that is pickled."""
+    """Replace positions in the pickled pair by args[0] and kwargs['x']."""
     for index in range(len(args)):
         text = text.replace(f"obj[0][{index}]", f"args[{index}]")
     for name in kwargs:
@@ -58,7 +58,7 @@ def _name_argument(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def count_of(num_returns: int | str | None, *, generator: bool) -> int:
-    """Return the number of results, or which kind of generator it is."""
+    """Return the number of results, or the kind of generator."""
     if num_returns is None:
         return STREAMING if generator else 1
     if num_returns == "streaming":
@@ -69,16 +69,16 @@ def count_of(num_returns: int | str | None, *, generator: bool) -> int:
 
 
 class Placement(NamedTuple):
-    """Where a task or an actor has to run."""
+    """The place where a task or an actor must run."""
 
-    group: bytes  # of bundles; empty outside of placement groups
-    bundle: int  # -1 is any of them
-    capture_children: bool  # whether what it submits runs in the same group
-    node: str  # in hexadecimal, where it must be this one
+    group: bytes  # placement group; empty for none
+    bundle: int  # -1 is any bundle
+    capture_children: bool  # whether its children run in the same group
+    node: str  # the required node, in hexadecimal
 
 
 def placement(options: TaskOptions | ActorOptions, submitter: Any) -> Placement:
-    """Return where the options, and the template of whoever submits, want a call to run."""
+    """Return the placement of a call from its options and the template of its submitter."""
     strategy = options.scheduling_strategy
     group = options.placement_group
     bundle = options.effective_placement_group_bundle_index
@@ -101,7 +101,7 @@ def placement(options: TaskOptions | ActorOptions, submitter: Any) -> Placement:
 
 
 def label_selectors(options: TaskOptions | ActorOptions) -> tuple[dict[str, str], list[dict[str, str]]]:
-    """Return the labels that the node must have, and the sets of labels that would do instead."""
+    """Return the required label selector, and the alternatives to it."""
     strategy = options.scheduling_strategy
     wanted = dict(options.label_selector or {})
     if type(strategy).__name__ == "NodeLabelSchedulingStrategy":
@@ -122,7 +122,7 @@ def _as_selector(expression: Any) -> str:
 
 
 def concurrency_groups(options: ActorOptions) -> dict[str, int]:
-    """Return how many calls of each concurrency group of an actor run at once."""
+    """Return the concurrency of each concurrency group of an actor."""
     groups = options.concurrency_groups or {}
     if isinstance(groups, list):
         return {group["name"]: int(group["max_concurrency"]) for group in groups}

@@ -1,4 +1,4 @@
-"""Errors that an engine itself finds out, serialized as results are."""
+"""Errors that the engine itself detects, serialized like results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def as_error(text: str) -> bytes:
     return _dump(exceptions.RaySystemError(text))
 
 
-def cancelled(task: bytes) -> bytes:
+def task_cancelled(task: bytes) -> bytes:
     """The task was cancelled."""
     return _dump(exceptions.TaskCancelledError(task.hex()))
 
@@ -30,17 +30,17 @@ def owner_died(id: bytes) -> bytes:
     return _dump(exceptions.OwnerDiedError(id.hex()))
 
 
-def lost(id: bytes) -> bytes:
-    """Nobody knows the object (any more)."""
+def object_lost(id: bytes) -> bytes:
+    """The object is unknown, or no longer known."""
     return _dump(exceptions.ObjectLostError(id.hex()))
 
 
-def freed(id: bytes) -> bytes:
+def object_freed(id: bytes) -> bytes:
     """The object was freed on purpose."""
     return _dump(exceptions.ObjectFreedError(id.hex()))
 
 
-def crashed(name: str, pid: int, code: int | None, lines: Sequence[str], why: str = "") -> bytes:
+def worker_crashed(name: str, pid: int, code: int | None, lines: Sequence[str], why: str = "") -> bytes:
     """The worker died while it ran the task."""
     return _dump(
         exceptions.WorkerCrashedError(
@@ -61,7 +61,7 @@ def out_of_memory(text: str, name: str, pid: int, code: int | None, lines: Seque
 def over_memory(
     name: str, used: int, total: int, where: str, threshold: float, rows: Sequence[tuple[int, str]]
 ) -> str:
-    """Say why a worker was ended for its memory, who uses how much, and what to do."""
+    """Describe why a worker was ended for its memory, the usage of each process, and the remedies."""
     place = f"the control group {where} allows" if where else "this machine has"
     listed = "".join(f"\n  {_mb(size):>12}  {text}" for size, text in rows)
     return (
@@ -74,7 +74,7 @@ def over_memory(
 
 
 def memory_warning(name: str, pid: int, used: int, total: int) -> str:
-    """Say on the driver's terminal that a worker is ended for its memory."""
+    """Describe the end of a worker for its memory, for the driver's terminal."""
     return (
         f"Skate ends {name} (pid {pid}), because {used / total:.1%} of {_mb(total)} memory are in use; see "
         "OutOfMemoryError for what to do."
@@ -82,7 +82,7 @@ def memory_warning(name: str, pid: int, used: int, total: int) -> str:
 
 
 def no_worker(code: int | None, lines: Sequence[str]) -> bytes:
-    """Workers end before they are ready, one after the other."""
+    """Workers end before they are ready, repeatedly."""
     log = "".join(f"\n  {line}" for line in lines)
     return as_error(f"Failed to startup worker: {exit_text(code)} The last lines of its log:{log or ' none'}")
 
@@ -103,7 +103,7 @@ def actor_died(
     lines: Sequence[str] = (),
     over_memory: bool = False,
 ) -> bytes:
-    """The actor is dead and will not come back."""
+    """The actor is dead and will not restart."""
     kind = ActorOutOfMemoryError if over_memory else exceptions.ActorDiedError
     return _dump(
         kind(
@@ -133,12 +133,12 @@ def group_removed(*, actor: bool) -> bytes:
 
 
 def environment_failed(text: str) -> bytes:
-    """The runtime environment could not be made."""
+    """The runtime environment could not be created."""
     return _dump(exceptions.RuntimeEnvSetupError(text))
 
 
 def value_error(text: str) -> bytes:
-    """The caller asked for something that does not exist or is taken."""
+    """The caller named something that does not exist, or a name that is taken."""
     return _dump(ValueError(text))
 
 
@@ -152,7 +152,7 @@ def no_such_actor(name: str, namespace: str) -> str:
 
 
 def foreign_reference(reference: object, *, several: bool = False) -> str:
-    """A reference is used in another session than its own."""
+    """A reference is used outside of its session."""
     what = "Ray objects" if several else "a Ray object"
     return (
         f"An application is trying to access {what} whose owner is unknown: {reference!r} belongs to another session, "
@@ -161,7 +161,7 @@ def foreign_reference(reference: object, *, several: bool = False) -> str:
 
 
 def foreign_handle(actor: bytes) -> str:
-    """A handle is used in another session than its own."""
+    """A handle is used outside of its session."""
     return (
         f"ActorHandle objects are not valid across Ray sessions: the actor {actor.hex()} is not of this session, and "
         "the session that made the handle has ended."
@@ -174,7 +174,7 @@ def too_large(size: int, budget: int) -> str:
 
 
 def store_full(need: int, used: int, budget: int, mapped: Sequence[str], disk: str = "") -> str:
-    """Everything in the object store is in use, or cannot be moved to disk."""
+    """All of the object store is in use, or cannot be moved to disk."""
     text = f"The object store is full: {_mb(need)} asked for, {_mb(used)} of {_mb(budget)} in use"
     if mapped:
         text += f", of which {', '.join(mapped)}"
@@ -192,7 +192,7 @@ def shared_memory_full(size: int) -> str:
 
 
 def disk_full(reason: str, error: OSError) -> str:
-    """An object is to go to disk for a reason, and the disk does not take it."""
+    """The disk refuses an object that had to go to disk for a reason."""
     return (
         f"{reason}. Nor could it be written to disk: {error}. Free some disk space or name another folder in "
         "SKATE_TMPDIR, drop references to objects and arrays you no longer need, or pass a larger object_store_memory "
@@ -206,12 +206,12 @@ def no_memory(size: int, error: OSError) -> str:
 
 
 def asks_for(resources: Mapping[str, float]) -> str:
-    """Say which resources are asked for."""
+    """Describe the requested resources."""
     return "asks for {" + ", ".join(f"{name}: {amount:g}" for name, amount in sorted(resources.items())) + "}"
 
 
 def cannot_fit(asked: Mapping[str, float], exist: Mapping[str, float]) -> str:
-    """Say which resources are asked for, and which exist."""
+    """Describe the requested resources and the existing ones."""
     there = ", ".join(
         f"{name}: {amount:g}"
         for name, amount in sorted(exist.items())
@@ -221,7 +221,7 @@ def cannot_fit(asked: Mapping[str, float], exist: Mapping[str, float]) -> str:
 
 
 def exit_text(code: int | None) -> str:
-    """Say how a process ended, from its exit code."""
+    """Describe the end of a process by its exit code."""
     if code is None:
         return ""
     if code >= 0:
@@ -230,7 +230,7 @@ def exit_text(code: int | None) -> str:
 
 
 def deadlock(chain: Sequence[str]) -> str:
-    """Say that a wait would never end, with who waits for what and who holds it, one step to a line."""
+    """Describe a deadlock, one step of the chain of waits and holders per line."""
     lines = "".join(f"\n  {step}" for step in chain)
     return (
         f"This would wait forever, a deadlock:{lines}\n"

@@ -1,7 +1,7 @@
 """Requests that can never be met: detected when they are made, not by waiting.
 
-Each function returns the reason, as the rest of a sentence that begins with the name of the task, actor or group, and
-an empty string for a request that can be met.
+Each function returns the reason as the rest of a sentence whose subject is the task, actor or group, and an empty
+string for a request that can be met.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from skate._engine.common.resources import Pool, Request, to_floats
 
 
 class Spec(Protocol):
-    """Where a task or an actor asks to run, and with which resources."""
+    """The placement and resources that a task or an actor requests."""
 
     @property
     def node(self) -> str: ...
@@ -42,7 +42,7 @@ class Group(Protocol):
 
 
 def why_not_on_node(spec: Spec, node: bytes, labels: Mapping[str, str]) -> str:
-    """Say why a task or an actor can never run on the node, for its id or its labels."""
+    """Return why a task or an actor can never run on the node because of its id or labels."""
     if spec.node and spec.node != node.hex():
         return f"must run on node {spec.node}, which does not exist; this node is {node.hex()}."
     choices = [spec.labels, *spec.label_choices]
@@ -52,14 +52,14 @@ def why_not_on_node(spec: Spec, node: bytes, labels: Mapping[str, str]) -> str:
 
 
 def why_not_in_pool(spec: Spec, request: Request, pool: Pool) -> str:
-    """Say why the resources of the node can never meet a request."""
+    """Return why the resources of the node can never meet a request."""
     if pool.could_fit(request):
         return ""
     return failures.cannot_fit(spec.resources, to_floats(pool.total))
 
 
 def why_not_in_group(group: Group | None, bundle: int, request: Request) -> str:
-    """Say why a request can never run in a placement group; `bundle` is -1 for any of its bundles."""
+    """Return why a request can never run in a placement group; `bundle` is -1 for any bundle."""
     if group is None or group.state == "REMOVED":
         return "asks for a placement group that has been removed."
     if group.impossible:
@@ -77,7 +77,7 @@ def why_not_in_group(group: Group | None, bundle: int, request: Request) -> str:
 def why_not_reserved(
     group: Group, selectors: Sequence[Mapping[str, str]], labels: Mapping[str, str], pool: Pool
 ) -> str:
-    """Say why the node can never reserve a placement group, whose bundles have these label selectors."""
+    """Return why the node can never reserve a placement group, whose bundles have these label selectors."""
     if group.strategy == "STRICT_SPREAD" and len(group.bundles) > 1:
         return (
             f"STRICT_SPREAD puts each of the {len(group.bundles)} bundles on a node of its own, and this is one "

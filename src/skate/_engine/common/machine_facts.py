@@ -1,4 +1,4 @@
-"""What this machine has: CPUs, GPUs, memory, as far as this process may use them."""
+"""The resources of this machine that this process may use: CPUs, GPUs, memory."""
 
 from __future__ import annotations
 
@@ -12,35 +12,37 @@ from skate._base.memory import total as memory
 from skate._base.processors import cpus
 
 OBJECT_STORE_SHARE = 0.3  # of memory
-SHARED_MEMORY_SHARE = 0.95  # of the room in the file system of shared memory, which other programs use too
+SHARED_MEMORY_SHARE = (
+    0.95  # of the free space in the file system of shared memory, which other programs use too
+)
 LITTLE_SHARED_MEMORY = 256 << 20
 
 
 class StoreBudget(NamedTuple):
-    """The bytes that objects may take in shared memory."""
+    """The bytes that objects may use in shared memory."""
 
     size: int
-    warning: str = ""  # why it is less than it should be, and what to do
+    warning: str = ""  # why it is smaller than requested, and the remedy
 
 
 def store_budget(shm: str, asked: int | None) -> StoreBudget:
-    """Return how much of a folder for shared memory objects may take: `asked`, or a share of memory, if it has that.
+    """Return the budget of objects in a folder for shared memory: `asked`, or a share of memory, as far as it is free.
 
-    Objects for which there is no room are kept on disk.
+    Objects that do not fit are kept on disk.
 
     Raises:
-        ValueError: A variable that sets the share, or its upper limit, is wrong.
+        ValueError: A variable that sets the share, or its upper limit, is invalid.
     """
     wanted = asked or _default_store_size()
     free = free_space(shm)
     if wanted <= free * SHARED_MEMORY_SHARE:
         return StoreBudget(wanted)
-    room = int(free * SHARED_MEMORY_SHARE)
-    if asked is None and room >= LITTLE_SHARED_MEMORY:
-        return StoreBudget(room)
+    available = int(free * SHARED_MEMORY_SHARE)
+    if asked is None and available >= LITTLE_SHARED_MEMORY:
+        return StoreBudget(available)
     return StoreBudget(
-        room,
-        f"The object store has {room / 1e6:,.1f} MB instead of {wanted / 1e6:,.1f} MB, because {shm} has only "
+        available,
+        f"The object store has {available / 1e6:,.1f} MB instead of {wanted / 1e6:,.1f} MB, because {shm} has only "
         f"{free / 1e6:,.1f} MB free. Objects that do not fit are kept on disk, which is slower. {MORE_SHARED_MEMORY}",
     )
 
@@ -66,7 +68,7 @@ def free_space(folder: str) -> float:
 
 
 def gpus() -> list[str]:
-    """Return the ids of the NVIDIA GPUs that this process may use, without starting CUDA."""
+    """Return the ids of the NVIDIA GPUs that this process may use, without initializing CUDA."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [

@@ -1,4 +1,4 @@
-"""The limit of open files: raised at the start, named when it is reached."""
+"""The limit of open files: raised at the start, and described when it is reached."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import os
 import resource
 
-# As many as Ray asks for: enough for thousands of actors, and not so many that a program which closes every
-# possible descriptor before it starts another one takes seconds for it.
+# Ray's value: enough for thousands of actors, and not so many that a program which closes every possible
+# descriptor before it starts another program takes seconds.
 ENOUGH = 65_536
 
 
@@ -19,7 +19,7 @@ def attainable_limit() -> float:
 
 
 def raise_limit() -> None:
-    """Raise this process' soft limit of open files as far as the hard limit allows, up to `ENOUGH`."""
+    """Raise the soft limit of open files of this process up to `ENOUGH`, as far as the hard limit allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = attainable_limit()
     if 0 <= soft < wanted:
@@ -27,7 +27,7 @@ def raise_limit() -> None:
 
 
 def check_room(count: int) -> None:
-    """Raise OSError if this process may not open so many more files."""
+    """Raise OSError if this process cannot open this many more files."""
     opened: list[int] = []
     try:
         while len(opened) < count:
@@ -38,12 +38,12 @@ def check_room(count: int) -> None:
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Return whether an error says that no more files can be opened."""
+    """Return whether an error means that no more files can be opened."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def describe_limit(error: OSError, process: str = "This process") -> str:
-    """Say which limit was reached, and how to raise it."""
+    """Describe which limit was reached, and how to raise it."""
     if error.errno == errno.ENFILE:
         return "The machine has too many open files: raise the sysctl fs.file-max."
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

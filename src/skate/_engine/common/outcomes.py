@@ -1,4 +1,4 @@
-"""What user code gives back: values counted and serialized, exceptions made presentable."""
+"""Outcomes of user code: counted and serialized values, and exceptions for the caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ExitRequest(SystemExit):
 
 
 def matches(error: BaseException, retry: bool | tuple[type[Exception], ...]) -> bool:
-    """Return whether an exception is one to retry on: all, or instances of some classes."""
+    """Return whether an exception is to be retried: any, or an instance of some classes."""
     if isinstance(retry, bool):
         return retry and isinstance(error, Exception)
     if isinstance(error, retry):
@@ -32,18 +32,18 @@ def matches(error: BaseException, retry: bool | tuple[type[Exception], ...]) -> 
 
 
 def exit_code(request: SystemExit) -> int:
-    """Return the code that a process would exit with for `sys.exit(…)`."""
+    """Return the exit code of a process for `sys.exit(…)`."""
     code = request.code
     return code if isinstance(code, int) else (0 if code is None else 1)
 
 
 def serialize_result(value: Any, name: str) -> Serialized:
-    """Serialize a return value; one that cannot be pickled is named with the path to the culprit."""
+    """Serialize a return value; the error for one that cannot be pickled contains the path to the part at fault."""
     return _serialize(value, lambda: f"the return value of {name}")
 
 
 def serialize_put(value: Any) -> Serialized:
-    """Serialize a value that is put; one that cannot be pickled is named with the path to the culprit."""
+    """Serialize a put value; the error for one that cannot be pickled contains the path to the part at fault."""
     return _serialize(value, lambda: f"the put value {reprlib.repr(value)}")
 
 
@@ -56,11 +56,11 @@ def _serialize(value: Any, what: Callable[[], str]) -> Serialized:
         raise TypeError(explain(value, what(), error)) from error
 
 
-def returned_values(value: Any, count: int, name: str) -> Sequence[Any]:
+def check_returns(value: Any, count: int, name: str) -> Sequence[Any]:
     """Return the `count` values that a function returned.
 
     Raises:
-        ValueError: There are more or fewer.
+        ValueError: The number of values is different.
     """
     try:
         found = len(value)
@@ -73,7 +73,7 @@ def returned_values(value: Any, count: int, name: str) -> Sequence[Any]:
     return list(value)
 
 
-def yielded_values(
+def collect_yields(
     generator: Iterator[Any],
     count: int,
     name: str,
@@ -81,15 +81,15 @@ def yielded_values(
     fail: Callable[[BaseException], T],
     retries: Callable[[BaseException], bool],
 ) -> list[T]:
-    """Return the results of a generator that has a fixed number of them.
+    """Return the results of a generator with a fixed number of them.
 
     Args:
-        generator: What the function returned.
-        count: How many results there have to be.
-        name: Of the task.
-        make: Makes a result of an item.
-        fail: Makes a result of an exception; where the generator fails, that is all the rest.
-        retries: Returns whether the task is run again after an exception, which is then raised.
+        generator: The return value of the function.
+        count: The required number of results.
+        name: The name of the task.
+        make: Makes a result from an item.
+        fail: Makes a result from an exception, which replaces all remaining results.
+        retries: Returns whether the task is retried after an exception, which is then raised.
     """
     results: list[T] = []
     try:
@@ -108,7 +108,7 @@ def yielded_values(
 
 
 def check_yields(function: Callable[..., Any], name: str) -> None:
-    """Refuse a generator as the one result of a function that does not yield itself.
+    """Refuse a generator as the only result of a function that is not itself a generator function.
 
     Raises:
         TypeError: Only the first item would be returned.
@@ -126,13 +126,13 @@ def put_each(
     fail: Callable[[int, BaseException], T],
     retries: Callable[[BaseException], bool],
 ) -> list[T]:
-    """Store each object that a generator yields; its error, if it fails, is the last.
+    """Store each object that a generator yields; the last one is its error, if it fails.
 
     Args:
-        generator: What the function returned.
+        generator: The return value of the function.
         put: Stores the item of an index, from 2: the first object of the task refers to all of them.
         fail: Stores an exception in place of an item.
-        retries: Returns whether the task is run again after an exception, which is then raised.
+        retries: Returns whether the task is retried after an exception, which is then raised.
     """
     made: list[T] = []
     try:
@@ -145,8 +145,8 @@ def put_each(
     return made
 
 
-def checked_generator(value: Any, name: str) -> Any:
-    """Return what a streaming function returned if it can be iterated over, plainly or asynchronously."""
+def check_generator(value: Any, name: str) -> Any:
+    """Return the value of a streaming function if it is an iterator or an asynchronous iterator."""
     if hasattr(value, "__next__") or hasattr(value, "__anext__"):
         return value
     raise TypeError(
@@ -155,7 +155,7 @@ def checked_generator(value: Any, name: str) -> Any:
 
 
 def split_yield(value: Any, per_yield: int, name: str) -> Any:
-    """Return the objects that one `yield` makes."""
+    """Return the objects of one `yield`."""
     if per_yield == 1:
         return (value,)
     if len(value) != per_yield:
@@ -166,7 +166,7 @@ def split_yield(value: Any, per_yield: int, name: str) -> Any:
 def task_error(
     error: BaseException, name: str, actor: Any = None, actor_id: bytes = b""
 ) -> exceptions.RayTaskError:
-    """Return the error that callers see for an exception of user code."""
+    """Return the error for the callers of user code that raised."""
     actor_repr = None
     if actor is not None:
         try:
@@ -184,7 +184,7 @@ def task_error(
     )
 
 
-def run_at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that awaits nothing, without an event loop; return its result."""
     try:
         coroutine.send(None)
@@ -205,7 +205,7 @@ def as_raised(error: Any) -> BaseException:
 
 
 def creation_error(cause: BaseException, actor_id: bytes, class_name: str) -> BaseException:
-    """Return what callers of an actor see when it could not be created because of `cause`."""
+    """Return the error for the callers of an actor whose creation failed because of `cause`."""
     if isinstance(cause, (exceptions.RayActorError, exceptions.ActorUnschedulableError)):
         return cause
     if isinstance(cause, exceptions.RayTaskError):

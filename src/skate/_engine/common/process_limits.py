@@ -1,4 +1,4 @@
-"""Starting processes and threads near a limit: retries with backoff until a deadline, then names the limit.
+"""Starting processes and threads near a limit: retries with backoff until a deadline, then an error with the limit.
 
 `fork` and `pthread_create` fail with EAGAIN at a limit on the number of processes, and with ENOMEM when the kernel
 has no memory for another one. Both may pass as other processes end.
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    import threading  # a node that boots has no time for it
+    import threading  # slow to import for a starting node
 
 FIRST_BACKOFF = 0.05  # seconds before the second attempt; the backoff doubles after each
 LONGEST_BACKOFF = 1.0
-RETRY_SECONDS = 10.0  # from the first attempt to the deadline
+RETRY_SECONDS = 10.0  # seconds from the first attempt to the deadline
 
 _CGROUP = "/sys/fs/cgroup"
 
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 class Limit(NamedTuple):
-    """A limit on processes and threads, and how many of them count towards it."""
+    """A limit on processes and threads, and its current usage."""
 
     name: str
     most: int
-    used: int | None = None  # None where it would cost too much to count
+    used: int | None = None  # None if counting would cost too much
 
     def __str__(self) -> str:
         used = "" if self.used is None else f", {self.used} in use"
@@ -37,7 +37,7 @@ class Limit(NamedTuple):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether the kernel refused to start a process or a thread, which may pass."""
+    """Return whether the kernel refused to start a process or a thread, which may be temporary."""
     return isinstance(error, OSError) and error.errno in (errno.EAGAIN, errno.ENOMEM)
 
 
@@ -70,12 +70,12 @@ def start_thread(thread: threading.Thread) -> None:
     """
     try:
         thread.start()
-    except RuntimeError as error:  # "can't start new thread" is all that Python knows
+    except RuntimeError as error:  # Python only says "can't start new thread"
         raise OSError(errno.EAGAIN, explain(errno.EAGAIN)) from error
 
 
 def explain(number: int) -> str:
-    """Return why no process could be started, from the error number of `fork`, and what to do about it."""
+    """Return why no process could be started, from the error number of `fork`, and the remedy."""
     if number == errno.ENOMEM:
         return (
             "The kernel has no memory for another process (ENOMEM). Free some memory or raise the limit of the "
@@ -94,7 +94,7 @@ def explain(number: int) -> str:
 
 
 def _control_groups() -> list[Limit]:
-    """Return the limits of the control groups that this process is in, from the innermost to the outermost."""
+    """Return the limits of the control groups of this process, from the innermost to the outermost."""
     found = []
     for folder in _folders():
         most, used = _number(f"{folder}/pids.max"), _number(f"{folder}/pids.current")
@@ -113,7 +113,7 @@ def _folders() -> list[str]:
         while path.strip("/"):
             folders[root + path] = None
             path = os.path.dirname(path)
-        folders[root] = None  # all there is to see from inside a container
+        folders[root] = None  # all that is visible inside a container
     return list(folders)
 
 
@@ -123,7 +123,7 @@ def _system() -> list[Limit]:
 
     found = []
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    if most != resource.RLIM_INFINITY and os.geteuid() != 0:  # it does not hold for root
+    if most != resource.RLIM_INFINITY and os.geteuid() != 0:  # it does not apply to root
         found.append(Limit(f"RLIMIT_NPROC of user {os.getuid()} (ulimit -u)", most, _threads_of(os.getuid())))
     for name in ("threads-max", "pid_max"):
         value = _number(f"/proc/sys/kernel/{name}")
@@ -133,7 +133,7 @@ def _system() -> list[Limit]:
 
 
 def _threads_of(user: int) -> int:
-    """Return how many threads a user has, in all processes that this one can see."""
+    """Return the number of threads of a user, in all visible processes."""
     count = 0
     for name in os.listdir("/proc"):
         if name.isdecimal():

@@ -1,10 +1,10 @@
-"""Counting resources: exact fixed-point amounts, and which accelerators a grant may use."""
+"""Resources: exact fixed-point amounts, and the accelerators of a grant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-UNIT = 10_000  # amounts are multiples of 1/10000, so that 0.1 + 0.2 - 0.3 is nothing
+UNIT = 10_000  # amounts are multiples of 1/10000, so that 0.1 + 0.2 - 0.3 is zero
 
 Request = Mapping[str, int]
 
@@ -28,21 +28,21 @@ class Grant:
         self.pool = pool
         self.amounts = amounts
         self.devices = devices
-        self.lent = False  # whether its CPUs are lent out while the holder is blocked
+        self.lent = False  # whether its CPUs are lent while the holder is blocked
 
     def device_ids(self) -> dict[str, list[str]]:
         """Return the devices of each kind that this grant may use."""
         return {kind: [device for device, _ in shares] for kind, shares in self.devices.items()}
 
     def lend_cpus(self) -> None:
-        """Let others use the CPUs of this grant while its holder is blocked."""
+        """Lend the CPUs of this grant to others while its holder is blocked."""
         cpus = self.amounts.get("CPU", 0)
         if cpus and not self.lent:
             self.lent = True
             self.pool.available["CPU"] += cpus
 
     def regain_cpus(self) -> None:
-        """Take the lent CPUs back, even when that leaves the pool short for a moment."""
+        """Take lent CPUs back, even if the pool is overcommitted for a moment."""
         if self.lent:
             self.lent = False
             self.pool.available["CPU"] -= self.amounts["CPU"]
@@ -65,7 +65,7 @@ class Pool:
             self.devices[kind] = dict.fromkeys(ids, UNIT)
 
     def could_fit(self, request: Request) -> bool:
-        """Return whether the request would fit the pool if nothing else used it."""
+        """Return whether the request would fit into the unused pool."""
         total = self.total
         return all(total.get(name, 0) >= amount for name, amount in request.items())
 
@@ -80,7 +80,7 @@ class Pool:
         return True
 
     def take(self, request: Request) -> Grant:
-        """Take a request that fits."""
+        """Take the resources of a request that fits."""
         available = self.available
         devices = {}
         for name, amount in request.items():
@@ -92,7 +92,7 @@ class Pool:
         return Grant(self, request, devices)
 
     def give(self, grant: Grant) -> None:
-        """Put a grant's resources back."""
+        """Return a grant's resources."""
         available = self.available
         for name, amount in grant.amounts.items():
             if name == "CPU" and grant.lent:
@@ -104,7 +104,7 @@ class Pool:
         grant.lent = False
 
     def _pick(self, kind: str, amount: int) -> list[tuple[str, int]]:
-        """Choose devices: whole free ones, or for a fraction the fullest one it fits on."""
+        """Choose devices: free ones, or for a fraction the fullest one that it fits on."""
         free = self.devices[kind]
         if amount >= UNIT:
             whole = [device for device, left in free.items() if left == UNIT]

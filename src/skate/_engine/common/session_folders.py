@@ -1,12 +1,12 @@
-"""Folders that a process claims for as long as it lives, and which others remove once it is dead.
+"""Folders that a process claims while it lives, and that others remove after its death.
 
-A claim is a lock on a file inside the folder. The kernel releases it when the last process that holds it ends,
-and every process that sees the file sees the lock, from any container: process ids and paths mean something else
-there. A folder without a lock cannot be proved dead, so nobody removes it.
+A claim is a lock on a file inside the folder. The kernel releases it when the last process that holds it ends, and
+every process that sees the file sees the lock, from any container, where process ids and paths are different. A
+folder without a lock cannot be proved dead, so it is never removed.
 
 A folder gets its name once it is claimed, and loses it before its content is deleted. So a process that is killed at
-any point leaves a folder whose name says what to do with it. An empty draft may be removed at any time: its maker, if
-it lives, makes another.
+any point leaves a folder whose name shows what to do with it. An empty draft may be removed at any time: its creator,
+if alive, creates another.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from skate._engine.common.session_roots import UnusableFolderError
 
 LOCK = "lock"
-DRAFT = "draft-"  # before the name of a folder that has no claim yet
-GONE = "gone-"  # before the name of a folder that is being deleted
+DRAFT = "draft-"  # prefix of a folder without a claim
+GONE = "gone-"  # prefix of a folder that is being deleted
 ATTEMPTS = 100
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
@@ -37,7 +37,7 @@ def make(parent: str, name: str) -> tuple[str, int]:
             claim = os.open(os.path.join(draft, LOCK), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.rename(draft, path)
-        except (FileNotFoundError, BlockingIOError):  # another process took the draft for a dead one's
+        except (FileNotFoundError, BlockingIOError):  # another process mistook the draft for a dead one
             if claim >= 0:
                 os.close(claim)
         except OSError as error:
@@ -56,20 +56,20 @@ def make(parent: str, name: str) -> tuple[str, int]:
 
 def is_claimed(path: str) -> bool:
     """Return whether a living process claims the folder."""
-    with _locked(path, fcntl.LOCK_SH) as (exists, locked):
+    with _try_lock(path, fcntl.LOCK_SH) as (exists, locked):
         return exists and not locked
 
 
 @contextmanager
 def dead(path: str) -> Iterator[bool]:
-    """Give whether the folder had a claim that has ended; nobody else is given the same meanwhile."""
-    with _locked(path, fcntl.LOCK_EX) as (_, locked):
+    """Yield whether the folder had a claim that has ended; meanwhile, this process holds the lock."""
+    with _try_lock(path, fcntl.LOCK_EX) as (_, locked):
         yield locked
 
 
 @contextmanager
-def _locked(path: str, kind: int) -> Iterator[tuple[bool, bool]]:
-    """Give whether the folder has a lock, and whether we got it."""
+def _try_lock(path: str, kind: int) -> Iterator[tuple[bool, bool]]:
+    """Yield whether the folder has a lock, and whether this process got it."""
     try:
         descriptor = os.open(os.path.join(path, LOCK), os.O_RDWR | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
@@ -86,33 +86,33 @@ def _locked(path: str, kind: int) -> Iterator[tuple[bool, bool]]:
 
 
 def remove(path: str) -> None:
-    """Delete a folder whose claim has ended, or is ours."""
-    gone = _gone(path)
+    """Delete a folder whose claim has ended, or is held by this process."""
+    gone = _gone_path(path)
     try:
-        os.rename(path, gone)  # from here on, nobody finds it or adds to it
+        os.rename(path, gone)  # from here on, no process finds it or adds to it
     except FileNotFoundError:
         pass  # renamed already: help to delete it
     _delete(gone)
 
 
 def _delete(path: str) -> None:
-    import shutil  # it takes a while to load, and is needed at the end only
+    import shutil  # slow to import, and only needed at the end
 
     shutil.rmtree(path, ignore_errors=True)
 
 
 def is_left(path: str) -> bool:
     """Return whether the folder or a part of it exists."""
-    return os.path.lexists(path) or os.path.lexists(_gone(path))
+    return os.path.lexists(path) or os.path.lexists(_gone_path(path))
 
 
-def _gone(path: str) -> str:
+def _gone_path(path: str) -> str:
     parent, name = os.path.split(path)
     return os.path.join(parent, GONE + name)
 
 
 def leftovers(parent: str, prefixes: tuple[str, ...]) -> Iterator[str]:
-    """Give the folders with these prefixes whose claims have ended; delete each once the caller is done with it."""
+    """Yield the folders with these prefixes whose claims have ended; delete each after the caller has handled it."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
         if name.startswith(GONE):
@@ -127,7 +127,7 @@ def leftovers(parent: str, prefixes: tuple[str, ...]) -> Iterator[str]:
 
 
 def _remove_empty(path: str) -> None:
-    """Remove a draft that has no claim yet: its maker died, or makes another."""
+    """Remove a draft without a claim: its creator died, or will create another."""
     try:
         os.rmdir(path)
     except OSError:

@@ -8,11 +8,11 @@ import stat
 from skate._base import variables
 
 SHM = "/dev/shm"
-SPARE_NAMES = 9  # tried in turn where another user has taken the usual name
+SPARE_NAMES = 9  # tried in turn if another user has taken the usual name
 
 
 class UnusableFolderError(OSError):
-    """Sessions cannot have their files or their shared memory in a folder."""
+    """A folder cannot hold the files or the shared memory of sessions."""
 
 
 def root() -> str:
@@ -25,7 +25,7 @@ def root() -> str:
     variable, named = found or ("SKATE_TMPDIR", "")
     base = named or os.environ.get("TMPDIR") or "/tmp"
     if not named and not _is_usable(base):
-        import tempfile  # knows the other temporary folders of a system, but takes a while to load
+        import tempfile  # finds other temporary folders, but is slow to import
 
         try:
             base = tempfile.gettempdir()
@@ -53,7 +53,7 @@ def _is_usable(base: str) -> bool:
 
 
 def _private_folder(base: str, variable: str) -> str:
-    """Return a folder below `base` that only this user can enter; `variable` names another base."""
+    """Return a folder below `base` that only this user can enter; `variable` can name another base."""
     base = os.path.abspath(base)  # the node and its workers may have another working directory
     remedy = f"Set {variable} to a folder that you can write to."
     usual = os.path.join(base, f"skate-{os.getuid()}")
@@ -86,10 +86,10 @@ def _make_private(path: str) -> bool:
     else:
         return True
     try:
-        # A link of the user's own may lead elsewhere; one of another user could lead anywhere.
+        # A link of this user may lead elsewhere; one of another user could lead anywhere.
         entry, folder = os.lstat(path), os.stat(path)
     except FileNotFoundError:
-        return False  # a link that leads nowhere
+        return False  # a dangling link
     if {entry.st_uid, folder.st_uid} != {os.getuid()} or not stat.S_ISDIR(folder.st_mode):
         return False
     if folder.st_mode & 0o077:

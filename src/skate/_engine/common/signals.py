@@ -1,32 +1,38 @@
-"""Signal handlers of Skate's own, which a forked child does not inherit.
+"""Signal handlers of Skate, which a forked child does not inherit.
 
-User code forks: `multiprocessing` does, and so do data loaders. A child with the handlers of a worker would survive
-`Process.terminate()`, and one with its wake-up descriptor would wake the event loop of its parent. So the handlers that
-are ours, and no others, are taken back in every child. The signals are blocked meanwhile: Python forgets one
-that arrives before the child runs, and a parent may well end a child that it has just started.
+User code forks, for example in `multiprocessing` and in data loaders. A child with the handlers of a worker would
+survive `Process.terminate()`, and one with its wake-up descriptor would wake the event loop of its parent. So every
+child restores the handlers from before, and no others. The signals are blocked meanwhile: Python drops a signal that
+arrives before the child runs, and a parent may end a child that it has just started.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
+
+# A deferred interrupt waits this long for an import: NumPy cannot be imported again after an interrupted import.
+IMPORT_TIMEOUT_S = 30.0
+RESEND_INTERVAL_S = 0.001  # until a deferred signal is sent again
 
 Handle = Callable[[int, FrameType | None], Any]
 
 
 class _Handlers(NamedTuple):
-    """The handler of a signal that is ours, and the one for children."""
+    """Skate's handler of a signal, and the one for children."""
 
     own: Handle
     before: Any
 
 
+_imports: CodeType = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 _own: dict[int, _Handlers] = {}
-_masks: dict[int, Iterable[int]] = {}  # by thread: the signals that were blocked before it began to fork
+_masks: dict[int, Iterable[int]] = {}  # by thread: the signals that were blocked before the fork
 _owns_wakeup = False
 
 
@@ -54,7 +60,7 @@ def is_free(number: int, default: Any) -> bool:
 
 
 class SignalExit(SystemExit):
-    """Ends the program because of a signal, also where the inline engine runs a task in it."""
+    """Ends the program because of a signal, even while the inline engine runs a task."""
 
 
 def exit_on_signal(number: int, _: FrameType | None) -> None:
@@ -62,8 +68,17 @@ def exit_on_signal(number: int, _: FrameType | None) -> None:
     raise SignalExit(number)
 
 
+def is_importing(frame: FrameType | None) -> bool:
+    """Return whether the code in a frame is part of an import, which an interrupt must not break."""
+    while frame is not None:
+        if frame.f_code is _imports:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def own_wakeup_descriptor() -> None:
-    """Take this process for a worker, whose main thread runs an event loop of Skate's, if any."""
+    """Mark this process as a worker, whose main thread may run an event loop of Skate."""
     global _owns_wakeup
     _owns_wakeup = True
 

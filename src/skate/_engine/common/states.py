@@ -1,4 +1,4 @@
-"""The names of the states that tasks and actors go through, as Ray's state API spells them."""
+"""The states of tasks and actors, as Ray's state API names them."""
 
 from __future__ import annotations
 

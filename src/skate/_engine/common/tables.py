@@ -1,4 +1,4 @@
-"""Tables in the shape of Ray's: nodes and placement groups."""
+"""Tables in Ray's format: nodes and placement groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def node_row(
     node: bytes, session: str, resources: dict[str, float], labels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the row of the one node there is."""
+    """Return the row of the only node."""
     return {
         "NodeID": node.hex(),
         "Alive": True,

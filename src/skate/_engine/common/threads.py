@@ -1,4 +1,4 @@
-"""Threads that have nothing to do."""
+"""Detection of idle threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_pool_worker(frame: FrameType) -> bool:
 
 
 def rests_in_pool(frame: FrameType | None) -> bool:
-    """Return whether a thread, by its innermost frame, waits in a ThreadPoolExecutor that has no work for it."""
+    """Return whether a thread, by its innermost frame, waits in a ThreadPoolExecutor without work."""
     if frame is None or not is_pool_worker(frame):
         return False
     variables = frame.f_locals

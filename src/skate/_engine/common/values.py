@@ -1,4 +1,4 @@
-"""Facts about values that all engines of this machine share."""
+"""Constants of values that all engines of this machine share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actors: instances in this process that live, restart and die as if each had its own."""
+"""Actors of the inline engine: instances in this process with the lifecycle of separate processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skate._base.object_ref import ObjectRef
 from skate._base.serialization import loads
 from skate._engine.common import failures
 from skate._engine.common.calls import concurrency_groups
-from skate._engine.common.outcomes import ExitRequest, creation_error, run_at_once, task_error
+from skate._engine.common.outcomes import ExitRequest, creation_error, run_without_loop, task_error
 from skate._engine.common.resources import Grant
 from skate._engine.common.states import ALIVE, DEAD, PENDING_CREATION, RESTARTING
 from skate._engine.inline.calls import WORKER, Arguments, Invocation
@@ -43,11 +43,11 @@ EXITED = "The actor exited by exit_actor()."
 
 
 class SelfKilled(SystemExit):
-    """Leaves the method of an actor that killed itself."""
+    """Raised in the method of an actor that killed itself."""
 
 
 class Actor:
-    """One actor: its instance, its options, and the calls it has been sent."""
+    """An actor: its instance, its options, and its calls."""
 
     def __init__(self, id: bytes, template: ActorTemplate, spec: Spec, namespace: str) -> None:
         options = template.options
@@ -58,7 +58,7 @@ class Actor:
         self.name = options.name or ""
         self.namespace = options.namespace or namespace
         running = current.get()
-        # The actor that created it, and with which it dies.
+        # The actor that created it; it dies with that actor.
         self.owner = b"" if running is None or running.actor is None else running.actor.id
         self.is_detached = False
         self.is_async = template.is_async
@@ -72,7 +72,7 @@ class Actor:
         self.error: Value | None = None
         self.restarts = 0
         self.no_restart = False
-        self.leaving = False  # ends when it has run what it was sent
+        self.leaving = False  # ends after the calls that it has received
         self.created = time.time()
         self.ended = 0.0
         self.kind: Any = None
@@ -82,7 +82,7 @@ class Actor:
         self.settings = ProcessSettings({})
         self.loop: ActorLoop | None = None
         self.held: ObjectRef[Any] | None = None  # a detached actor holds itself
-        # Calls: in the order of each caller while arguments are missing, then ready, then running.
+        # Calls: queued per caller while arguments are pending, then ready, then running.
         self.queues: dict[bytes, deque[MethodCall]] = {}
         self.ready: deque[MethodCall] = deque()
         self.running: dict[str, int] = dict.fromkeys(self.limits, 0)
@@ -100,7 +100,7 @@ class Actor:
             )
         return group
 
-    def running_as(self, task: bytes, name: str) -> Running:
+    def new_running(self, task: bytes, name: str) -> Running:
         """Return the context of code that runs in the actor."""
         running = Running(task, name, self.spec, actor=self)
         running.grant = self.grant
@@ -108,7 +108,7 @@ class Actor:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What a handle has to know."""
+        """The data that a handle needs."""
         return {
             "class_name": self.class_name,
             "methods": self.template.methods,
@@ -118,7 +118,7 @@ class Actor:
         }
 
     def row(self) -> dict[str, Any]:
-        """Return the actor as the state API shows it."""
+        """Return the actor's row for the state API."""
         lives = self.state == ALIVE
         return {
             "actor_id": self.id,
@@ -161,14 +161,14 @@ class Actors:
         self.table: dict[bytes, Actor] = {}
         self.names: dict[tuple[str, str], Actor] = {}
         self.default_lifetime = ""
-        self.methods: Methods  # set by the engine, for they know actors themselves
+        self.methods: Methods  # set by the engine, because methods refer to actors
         self._coroutines: Coroutines | None = None
         self.record: Callable[[Invocation], None]
         objects.on_handles_gone = self._handles_gone
 
     @property
     def coroutines(self) -> Coroutines:
-        """Where asynchronous actors run; made for the first of them, since importing asyncio takes a while."""
+        """The runner of asynchronous actors, created for the first one because asyncio takes long to import."""
         if self._coroutines is None:
             from skate._engine.inline.coroutines import Coroutines
 
@@ -181,7 +181,7 @@ class Actors:
     def create(
         self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bytes, Any, bool]:
-        """Create an actor; return its id, what keeps it alive, and whether it is new."""
+        """Create an actor; return its id, the reference that keeps it alive, and whether it is new."""
         options = template.options
         namespace = options.namespace or self._namespace
         taken = self.names.get((namespace, options.name)) if options.name else None
@@ -216,7 +216,7 @@ class Actors:
         return actor.id, hold, True
 
     def _place(self, actor: Actor) -> None:
-        """Create the instance, unless it has to wait for resources."""
+        """Create the instance, unless the actor has to wait for resources."""
         call = actor.creation
         if call is None or actor.state is DEAD:
             return
@@ -230,7 +230,7 @@ class Actors:
             error = failures.unschedulable(actor.class_name, why, actor=True)
             self._creation_failed(actor, loads(error))
             return
-        with self._scheduler.lending():
+        with self._scheduler.lend_cpus():
             grant = self._scheduler.take(actor.spec)
             if grant is None:
                 self._scheduler.wait(actor.id, actor.spec, lambda grant: self._begin(actor, grant))
@@ -253,27 +253,27 @@ class Actors:
         self._construct(actor)
 
     def _construct(self, actor: Actor) -> None:
-        """Run the constructor, for the first time or again."""
+        """Run the constructor, for the first time or after a restart."""
         call = actor.creation
         assert call is not None
-        call.begin(actor.running_as(call.id, call.name))
+        call.begin(actor.new_running(call.id, call.name))
         if actor.is_async:
             self.coroutines.construct(actor)
             return
         try:
             with self._execution.isolate(actor.settings):
-                error = Context().run(run_at_once, self.instantiate(actor))
+                error = Context().run(run_without_loop, self.instantiate(actor))
         except fatal_exceptions():
             self.interrupted(actor)
             raise
         self.constructed(actor, error)
 
     def interrupted(self, actor: Actor) -> None:
-        """The constructor was interrupted, for example by Ctrl-C."""
-        self.die(actor, self.died(actor, "Its constructor was interrupted."), "interrupted")
+        """End an actor whose constructor was interrupted, for example by Ctrl-C."""
+        self.die(actor, self.death_error(actor, "Its constructor was interrupted."), "interrupted")
 
     def constructed(self, actor: Actor, error: BaseException | None) -> None:
-        """The constructor has ended, with an exception or without."""
+        """Handle the end of the constructor."""
         call = actor.creation
         if call is None:  # the actor was killed meanwhile
             return
@@ -281,7 +281,7 @@ class Actors:
         if error is None:
             self._created(actor)
         elif isinstance(error, ExitRequest):
-            self.die(actor, self.died(actor, EXITED), EXITED)
+            self.die(actor, self.death_error(actor, EXITED), EXITED)
         else:
             call.error_type = type(error).__name__
             cause = task_error(error, call.name, actor.instance, actor.id)
@@ -289,7 +289,7 @@ class Actors:
 
     @staticmethod
     async def instantiate(actor: Actor) -> BaseException | None:
-        """Make the instance; return what its constructor raised. Runs in the actor's surroundings."""
+        """Create the instance with the actor's process settings; return the exception of its constructor."""
         call = actor.creation
         assert call is not None
         assert call.arguments is not None
@@ -314,7 +314,7 @@ class Actors:
         actor.creation.state = "FINISHED"
         self.record(actor.creation)
         if actor.template.options.effective_max_restarts == 0:
-            actor.creation = None  # lets go of the arguments
+            actor.creation = None  # releases the arguments
         self.methods.pump(actor)
         self.end_if_left(actor)
 
@@ -328,7 +328,7 @@ class Actors:
     # ------------------------------------------------------------ handles
 
     def hold(self, id: bytes) -> Any:
-        """Return what keeps an actor alive for a handle that arrives here."""
+        """Return the reference that keeps an actor alive for an unpickled handle."""
         running = current.get()
         if running is not None and running.actor is not None and running.actor.id == id:
             return WeakHold(self._objects, id)
@@ -341,11 +341,11 @@ class Actors:
             self.end_if_left(actor)
 
     def end_if_left(self, actor: Actor) -> None:
-        """End an actor without handles once it has run what it was sent."""
+        """End an actor without handles after the calls that it has received."""
         if actor.leaving and not actor.calls and actor.state is not DEAD:
             self.leave(actor, OUT_OF_SCOPE)
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ ending
 
     def kill(self, id: bytes, *, no_restart: bool) -> None:
         """Kill an actor; it may restart unless `no_restart`."""
@@ -358,12 +358,12 @@ class Actors:
             raise SelfKilled(1)
 
     def lose(self, actor: Actor, reason: str, *, no_restart: bool = False, code: int | None = None) -> None:
-        """The actor's process would have ended: restart the actor or let it be dead."""
+        """Restart an actor whose process would have ended, or mark it as dead."""
         actor.no_restart = actor.no_restart or no_restart
         limit = actor.template.options.effective_max_restarts
         may_restart = limit < 0 or actor.restarts < limit
         if actor.no_restart or not may_restart or actor.creation is None:
-            self.die(actor, self.died(actor, reason, code=code), reason)
+            self.die(actor, self.death_error(actor, reason, code=code), reason)
             return
         actor.restarts += 1
         actor.state = RESTARTING
@@ -375,7 +375,7 @@ class Actors:
         self._construct(actor)
 
     def leave(self, actor: Actor, reason: str) -> None:
-        """End an actor in an orderly way: it may clean up."""
+        """End an actor in an orderly way, after its cleanup."""
         if actor.state is DEAD:
             return
         closer = getattr(actor.instance, "__ray_shutdown__", None)
@@ -385,21 +385,21 @@ class Actors:
                     Context().run(self._shut_down, actor, closer)
             except Exception:
                 logging.getLogger("skate").exception("__ray_shutdown__ of %s failed", actor.class_name)
-        self.die(actor, self.died(actor, reason), reason)
+        self.die(actor, self.death_error(actor, reason), reason)
 
     @staticmethod
     def _shut_down(actor: Actor, closer: Callable[[], None]) -> None:
-        current.set(actor.running_as(CREATION + actor.id, f"{actor.class_name}.__ray_shutdown__"))
+        current.set(actor.new_running(CREATION + actor.id, f"{actor.class_name}.__ray_shutdown__"))
         closer()
 
-    def died(self, actor: Actor, reason: str, *, code: int | None = None) -> Value:
+    def death_error(self, actor: Actor, reason: str, *, code: int | None = None) -> Value:
         """Return the error of calls to a dead actor."""
         return Value.failure(
             failures.actor_died(actor.id, actor.class_name, actor.name, reason, pid=os.getpid(), code=code)
         )
 
     def die(self, actor: Actor, error: Value, reason: str) -> None:
-        """The actor is dead: its calls fail, its resources are free."""
+        """Mark an actor as dead: fail its calls and release its resources."""
         if actor.state is DEAD:
             return
         actor.state = DEAD
@@ -417,11 +417,11 @@ class Actors:
         self._end_owned(actor)
 
     def _end_owned(self, owner: Actor) -> None:
-        """End the actors that an actor created: in a process of its own it would take them along."""
+        """End the actors that an actor created, as the end of its process would."""
         reason = f"The actor {owner.class_name} that created this one has died."
         for actor in list(self.table.values()):
             if actor.owner == owner.id and actor.state is not DEAD and actor.held is None:
-                self.die(actor, self.died(actor, reason), reason)
+                self.die(actor, self.death_error(actor, reason), reason)
 
     def _drop_instance(self, actor: Actor) -> None:
         actor.instance = None
@@ -445,4 +445,4 @@ class Actors:
         """End all actors."""
         for actor in list(self.table.values()):
             reason = "The job that created the actor has ended."
-            self.die(actor, self.died(actor, reason), reason)
+            self.die(actor, self.death_error(actor, reason), reason)

@@ -1,4 +1,4 @@
-"""A call on its way: what it was given, what will hold its results, how often it may run."""
+"""Invocations: the arguments, results and retries of a task or a call."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from skate._engine.inline.streams import Stream
 
 
-WORKER = 1  # the number of the one process there is
+WORKER = 1  # the number of the only process
 
 
 class Arguments:
-    """The arguments of a call: serialized, with references in place of what is not there yet."""
+    """Serialized arguments of a call, with references in place of pending values."""
 
     __slots__ = ("_data", "_dependencies", "_keep", "_objects")
 
@@ -41,11 +41,11 @@ class Arguments:
         self._dependencies: Dependencies = found
 
     def missing(self) -> list[ObjectRef[Any]]:
-        """Return the references that have no value yet."""
+        """Return the pending references."""
         return [reference for _, reference in self._dependencies if reference._state == PENDING]
 
     def broken(self) -> Value | None:
-        """Return the error of an argument that could not be computed."""
+        """Return the error of a failed argument."""
         for _, reference in self._dependencies:
             if reference._state == ERROR:
                 error: Value = reference._data
@@ -53,7 +53,7 @@ class Arguments:
         return None
 
     def when_complete(self, callback: Callable[[], None]) -> bool:
-        """Call `callback` once nothing is missing any more, or an error is there; return whether that is now."""
+        """Call `callback` once all arguments are ready, or one has failed; return whether that is the case now."""
         missing = self.missing()
         if not missing or self.broken() is not None:
             return True
@@ -70,7 +70,7 @@ class Arguments:
         return False
 
     def load(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and keyword arguments, the caller's values copied."""
+        """Return positional and keyword arguments as copies of the caller's values."""
         args, kwargs = loads(self._data)
         args, kwargs = list(args), dict(kwargs or {})
         for slot, reference in self._dependencies:
@@ -110,7 +110,7 @@ class Invocation:
         self.attempt = 0
         self.cancelled = False
         self.done = False
-        self.keep: Any = None  # what must live until the call is done
+        self.keep: Any = None  # objects to keep alive until the call is done
         self.running: Running | None = None
         self.parent = b""
         self.state = WAITING
@@ -120,7 +120,7 @@ class Invocation:
         self.error_type: str | None = None
 
     def make_references(self, count: int) -> Any:
-        """Return what the caller gets: a reference, several, or None."""
+        """Create the return references: one, several, or None."""
         self.count = count
         number = 1 if count == DYNAMIC else count
         made = [self._objects.new(ids.object_id(self.id, index)) for index in range(1, number + 1)]
@@ -130,13 +130,13 @@ class Invocation:
         return list(made) if count > 1 else None
 
     def begin(self, running: Running) -> None:
-        """The call starts to run, once more perhaps."""
+        """Record the start of an attempt."""
         running.attempt = self.attempt
         self.running = running
         self.started = self.started or time.time()
 
     def spend_retry(self) -> bool:
-        """Use one of the retries that are left; return whether there was one."""
+        """Use one of the remaining retries; return whether there was one."""
         if not self.retries_left or self.cancelled or self.done:
             return False
         if self.retries_left > 0:
@@ -169,25 +169,25 @@ class Invocation:
         self.references = []
 
     def fail_with(self, argument: Value) -> None:
-        """Fail because an argument could not be computed; the error names both tasks."""
+        """Fail because an argument failed; the error names both tasks."""
         cause = loads(argument.data)
         if isinstance(cause, exceptions.RayTaskError):
             argument = Value.error(exceptions.RayTaskError.from_dependency(self.name, cause))
         self.fail(argument)
 
     def finish_stream(self) -> None:
-        """The generator has yielded its last item."""
+        """Record the end of a generator."""
         if not self.done:
             self._finish(FINISHED)
 
     def cancellation(self, at: BaseException | None = None) -> Value:
-        """Return the error of a call that was cancelled; of an actor's, and of one that ran, it is a task error too.
+        """Return the error of a cancelled call; a task error for calls of actors, and for tasks that ran.
 
         Args:
             at: The exception that ended it, whose traceback shows where it was.
         """
         if self.running is None and self.kind != "ACTOR_TASK":
-            return Value.failure(failures.cancelled(self.id))
+            return Value.failure(failures.task_cancelled(self.id))
         error = exceptions.TaskCancelledError(self.id.hex())
         error.__traceback__ = None if at is None else at.__traceback__
         return Value.error(task_error(error, self.name))
@@ -199,7 +199,7 @@ class Invocation:
         self.arguments = self.keep = None
 
     def row(self) -> dict[str, Any]:
-        """Return the call as the state API shows it."""
+        """Return the row for the state API."""
         actor = ids.actor_of(self.id)
         return {
             "task_id": self.id,

@@ -1,4 +1,4 @@
-"""What is running: the task or call that user code belongs to, and what it was given."""
+"""The task or call that user code belongs to, and its specification."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What all calls of a function with its options, or of an actor, have in common."""
+    """The common part of all calls of a function with the same options, or of an actor."""
 
     name: str
     module: str
@@ -29,7 +29,7 @@ class Spec:
     environment: dict[str, Any] = field(default_factory=dict)
 
     def columns(self) -> dict[str, Any]:
-        """Return what the tables of tasks and actors both show."""
+        """Return the columns that the tables of tasks and actors share."""
         return {
             "placement_group_id": self.group,
             "label_selector": self.labels,
@@ -38,12 +38,12 @@ class Spec:
 
 
 def environment_text(environment: dict[str, Any]) -> str:
-    """Return a runtime environment as the state API gets it."""
+    """Return a runtime environment as text for the state API."""
     return json.dumps({"env": environment}, sort_keys=True, default=str) if environment else ""
 
 
 class Running:
-    """A task or call while it runs; what the runtime context shows."""
+    """A running task or call, as the runtime context shows it."""
 
     __slots__ = (
         "actor", "attempt", "cancelled", "children", "depth", "exiting", "grant", "name", "task", "template",
@@ -58,8 +58,8 @@ class Running:
         self.depth: int = 0 if submitter is None else submitter.depth + 1
         self.attempt = 0
         self.cancelled = False
-        self.exiting = False  # whether it called exit_actor
-        self.children: list[bytes] = []  # what it submitted, for recursive cancelling
+        self.exiting = False  # whether it called exit_actor()
+        self.children: list[bytes] = []  # submitted tasks and calls, for recursive cancellation
         self.grant: Grant | None = None
 
     @property
@@ -69,7 +69,7 @@ class Running:
 
     @property
     def caller(self) -> bytes:
-        """Who calls actors here: the calls of one caller run in order."""
+        """The identity for calls to actors: the calls of one caller run in order."""
         return self.task if self.actor is None else self.actor.id
 
 
@@ -79,6 +79,6 @@ current: ContextVar[Running | None] = ContextVar("skate_inline_running", default
 
 
 def caller() -> bytes:
-    """Return who calls from here."""
+    """Return the identity of the calling code."""
     running = current.get()
     return DRIVER if running is None else running.caller

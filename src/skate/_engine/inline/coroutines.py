@@ -1,4 +1,4 @@
-"""Asynchronous actors: their calls are coroutines in an event loop of their own."""
+"""Asynchronous actors: their calls are coroutines in an event loop per actor."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import inspect
 from contextvars import Context
 from typing import Any
 
-from skate._engine.common.outcomes import ExitRequest, checked_generator, exit_code, split_yield
+from skate._engine.common.outcomes import ExitRequest, check_generator, exit_code, split_yield
 from skate._engine.common.states import RUNNING
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.context import Running, current
 from skate._engine.inline.environments import fatal_exceptions
-from skate._engine.inline.execution import Execution, ended_by
+from skate._engine.inline.execution import Execution, interruption_error
 from skate._engine.inline.loops import ActorLoop
 from skate._engine.inline.methods import ActorCallOwner, MethodCall
 from skate._engine.inline.objects import Objects, Value
@@ -31,7 +31,7 @@ class Coroutines:
     # ------------------------------------------------------------ the actor
 
     def construct(self, actor: Actor) -> None:
-        """Give an actor its event loop, and run the constructor in it as far as it gets."""
+        """Create an actor's event loop, and run the constructor in it until it waits."""
 
         def on_exit(error: SystemExit) -> None:
             self._actors.lose(actor, "A coroutine of the actor ended the interpreter.", code=exit_code(error))
@@ -61,14 +61,14 @@ class Coroutines:
     def start(self, actor: Actor, call: MethodCall, owner: ActorCallOwner) -> None:
         """Start a call at the loop's next turn."""
         assert actor.loop is not None
-        running = actor.running_as(call.id, call.name)
+        running = actor.new_running(call.id, call.name)
 
         def spawned(task: asyncio.Task[None]) -> None:
             call.coroutine = task
             task.add_done_callback(ended)
 
         def ended(task: asyncio.Task[None]) -> None:
-            if task.cancelled():  # before it had begun, so that it could not say so itself
+            if task.cancelled():  # cancelled before it started, so that it could not report this itself
                 if owner.is_current:
                     call.fail(call.cancellation())
                 owner.finish(call)
@@ -85,10 +85,10 @@ class Coroutines:
             if owner.is_current:  # else the call runs again in the new instance
                 call.fail(call.cancellation(error))
         except fatal_exceptions() as error:
-            call.fail(Value.error(ended_by(error)))
+            call.fail(Value.error(interruption_error(error)))
             loop.interrupt(error)
         finally:
-            # A plain generator goes on without this coroutine, and tells when it is over.
+            # A plain generator continues without this coroutine, and reports its own end.
             if call.done or call.stream is None:
                 owner.finish(call)
 
@@ -121,14 +121,14 @@ class Coroutines:
         value = function(*args, **kwargs)
         del args, kwargs
         if call.stream is not None:
-            await self._stream(call, checked_generator(value, call.name))
+            await self._stream(call, check_generator(value, call.name))
             return None
         if inspect.isawaitable(value):
             value = await value
         return self._execution.values(call, value)
 
     async def _stream(self, call: MethodCall, generator: Any) -> None:
-        """Yield the items of an asynchronous generator as they are asked for."""
+        """Yield the items of an asynchronous generator on request."""
         stream = call.stream
         assert stream is not None
         loop = asyncio.get_running_loop()
@@ -149,7 +149,7 @@ class Coroutines:
             while True:
                 while stream.wanted <= stream.made and not stream.closed:
                     parked = loop.create_future()
-                    if stream.wanted > stream.made or stream.closed:  # a thread was faster
+                    if stream.wanted > stream.made or stream.closed:  # another thread was faster
                         break
                     await parked
                 if stream.closed:
@@ -161,7 +161,7 @@ class Coroutines:
                 for item in split_yield(value, call.per_yield, call.name):
                     index += 1
                     made = self._execution.value(item, call.name)
-                    if index > stream.made:  # not one that an earlier attempt made already
+                    if index > stream.made:  # not an item of an earlier attempt
                         stream.add(made)
         finally:
             stream.on_wanted = None

@@ -1,8 +1,7 @@
-"""Who drives the engine while the program waits elsewhere: its own event loop, or a thread.
+"""Drivers of the engine while the program waits outside of it: the program's event loop, or a thread.
 
-`await ref` in an event loop of the user's must let the actors go on, so the loop is made to do that between
-its own callbacks. `ref.future()` may be waited for with anything, so a thread does it, for as long as such
-a future is open.
+`await ref` in an event loop of the user must let the actors run, so the driver runs the engine between the callbacks
+of that loop. `ref.future()` may be waited for in any way, so a thread runs the engine while such a future is pending.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from skate._engine.inline.progress import THREAD_PREFIX, Progress
 
 
 class LoopDriver:
-    """Runs the engine inside an event loop that belongs to somebody else."""
+    """Runs the engine inside an event loop of the user."""
 
     def __init__(self, progress: Progress, loop: Any) -> None:
         self._progress = progress
@@ -34,7 +33,7 @@ class LoopDriver:
         return None if self._loop.is_closed() else self._loop
 
     def begin(self) -> Callable[[], None]:
-        """Somebody waits in the loop; return what tells that the wait is over."""
+        """Begin a wait in the loop; return the function that ends it."""
         self.waiting += 1
         self.poke()
 
@@ -45,7 +44,7 @@ class LoopDriver:
         return end
 
     def poke(self) -> None:
-        """Have a look at the engine at the loop's next turn."""
+        """Run the engine at the loop's next turn."""
         if self._scheduled:
             return
         if self._loop.is_closed():
@@ -87,7 +86,7 @@ class LoopDriver:
         self._descriptor = None
 
     def close(self) -> None:
-        """Leave the loop alone."""
+        """Remove the driver from the loop."""
         if self._thread == threading.get_ident() or self._loop.is_closed():
             self._leave()
         else:
@@ -95,7 +94,7 @@ class LoopDriver:
 
 
 class ThreadDriver:
-    """Drives the engine from a thread, while there are callbacks that nobody else may come to call."""
+    """Runs the engine in a thread while callbacks wait for results."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -105,7 +104,7 @@ class ThreadDriver:
         self._closed = False
 
     def begin(self) -> Callable[[], None]:
-        """Somebody waits outside of `get`; return what tells that the wait is over."""
+        """Begin a wait outside of `get`; return the function that ends it."""
         with self._lock:
             self._waiting += 1
             if self._thread is None:
@@ -137,27 +136,27 @@ class ThreadDriver:
 
 
 class WaitDrivers:
-    """Finds who is to drive the engine for a wait that begins here."""
+    """Chooses the driver of a wait."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._thread_driver = ThreadDriver(progress)
 
     def begin(self) -> Callable[[], None] | None:
-        """A wait begins that is none of `get`; return what tells that it is over, if anybody cares."""
+        """Begin a wait outside of `get`; return the function that ends it, if a driver is needed."""
         asyncio = sys.modules.get("asyncio")
         loop = None if asyncio is None else asyncio._get_running_loop()
         if loop is None:
             return self._thread_driver.begin()
         if loop in self._progress.loops:
-            return None  # an actor's loop: whoever lets it run lets the others run as well
+            return None  # an actor's loop: the thread that runs it runs the other loops too
         for driver in self._progress.loop_drivers:
             if driver.loop is loop:
                 return driver.begin()
         return LoopDriver(self._progress, loop).begin()
 
     def close(self) -> None:
-        """Let go of all loops and threads."""
+        """Remove all drivers."""
         for driver in list(self._progress.loop_drivers):
             driver.close()
         self._thread_driver.close()

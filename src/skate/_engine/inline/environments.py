@@ -1,8 +1,8 @@
-"""What would be a process' own, inside one process: environment variables, working folder, module path.
+"""Process settings within one process: environment variables, working folder and module path, per task and actor.
 
-A call gets those of its runtime environment while it runs, and what it changes is undone when it returns, so that
-it disturbs nobody; an actor finds its own changes again at its next call. What belongs to a process for good
-(another Python, installed packages) cannot be had here, and says so.
+A call runs with the settings of its runtime environment, and its changes are undone when it returns; an actor finds
+its own changes again at its next call. Settings that need a process of their own, such as another Python or installed
+packages, raise an error.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _NEED_A_PROCESS = {
 
 
 class ProcessState(NamedTuple):
-    """The environment variables and the working folder ("" when it is gone)."""
+    """Environment variables and the working folder ("" if it does not exist)."""
 
     variables: dict[bytes, bytes]
     folder: str
 
 
 class ProcessSettings:
-    """The surroundings of a task or an actor."""
+    """The process settings of a task or an actor."""
 
     __slots__ = ("changed", "folder", "module_path", "variables")
 
@@ -47,10 +47,10 @@ class ProcessSettings:
         self.variables = {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
         self.folder = folder
         self.module_path = module_path
-        self.changed: ProcessState | None = None  # how its last call left them, if it changed them
+        self.changed: ProcessState | None = None  # the state after its last call, if the call changed it
 
     def with_variables(self, variables: Mapping[str, str]) -> ProcessSettings:
-        """Return a settings of its own, with more variables."""
+        """Return a copy with additional variables."""
         settings = ProcessSettings(variables, self.folder, self.module_path)
         if self.changed is not None:
             settings.changed = self.changed._replace(
@@ -61,17 +61,17 @@ class ProcessSettings:
 
 
 class Environments:
-    """Makes runtime environments, and lets code run in them."""
+    """Prepares runtime environments, and applies them to running code."""
 
     def __init__(self, job: dict[str, Any], session: str) -> None:
         self.job = job
         self._session = session
         self._made: dict[str, ProcessSettings] = {}
-        self._outside: ProcessState | None = None  # the driver's, while something else runs
-        self._thread = 0  # which thread's code has its surroundings; they are the whole process' in truth
+        self._outside: ProcessState | None = None  # the state of the driver, while a task runs
+        self._thread = 0  # the thread whose code has its settings applied; they apply to the whole process
 
     def merge_job_environment(self, own: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the environment of what is submitted here with an environment of its own, or none."""
+        """Return the runtime environment of a submission: its own, merged with the inherited one."""
         running = current.get()
         inherited = self.job if running is None else running.template.environment
         if not own:
@@ -81,14 +81,14 @@ class Environments:
         return dict(merge(inherited, for_task(own)))
 
     def settings_for(self, environment: dict[str, Any], variables: Mapping[str, str]) -> ProcessSettings:
-        """Return the settings of a task or an actor; make its environment at its first use.
+        """Return the settings of a task or an actor; prepare its environment at the first use.
 
         Args:
             environment: The runtime environment.
-            variables: More variables, which show it its accelerators.
+            variables: Additional variables, which select its accelerators.
 
         Raises:
-            RuntimeEnvSetupError: It cannot be had.
+            RuntimeEnvSetupError: The environment cannot be prepared.
         """
         if not environment:
             return ProcessSettings(variables)
@@ -105,13 +105,13 @@ class Environments:
         prepared = prepare(environment, default_cache_dir(), session_dir=Path(self._session))
         made = ProcessSettings(prepared.env_vars, prepared.cwd, prepared.sys_path)
         if prepared.setup_hook is not None:
-            with self.apply(made):  # what the hook changes is there for all
+            with self.apply(made):  # changes of the hook apply to all
                 run_setup_hook(prepared.setup_hook)
         return made
 
     @contextmanager
     def apply(self, settings: ProcessSettings) -> Iterator[None]:
-        """Let code run at its settings; then let the caller find everything as it was."""
+        """Apply settings to the process for the length of a `with` block."""
         if self._thread not in (0, threading.get_ident()):
             with _set_variables(settings.variables):
                 yield
@@ -153,7 +153,7 @@ def check_supported(environment: Mapping[str, Any]) -> None:
 
 
 def _read_state() -> ProcessState:
-    # Reading os.environ item by item takes a hundred times as long, and this is done twice for every call.
+    # Reading os.environ item by item takes a hundred times as long, and this runs twice per call.
     variables = getattr(os.environ, "_data", None)
     if variables is None:
         variables = dict(os.environb)
@@ -166,7 +166,7 @@ def _read_state() -> ProcessState:
 
 @contextmanager
 def _set_variables(variables: Mapping[bytes, bytes]) -> Iterator[None]:
-    """Set variables while code of another thread runs in other surroundings: those are left to it."""
+    """Set only variables, because the settings of another thread apply meanwhile."""
     before = {name: os.environb.get(name) for name in variables}
     os.environb.update(variables)
     try:
@@ -201,8 +201,8 @@ def fatal_exceptions() -> tuple[type[BaseException], ...]:
 class OutsideLoop:
     """Leave the event loop that runs in this thread, for the length of a `with` block.
 
-    A task may start an event loop, and so may the engine, whether or not the caller is in one. The functions
-    used are those that asyncio documents for other implementations of event loops.
+    Tasks and the engine may start an event loop, even if the caller runs in one. asyncio documents the functions that
+    are used here for other implementations of event loops.
     """
 
     __slots__ = ("_loop", "_task")
@@ -232,7 +232,7 @@ class OutsideLoop:
 
 
 def strip_context(error: BaseException, outer: BaseException | None) -> None:
-    """Forget that `error` was raised while the caller was handling `outer`: in a process it was not."""
+    """Remove the caller's exception `outer` from the context of `error`, as if it was raised in another process."""
     if outer is None:
         return
     inner = error

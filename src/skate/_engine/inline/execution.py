@@ -1,4 +1,4 @@
-"""Running user code in place: copied arguments in, serialized results out, exceptions kept for `get`."""
+"""Running user code in this process: copied arguments in, serialized results or errors out."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from skate._base.generator import DynamicObjectRefGenerator
 from skate._base.object_ref import ObjectRef
 from skate._engine.common.outcomes import (
     ExitRequest,
+    check_generator,
+    check_returns,
     check_yields,
-    checked_generator,
+    collect_yields,
     matches,
     put_each,
-    returned_values,
     serialize_result,
     split_yield,
     task_error,
-    yielded_values,
 )
 from skate._engine.common.values import DYNAMIC
 from skate._engine.inline.calls import Invocation
@@ -41,20 +41,20 @@ from skate._engine.inline.objects import Objects, Value
 
 
 class CallOwner(Protocol):
-    """Who has a call run: knows the function, and what to do about an exception."""
+    """The tasks or the actor that a call belongs to."""
 
     def function(self, call: Invocation) -> Callable[..., Any]:
-        """Return what to call."""
+        """Return the function to call."""
 
     def handle_error(self, call: Invocation, error: BaseException) -> bool:
-        """Tell the callers of a call that raised, or return True to have it run again."""
+        """Settle a call that raised, or return True to run it again."""
 
     def finish(self, call: Invocation) -> None:
-        """The generator of a call has ended."""
+        """Handle the end of a call."""
 
 
 class Execution:
-    """Runs calls to their end, one inside the other."""
+    """Runs calls to their end, possibly nested."""
 
     def __init__(self, objects: Objects, environments: Environments, lock: threading.Lock) -> None:
         self._objects = objects
@@ -63,7 +63,7 @@ class Execution:
 
     @contextmanager
     def isolate(self, settings: ProcessSettings) -> Iterator[None]:
-        """Give code what a process of its own would have: its environment, and no event loop around it."""
+        """Isolate code like a process: with its own settings, and outside of the caller's event loop."""
         with OutsideLoop(), self.environments.apply(settings):
             yield
 
@@ -80,7 +80,7 @@ class Execution:
     def _attempt(
         self, call: Invocation, owner: CallOwner, running: Running, settings: ProcessSettings
     ) -> BaseException | None:
-        """Run a call once, and give its results to those who wait; return what it raised."""
+        """Run a call once and store its results; return its exception."""
         outer = sys.exception()
         call.begin(running)
         attempt = call.attempt
@@ -89,7 +89,7 @@ class Execution:
                 values = Context().run(self._values, call, owner, running)
         except fatal_exceptions() as error:
             # Ctrl-C and the debugger's `quit` end the program, not the task.
-            call.fail(Value.error(ended_by(error)))
+            call.fail(Value.error(interruption_error(error)))
             raise
         except BaseException as error:
             strip_context(error, outer)
@@ -111,7 +111,7 @@ class Execution:
         return self.values(call, value)
 
     def values(self, call: Invocation, value: Any) -> list[Value]:
-        """Return a return value as the values of a call's references."""
+        """Return the values of a call's references from its return value."""
         if call.count == 1 and type(value) is not GeneratorType:
             return [self.value(value, call.name)]
         if call.count == 0:
@@ -138,8 +138,8 @@ class Execution:
             made = put_each(value, put, put_error, retries)
             return [self.value(DynamicObjectRefGenerator(made), call.name)]
         if hasattr(value, "__next__"):
-            return yielded_values(value, call.count, call.name, make, fail, retries)
-        return [self.value(item, call.name) for item in returned_values(value, call.count, call.name)]
+            return collect_yields(value, call.count, call.name, make, fail, retries)
+        return [self.value(item, call.name) for item in check_returns(value, call.count, call.name)]
 
     def value(self, value: Any, name: str) -> Value:
         """Serialize a return value."""
@@ -148,12 +148,12 @@ class Execution:
     # ------------------------------------------------------------ generators
 
     def stream(self, call: Invocation, owner: CallOwner, running: Running, settings: ProcessSettings) -> None:
-        """Let a generator run as its items are asked for."""
+        """Run a generator as its items are requested."""
         GeneratorRun(self, call, owner, running, settings).start()
 
 
 class GeneratorRun:
-    """The body of a generator: stands still until the next item is wanted."""
+    """The body of a generator, suspended until the next item is requested."""
 
     def __init__(
         self,
@@ -170,21 +170,21 @@ class GeneratorRun:
         self._settings = settings
         self._context = Context()
         self._generator: Any = None
-        self._index = 0  # of the next item of this attempt
+        self._index = 0  # index of the next item in this attempt
         self._busy = False
         assert call.stream is not None
         self._stream = call.stream
 
     def start(self) -> None:
-        """Wait for the first item to be wanted."""
-        self._lend()  # it needs none while it stands still
+        """Wait for the first request."""
+        self._lend()  # it needs no CPU while suspended
         self._stream.on_closed = self.close
         self._stream.start(self.resume)
         if self._stream.closed:
             self.close()
 
     def resume(self) -> None:
-        """Make the items that are wanted."""
+        """Make the requested items."""
         with self._execution.lock:
             if self._busy or self._call.done:
                 return
@@ -198,7 +198,7 @@ class GeneratorRun:
             self._lend()
             if self._call.done or self._stream.closed:
                 self.close()
-            self._stream.changed()  # for threads that could not let it go on meanwhile
+            self._stream.changed()  # for threads that could not resume it meanwhile
 
     def _lend(self) -> None:
         grant = self._running.grant
@@ -219,13 +219,13 @@ class GeneratorRun:
             with self._execution.isolate(self._settings):
                 for item in self._context.run(self._next):
                     self._index += 1
-                    if self._index > self._stream.made:  # not one that an earlier attempt made already
+                    if self._index > self._stream.made:  # not an item of an earlier attempt
                         self._stream.add(item)
         except StopIteration:
             call.finish_stream()
             self._stream.end()
         except fatal_exceptions() as error:
-            call.fail(Value.error(ended_by(error)))
+            call.fail(Value.error(interruption_error(error)))
             raise
         except BaseException as error:
             strip_context(error, outer)
@@ -240,16 +240,16 @@ class GeneratorRun:
             call.begin(self._running)
             assert call.arguments is not None
             args, kwargs = call.arguments.load()
-            self._generator = checked_generator(self._owner.function(call)(*args, **kwargs), call.name)
+            self._generator = check_generator(self._owner.function(call)(*args, **kwargs), call.name)
         return [
             self._execution.value(item, call.name)
             for item in split_yield(next(self._generator), call.per_yield, call.name)
         ]
 
     def close(self) -> None:
-        """The call is done, or its reader is gone: end the body where it stands."""
+        """End the generator, because the call is done or its reader is gone."""
         if self._busy:
-            return  # `resume`, below on the stack, comes back here
+            return  # `resume`, further down the stack, calls this again
         if not self._call.done:
             self._call.finish_stream()
             self._stream.end()
@@ -258,11 +258,11 @@ class GeneratorRun:
             try:
                 with self._execution.isolate(self._settings):
                     self._context.run(generator.close)
-            except Exception:  # there is nobody left to tell
+            except Exception:  # no caller is left to receive it
                 logging.getLogger("skate").exception("Ending the generator of %s failed", self._call.name)
         self._owner.finish(self._call)
 
 
-def ended_by(error: BaseException) -> BaseException:
+def interruption_error(error: BaseException) -> BaseException:
     """Return the error of a call that the user interrupted."""
     return exceptions.TaskCancelledError(None, f"It was ended by {type(error).__name__}.")

@@ -11,7 +11,7 @@ from skate._engine.common.resources import Grant, Pool, Request, to_units
 
 
 class Group:
-    """One placement group; its pools are there once it is reserved."""
+    """A placement group; its pools exist once it is reserved."""
 
     def __init__(self, id: bytes, bundles: list[dict[str, float]], strategy: str) -> None:
         self.id = id
@@ -25,12 +25,12 @@ class Group:
         self.impossible = ""
         self.grants: list[Grant] = []
         self.pools: list[Pool] = []
-        self.watchers: list[Callable[[], None]] = []  # called when it is reserved, or will never be
-        self.waiting: set[bytes] = set()  # objects that are ready then
+        self.watchers: list[Callable[[], None]] = []  # called when it is reserved, or can never be
+        self.waiting: set[bytes] = set()  # objects that become ready then
 
 
 class Groups:
-    """Reserves groups in the order they were asked for, as soon as all bundles of one fit."""
+    """Reserves groups in the order of their creation, as soon as all bundles of one fit."""
 
     def __init__(self, pool: Pool, labels: Mapping[str, str], lock: threading.Lock) -> None:
         self._pool = pool
@@ -39,10 +39,10 @@ class Groups:
         self.table: dict[bytes, Group] = {}
 
     def create(self, group: Group, labels: list[dict[str, str]]) -> None:
-        """Reserve a group now or later.
+        """Create a group, and reserve it now or later.
 
         Raises:
-            ValueError: Its name is taken.
+            ValueError: The name is taken.
         """
         if group.name and self.find(group.name, group.namespace) is not None:
             raise ValueError(
@@ -61,7 +61,7 @@ class Groups:
             with self._lock:
                 reserved = group.state == "PENDING" and self._reserve(group)
             if reserved:
-                self._tell(group)
+                self._notify(group)
 
     def _reserve(self, group: Group) -> bool:
         grants: list[Grant] = []
@@ -77,29 +77,29 @@ class Groups:
         return True
 
     @staticmethod
-    def _tell(group: Group) -> None:
+    def _notify(group: Group) -> None:
         group.waiting.clear()
         watchers, group.watchers = group.watchers, []
         for watcher in watchers:
             watcher()
 
     def remove(self, id: bytes) -> bool:
-        """Give a group's resources back; return whether there was such a group."""
+        """Return a group's resources; return whether the group existed."""
         group = self.table.get(id)
         if group is None or group.state == "REMOVED":
             return False
         with self._lock:
             group.state = "REMOVED"
-            # What runs in the group ends with it, so the grants of the bundles go back whole.
+            # Tasks and actors in the group end with it, so the grants of the bundles are returned as a whole.
             for grant in group.grants:
                 grant.give_back()
             group.grants = []
             group.pools = []
-        self._tell(group)
+        self._notify(group)
         return True
 
     def pool_for(self, id: bytes, bundle: int, request: Request) -> Pool | None:
-        """Return the bundle that the request fits now."""
+        """Return a bundle that the request fits into now."""
         group = self.table.get(id)
         if group is None or group.state != "CREATED":
             return None
@@ -107,7 +107,7 @@ class Groups:
         return next((pool for pool in pools if pool.fits(request)), None)
 
     def why_impossible(self, id: bytes, bundle: int, request: Request) -> str:
-        """Say why a request can never run in the group; empty when it can."""
+        """Return why a request can never run in the group; empty when it can."""
         return feasibility.why_not_in_group(self.table.get(id), bundle, request)
 
     def find(self, name: str, namespace: str) -> Group | None:
@@ -118,7 +118,7 @@ class Groups:
         return None
 
     def rows(self, job: bytes) -> list[dict[str, Any]]:
-        """Return the groups as the state API shows them."""
+        """Return the rows for the state API."""
         return [
             {
                 "placement_group_id": group.id,

@@ -1,9 +1,8 @@
-"""The event loop of an asynchronous actor: runs as far as it can whenever somebody lets it.
+"""The event loop of an asynchronous actor, which runs until it would wait.
 
-Each such actor has an ordinary asyncio loop of its own, as it would in a process of its own. What is special
-is the selector it is given: in place of blocking, it notes what the loop waits for and stops the loop. So
-loops can be run one inside the other: a coroutine that calls `skate.get` keeps its own loop busy, which is
-what it would do in a process, while those of other actors go on.
+Each such actor has an ordinary asyncio loop with a special selector: instead of blocking, it records what the loop
+waits for and stops the loop. So loops can be nested: a coroutine that calls `skate.get` blocks its own loop, as it
+would in a process, while the loops of other actors continue.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from typing import Any
 from skate._engine.common.signals import SignalExit
 from skate._engine.inline.progress import THREAD_PREFIX, Progress
 
-MAX_TURNS = 100  # how many times a loop that always has something to do goes round before others have a turn
-MAX_CANCEL_ROUNDS = 10  # how long coroutines may take to end when they are cancelled
+MAX_TURNS = 100  # turns of a busy loop before other loops run
+MAX_CANCEL_ROUNDS = 10  # attempts to end cancelled coroutines
 
 
 class ActorLoop:
-    """One event loop, and what it is waiting for."""
+    """An event loop, and what it is waiting for."""
 
     def __init__(
         self,
@@ -42,9 +41,9 @@ class ActorLoop:
         self.loop = asyncio.SelectorEventLoop(self._selector)
         self._jobs = _ThreadPool()
         self.loop.set_default_executor(self._jobs)
-        self.thread = 0  # which thread runs it, if one does
+        self.thread = 0  # the thread that runs it; 0 for none
         self.due = False
-        self.timer: float | None = None  # when it has something to do by itself
+        self.timer: float | None = None  # when its next timer is due
         self.turns = 0
         self._closing = False
         progress.loops[self.loop] = self
@@ -68,12 +67,12 @@ class ActorLoop:
         self.due = True
 
     def can_run(self, now: float) -> bool:
-        """Return whether the loop has something to do, and nobody is at it."""
+        """Return whether the loop has work, and no thread runs it."""
         return not self.thread and (self.due or (self.timer is not None and self.timer <= now))
 
     def may_hear(self) -> bool:
-        """Return whether something outside can give the loop something to do: I/O, or a job in a thread."""
-        watched = len(self._selector.get_map()) - 1  # one is how threads wake the loop
+        """Return whether I/O or a job in a thread may give the loop work."""
+        watched = len(self._selector.get_map()) - 1  # one is the socket by which threads wake the loop
         return not self.thread and (watched > 0 or self._jobs.running > 0)
 
     def run(self) -> bool:
@@ -87,7 +86,7 @@ class ActorLoop:
         descriptor = self._selector.fileno()
         progress.ignore(descriptor)
         self.turns = 0
-        # From here until `thread` is 0 again no other thread touches the loop or its registration.
+        # From here until `thread` is 0 again, no other thread uses the loop or its registration.
         try:
             with self._scope():
                 self.loop.run_forever()
@@ -108,25 +107,25 @@ class ActorLoop:
         return True
 
     def interrupt(self, error: BaseException) -> None:
-        """Stop, and raise `error` where the loop was run from: asyncio would keep some exceptions to itself."""
+        """Stop the loop, and raise `error` in the code that runs it; asyncio would swallow some exceptions."""
         self._interrupt = error
         self.due = True
         self.loop.stop()
 
     def pause_until(self, timeout: float | None) -> None:
-        """The loop has nothing to do before `timeout` seconds have passed."""
+        """Stop the loop, which has no work for `timeout` seconds."""
         self.timer = None if timeout is None else time.monotonic() + timeout
         self.loop.stop()
 
     def count_turn(self) -> None:
-        """The loop has something to do."""
+        """Count a turn of the loop, and stop it after many."""
         self.turns += 1
         if self.turns >= MAX_TURNS:
             self.due = True
             self.loop.stop()
 
     def close(self) -> None:
-        """End all coroutines, and the loop; later if it is running."""
+        """End all coroutines and close the loop; later if it is running."""
         self._closing = True
         if self.thread or self.loop.is_closed():
             return
@@ -147,7 +146,7 @@ class ActorLoop:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Looks for I/O without ever waiting for it."""
+    """Polls for I/O without blocking."""
 
     def __init__(self, owner: ActorLoop) -> None:
         super().__init__()
@@ -163,7 +162,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class _ThreadPool(ThreadPoolExecutor):
-    """The threads of `asyncio.to_thread` and `run_in_executor`; counts what runs in them."""
+    """The threads of `asyncio.to_thread` and `run_in_executor`, with a count of running jobs."""
 
     def __init__(self) -> None:
         super().__init__(thread_name_prefix=THREAD_PREFIX)

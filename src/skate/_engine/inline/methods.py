@@ -1,4 +1,4 @@
-"""Calls of actors' methods: in order, as many at once as the actor allows, in place or in its event loop."""
+"""Calls of actors' methods: in order, with the actor's concurrency, in place or in its event loop."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class MethodCall(Invocation):
 
     __slots__ = ("claimed", "coroutine", "group", "method")
 
-    claimed: bool  # whether the actor runs it, or its event loop has it
+    claimed: bool  # whether the actor, or its event loop, runs it
     coroutine: Any  # the asyncio task that runs it
     group: str
     method: str
 
 
 class Methods:
-    """Takes calls, and has actors run them."""
+    """Submits calls, and runs them on their actors."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Methods:
         self._new_stream = new_stream
         self.start_coroutine: Callable[[Actor, MethodCall, ActorCallOwner], None]  # set by the engine
 
-    # ------------------------------------------------------------ taking calls
+    # ------------------------------------------------------------ submission
 
     def submit(
         self,
@@ -71,7 +71,7 @@ class Methods:
         keep: Any,
         retries: int,
     ) -> Any:
-        """Send a call to an actor; return its reference or references."""
+        """Submit a call to an actor; return its reference or references."""
         name = options.name or f"{actor.class_name}.{method.name}"
         call = MethodCall(self._objects, self._ids.call(actor.id), name, "ACTOR_TASK", actor.spec, arguments)
         call.method = method.name
@@ -114,7 +114,7 @@ class Methods:
     # ------------------------------------------------------------ running calls
 
     def pump(self, actor: Actor) -> None:
-        """Run what the actor may run now."""
+        """Run the calls that the actor may run now."""
         while True:
             with self._progress.lock:
                 call = self._claim(actor)
@@ -139,7 +139,7 @@ class Methods:
 
     @staticmethod
     def _promote(actor: Actor) -> None:
-        """Let those calls be run whose arguments are there, and which are next for their caller."""
+        """Move calls whose arguments are ready, and which are next for their caller, to the ready ones."""
         for key, queue in list(actor.queues.items()):
             while queue:
                 arguments = queue[0].arguments
@@ -161,9 +161,9 @@ class Methods:
             self.start_coroutine(actor, call, owner)
             return
         call.state = RUNNING
-        running = actor.running_as(call.id, call.name)
+        running = actor.new_running(call.id, call.name)
         try:
-            with self._scheduler.lending():
+            with self._scheduler.lend_cpus():
                 if call.stream is not None:
                     self._execution.stream(call, owner, running, actor.settings)
                 else:
@@ -173,7 +173,7 @@ class Methods:
                 owner.finish(call)
 
     def release(self, actor: Actor, call: MethodCall) -> None:
-        """A call no longer runs: others may."""
+        """Remove a call from the running ones, so that others may run."""
         with self._progress.lock:
             if call.claimed:
                 call.claimed = False
@@ -184,15 +184,15 @@ class Methods:
             self._progress.add(lambda: self.pump(actor))
 
     def forget(self, actor: Actor, call: MethodCall) -> None:
-        """A call is done: remember it for the state API, and end an actor that waited for it."""
+        """Record a finished call for the state API, and end an actor that waited for it."""
         if actor.calls.pop(call.id, None) is not None:
             self._actors.record(call)
             self._actors.end_if_left(actor)
 
-    # ------------------------------------------------------------ ending early
+    # ------------------------------------------------------------ cancellation
 
     def cancel(self, actor: Actor, call: MethodCall) -> None:
-        """Cancel a call: one that waits does not run, a coroutine is cancelled, a generator stops."""
+        """Cancel a call: a waiting one does not run, a coroutine is cancelled, a generator stops."""
         call.cancelled = True
         if call.running is not None:
             call.running.cancelled = True
@@ -207,7 +207,7 @@ class Methods:
             self.fail(actor, call, call.cancellation())
 
     def fail(self, actor: Actor, call: MethodCall, error: Value) -> None:
-        """End a call with an error, wherever it is."""
+        """End a call with an error, in any state."""
         stop = None if call.stream is None else call.stream.on_closed
         call.fail(error)
         if call.coroutine is not None:
@@ -222,7 +222,7 @@ class Methods:
             self.forget(actor, call)
 
     def lost(self, actor: Actor) -> None:
-        """The actor is about to restart: what it was running is run again, or fails."""
+        """Retry or fail the calls of an actor that is about to restart."""
         error = _unavailable(actor, DIED)
         again = []
         with self._progress.lock:
@@ -240,7 +240,7 @@ class Methods:
 
 
 class ActorCallOwner:
-    """An actor as the owner of the calls that it runs, until it restarts."""
+    """An actor as the owner of its calls, until it restarts."""
 
     def __init__(self, methods: Methods, actors: Actors, actor: Actor) -> None:
         self._methods = methods
@@ -255,7 +255,7 @@ class ActorCallOwner:
 
     @property
     def settings(self) -> ProcessSettings:
-        """The surroundings of the actor."""
+        """The process settings of the actor."""
         return self._actor.settings
 
     def function(self, call: Invocation) -> Callable[..., Any]:
@@ -274,19 +274,19 @@ class ActorCallOwner:
         return method
 
     def handle_error(self, call: Invocation, error: BaseException) -> bool:
-        """Tell the callers of a call that raised, or return True to have it run again."""
+        """Settle a call that raised, or return True to run it again."""
         actor = self._actor
         if isinstance(error, SelfKilled):
-            pass  # all has been said when it was killed
+            pass  # the kill has settled the call
         elif call.cancelled:
             call.fail(call.cancellation(error))
         elif isinstance(error, ExitRequest):
-            call.fail(self._actors.died(actor, EXITED))
+            call.fail(self._actors.death_error(actor, EXITED))
             self._actors.leave(actor, EXITED)
         elif isinstance(error, SystemExit):
             reason = "The actor's method ended the interpreter."
             if call.stream is not None or not call.retries_left:
-                call.fail(self._actors.died(actor, reason, code=exit_code(error)))
+                call.fail(self._actors.death_error(actor, reason, code=exit_code(error)))
             self._actors.lose(actor, reason, code=exit_code(error))
         elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
             return True
@@ -296,7 +296,7 @@ class ActorCallOwner:
         return False
 
     def finish(self, call: Invocation) -> None:
-        """The call no longer runs here."""
+        """Handle the end of a call."""
         assert isinstance(call, MethodCall)
         if self.is_current:
             self._methods.release(self._actor, call)

@@ -1,8 +1,7 @@
-"""References and the values they stand for, kept as they would travel: serialized.
+"""References and their serialized values.
 
-A reference carries its value, and a value carries the references inside it, so that Python's own
-counting frees an object when the last reference to it goes. References that stand for the handles of
-an actor live here too.
+A reference holds its value, and a value holds the references inside it, so that Python's reference counting frees an
+object with its last reference. References that stand for the handles of an actor are stored here too.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from skate._engine.common.values import INLINE_LIMIT
 if TYPE_CHECKING:
     from skate._engine.inline.progress import Progress
 
-CREATION = b"\xff" * 8  # how ids begin that stand for an actor's creation and its handles
+CREATION = b"\xff" * 8  # prefix of ids that stand for an actor's creation and its handles
 
 
 class Value:
-    """A serialized value (or exception), and the references inside it."""
+    """A serialized value or exception, and the references inside it."""
 
     __slots__ = ("data", "is_error", "references")
 
@@ -46,31 +45,31 @@ class Value:
 
     @classmethod
     def failure(cls, data: bytes) -> Value:
-        """Store an exception that is serialized already."""
+        """Store an exception that is already serialized."""
         return cls(data, is_error=True)
 
 
 class WeakHold:
-    """What an actor's handle to itself has in place of a hold: it does not keep the actor alive."""
+    """The hold of an actor's handle to itself, which does not keep the actor alive."""
 
     def __init__(self, objects: Objects, actor: bytes) -> None:
         self._objects = objects
         self._actor = actor
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The handle leaves the actor: wherever it arrives it is one like any other.
+        # Outside of the actor, the handle is a normal one.
         return self._objects.hold(self._actor).__reduce__()
 
 
 class Objects:
-    """All objects of the session; it is the engine that references know."""
+    """All objects of the session; the owner of its references."""
 
     def __init__(self, progress: Progress, factory: ids.IdFactory) -> None:
         self._progress = progress
         self._ids = factory
         self.table: WeakValueDictionary[bytes, ObjectRef[Any]] = WeakValueDictionary()
         self.pinned: dict[bytes, ObjectRef[Any]] = {}
-        self.closed = ""  # why the session is over, once it is
+        self.closed = ""  # the reason, once the session is over
         self.on_handles_gone: Callable[[bytes], None] | None = None
         self.on_awaited: Callable[[ObjectRef[Any]], None] | None = None
         self.get: Callable[[list[ObjectRef[Any]], float | None], list[Any]]
@@ -93,16 +92,16 @@ class Objects:
         return reference
 
     def store(self, payload: Serialized) -> Value:
-        """Take over a serialized value."""
+        """Store a serialized value."""
         if payload.size <= INLINE_LIMIT:
             return Value(payload.to_bytes(), payload.references)
-        # Aligned, and read in place: all arrays that are got from it lie here.
-        room = memoryview(mmap.mmap(-1, payload.size))
-        payload.write_into(room)
-        return Value(room.toreadonly(), payload.references)
+        # Aligned, and read in place: arrays refer to this memory.
+        memory = memoryview(mmap.mmap(-1, payload.size))
+        payload.write_into(memory)
+        return Value(memory.toreadonly(), payload.references)
 
     def settle(self, reference: ObjectRef[Any], value: Value) -> None:
-        """Give a reference its value, and tell who waits for it."""
+        """Give a reference its value, and call its callbacks."""
         if reference._state != PENDING:
             return
         reference._data = value
@@ -113,38 +112,38 @@ class Objects:
         self._progress.changed()
 
     def free(self, reference: ObjectRef[Any]) -> None:
-        """Drop a value, whoever refers to it."""
-        reference._data = Value.failure(failures.freed(reference._id))
+        """Drop a value, even if references to it exist."""
+        reference._data = Value.failure(failures.object_freed(reference._id))
         reference._state = ERROR
 
     # ------------------------------------------------------------ pickling
 
     def revive(self, id: bytes) -> ObjectRef[Any]:
-        """Return the reference with this id, met while unpickling."""
+        """Return the reference with this id, which was unpickled."""
         reference = self.table.get(id)
         if reference is None:
             reference = self.new(id)
-            self.settle(reference, Value.failure(failures.lost(id)))
+            self.settle(reference, Value.failure(failures.object_lost(id)))
         return reference
 
     def reference_pickled(self, reference: ObjectRef[Any]) -> None:
-        """A reference is being pickled: by Skate, which tracks it, or by somebody else."""
+        """Track a reference that Skate pickles; pin one that other code pickles."""
         if context.collected is not None:
             context.collected.append(reference)
         else:
-            # Nobody will tell us what becomes of the bytes: keep the object for good.
+            # Skate cannot track the bytes: keep the object for the rest of the session.
             self.pinned[reference._id] = reference
 
     # ------------------------------------------------------------ handles of actors
 
     def hold(self, actor: bytes) -> ObjectRef[Any]:
-        """Return what keeps an actor alive."""
+        """Return the reference that keeps an actor alive."""
         id = CREATION + actor + b"\x01\0\0\0"
         held = self.table.get(id)
         return self.new(id, counted=True) if held is None else held
 
     def reference_dropped(self, reference: ObjectRef[Any]) -> None:
-        """The handles of an actor are gone. Called by the garbage collector, anywhere."""
+        """Handle the end of all handles of an actor. The garbage collector calls this at any point."""
         actor = reference._id[len(CREATION) : len(CREATION) + ids.ACTOR_SIZE]
         if self.on_handles_gone is not None and not self.closed:
             on_gone = self.on_handles_gone
@@ -153,13 +152,13 @@ class Objects:
     # ------------------------------------------------------------ waiting
 
     def watch(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
-        """Call `callback` once the reference has its value; at once if it has."""
+        """Call `callback` once the reference is ready; immediately if it is."""
         if reference._state == PENDING:
             if reference._waiters is None:
                 reference._waiters = []
             waiters = reference._waiters
             waiters.append(callback)
-            # Another thread may have settled it between the two looks; whoever pops the callback calls it.
+            # Another thread may have settled it between the two checks; the thread that removes the callback calls it.
             if reference._state == PENDING:
                 return
             try:
@@ -169,12 +168,12 @@ class Objects:
         callback(reference)
 
     def when_ready(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
-        """Call `callback` once the reference has its value, and see to it that somebody makes it."""
+        """Call `callback` once the reference is ready, and run the engine until then."""
 
         def call_back(ready: ObjectRef[Any]) -> None:
             try:
                 callback(ready)
-            except Exception:  # it must not stop whoever happened to make the value
+            except Exception:  # it must not stop the code that made the value
                 logging.getLogger("skate").exception("A callback for %r failed", ready)
 
         self.watch(reference, call_back)
@@ -182,7 +181,7 @@ class Objects:
             self.on_awaited(reference)
 
     def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
-        """Run `callback` in an event loop, cheaply when this is its thread."""
+        """Run `callback` in an event loop; directly if this is its thread."""
         if getattr(loop, "_thread_id", None) == threading.get_ident():
             callback()
         elif not loop.is_closed():
@@ -192,7 +191,7 @@ class Objects:
     # ------------------------------------------------------------ values
 
     def check(self, references: Sequence[ObjectRef[Any]], *, several: bool = False) -> None:
-        """Raise if a reference is not of this session, or the session is over."""
+        """Raise if a reference belongs to another session, or the session is over."""
         for reference in references:
             if reference._engine is not self:
                 reference._need_engine()
@@ -208,7 +207,7 @@ class Objects:
             )
 
     def value_of(self, reference: ObjectRef[Any]) -> Any:
-        """Return the value of a reference; raise the exception that stands in its place."""
+        """Return the value of a reference, or raise its exception."""
         if reference._state == INLINE:
             return loads(reference._data.data)
         if reference._state == ERROR:
@@ -216,22 +215,22 @@ class Objects:
         return self.get([reference], None)[0]
 
     def size_of(self, reference: ObjectRef[Any]) -> int:
-        """Return how many bytes the value has."""
+        """Return the size of the value in bytes."""
         return 0 if reference._state == PENDING else len(reference._data.data)
 
     def used(self) -> int:
-        """Return the bytes of all large values, which an engine with processes would keep in shared memory."""
+        """Return the bytes of all large values, which other engines would keep in shared memory."""
         sizes = [self.size_of(reference) for reference in list(self.table.values())]
         return sum(size for size in sizes if size > INLINE_LIMIT)
 
     # ------------------------------------------------------------ the session
 
     def install(self) -> None:
-        """Let references that are unpickled belong to this session."""
+        """Make unpickled references belong to this session."""
         object_ref.reviver = self.revive
 
     def close(self, reason: str) -> None:
-        """End the session: what is still waited for will not come."""
+        """End the session; pending references get an error."""
         self.closed = reason
         # Bound methods are equal, not identical.
         if object_ref.reviver == self.revive:

@@ -1,8 +1,8 @@
-"""Making things happen: one place that runs what can run, waits, and knows when waiting is in vain.
+"""The progress engine: it runs work that is possible, waits, and detects deadlocks.
 
-There is no thread in the background. Whoever waits (`get`, `wait`, `await`, a stream's reader) runs what is
-there to run: work that became possible, the event loops of asynchronous actors, the bodies of generators.
-When none of that can go on and nothing outside could change it, waiting is a deadlock and is reported.
+There is no background thread. A thread that waits (in `get`, `wait`, `await`, or for an item of a stream) runs the
+possible work: pending callbacks, the event loops of asynchronous actors, the bodies of generators. When none of them
+can continue and nothing outside could change that, the wait is a deadlock and raises an error.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from skate._engine.inline.drivers import LoopDriver
     from skate._engine.inline.loops import ActorLoop
 
-MAX_ROUNDS = 10  # how long `.remote()` follows coroutines that never pause
-THREAD_CHECK_INTERVAL_S = 1.0  # how often a wait looks whether the threads it relies on still live
-THREAD_PREFIX = "skate-inline"  # how the names of the engine's own threads begin
-WAIT_WARNING_S = 10.0  # after which a wait for other threads is worth a warning
+MAX_ROUNDS = 10  # rounds in which `.remote()` runs coroutines that never pause
+THREAD_CHECK_INTERVAL_S = 1.0  # interval at which a wait checks whether the threads it depends on are alive
+THREAD_PREFIX = "skate-inline"  # prefix of the names of the engine's own threads
+WAIT_WARNING_S = 10.0  # seconds after which a wait for other threads logs a warning
 
 _RULE = (
     "The inline engine runs everything in the thread that asks: a task runs to its end inside `.remote()`, and "
@@ -41,17 +41,17 @@ _LIBRARY = os.path.join(os.path.dirname(threading.__file__), "")
 
 
 class Advancing(Protocol):
-    """A generator, which can be made to yield its next item."""
+    """A generator that can be advanced to its next item."""
 
     def advance_when_idle(self) -> bool:
-        """Go on if nobody held it back; return whether that made a difference."""
+        """Advance unless backpressure forbids it; return whether that made a difference."""
 
 
 class Progress:
-    """Runs what can run, in the thread that asks."""
+    """Runs possible work in the waiting thread."""
 
     def __init__(self) -> None:
-        # Guards short passages of the whole engine; user code never runs with it held.
+        # Guards short sections of the whole engine; user code never runs while it is held.
         self.lock = threading.Lock()
         self.loops: dict[Any, ActorLoop] = {}
         self.streams: dict[bytes, Advancing] = {}
@@ -64,15 +64,15 @@ class Progress:
         self._selector: selectors.BaseSelector | None = None
         self._wakers: tuple[socket.socket, socket.socket] | None = None
 
-    # ------------------------------------------------------------ what there is to do
+    # ------------------------------------------------------------ queued work
 
     def add(self, work: Callable[[], None]) -> None:
-        """Have `work` done by whoever waits next."""
+        """Queue `work` for the next thread that waits."""
         self._work.append(work)
         self.changed()
 
     def soon(self, work: Callable[[], None]) -> None:
-        """Do `work` now, unless the engine is in the middle of something. For the garbage collector."""
+        """Do `work` now, or queue it if the engine's lock is held. For the garbage collector."""
         if self.lock.acquire(blocking=False):
             self.lock.release()
             work()
@@ -80,30 +80,30 @@ class Progress:
             self.add(work)
 
     def awaken(self, loop: Any) -> None:
-        """An event loop has got something to do."""
+        """Mark an event loop as having work."""
         found = self.loops.get(loop)
         if found is not None:
             found.due = True
             self.changed()
 
     def changed(self) -> None:
-        """Let every waiting thread look again."""
+        """Make every waiting thread check again."""
         self._changes += 1
         if self._blocked:
             if self._poller not in (0, threading.get_ident()) and self._wakers is not None:
                 try:
                     self._wakers[1].send(b"\0")
-                except BlockingIOError:  # it has been told often enough
+                except BlockingIOError:  # its buffer is full of wake-ups
                     pass
             with self._changed:
                 self._changed.notify_all()
         for driver in list(self.loop_drivers):
             driver.poke()
 
-    # ------------------------------------------------------------ doing it
+    # ------------------------------------------------------------ running work
 
     def step(self) -> bool:
-        """Run once around what can run now; return whether anything could."""
+        """Run all work that is possible now, once; return whether there was any."""
         ran = False
         for _ in range(len(self._work)):
             try:
@@ -121,11 +121,11 @@ class Progress:
         return ran
 
     def run_ready(self) -> bool:
-        """Run until nothing can, or until it is clear that something always can; return that."""
+        """Run until no work is possible, or for several rounds; return whether there may be more."""
         return all(self.step() for _ in range(MAX_ROUNDS))
 
     def advance_streams(self) -> bool:
-        """Let one generator that is behind go on."""
+        """Advance one generator that is behind."""
         return any(stream.advance_when_idle() for stream in list(self.streams.values()))
 
     def until(
@@ -134,12 +134,12 @@ class Progress:
         timeout: float | None,
         on_deadlock: Callable[[], BaseException] | None,
     ) -> bool:
-        """Run what can run until `done()`; return whether it is, or time was up.
+        """Run possible work until `done()`; return whether it is done, or the time is up.
 
         Args:
-            done: Is asked again after everything that ran.
-            timeout: Seconds to wait at most.
-            on_deadlock: Makes the error to raise when nothing can ever come; None waits all the same.
+            done: Checked again after each step.
+            timeout: The longest wait in seconds.
+            on_deadlock: Returns the error to raise for a deadlock; with None, the wait continues.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         began = 0.0
@@ -171,7 +171,7 @@ class Progress:
             pause = THREAD_CHECK_INTERVAL_S
             if others and time.monotonic() - began > WAIT_WARNING_S:
                 names = ", ".join(thread.name for thread in others)
-                logging.getLogger("skate").warning("Still waiting: only other threads can help (%s).", names)
+                logging.getLogger("skate").warning("Still waiting for other threads: %s.", names)
                 began = time.monotonic()
         me = threading.get_ident()
         self._open()
@@ -194,7 +194,7 @@ class Progress:
         return began
 
     def pause(self, deadline: float | None = None) -> float | None:
-        """Return the seconds until the next timer or the deadline; None when there is neither."""
+        """Return the seconds until the next timer or the deadline; None without either."""
         times = [
             loop.timer for loop in list(self.loops.values()) if loop.timer is not None and not loop.thread
         ]
@@ -203,7 +203,7 @@ class Progress:
         return max(0.0, min(times) - time.monotonic()) if times else None
 
     def _poll(self, timeout: float | None) -> None:
-        """Wait for I/O of event loops, or for another thread to say that something changed."""
+        """Wait for I/O of event loops, or for a wake-up by another thread."""
         if self._selector is None:
             return
         for key, _ in self._selector.select(timeout):
@@ -216,7 +216,7 @@ class Progress:
                     pass
 
     def _other_threads(self) -> list[threading.Thread]:
-        """Return the threads that might still do something about it."""
+        """Return the other threads that might still end the wait."""
         frames = sys._current_frames()
         return [
             thread
@@ -241,22 +241,22 @@ class Progress:
             return self._selector
 
     def listen(self, loop: ActorLoop, descriptor: int) -> None:
-        """Notice when there is I/O for an event loop."""
+        """Watch the I/O of an event loop."""
         self._open().register(descriptor, selectors.EVENT_READ, loop)
 
     def ignore(self, descriptor: int) -> None:
-        """Do not look for I/O of an event loop: it runs, and looks by itself."""
+        """Stop watching the I/O of an event loop, which runs and polls by itself."""
         assert self._selector is not None
         self._selector.unregister(descriptor)
 
     def fileno(self) -> int:
-        """Return a descriptor that can be read when an event loop has I/O."""
+        """Return a descriptor that is readable when an event loop has I/O."""
         selector = self._open()
         assert isinstance(selector, selectors.DefaultSelector)
         return selector.fileno()
 
     def close(self) -> None:
-        """Give up what was opened."""
+        """Close the selector and its sockets."""
         self._work.clear()
         self.streams.clear()
         if self._selector is not None and self._wakers is not None:
@@ -267,7 +267,7 @@ class Progress:
 
 
 def _is_at_work(thread: threading.Thread, frame: FrameType | None) -> bool:
-    """Return whether a thread has more on its stack than Python's library, or will have: a timer, or work of a pool."""
+    """Return whether a thread runs code outside of Python's library, or will: a timer, or work of a pool."""
     innermost = frame
     while frame is not None:
         code = frame.f_code
@@ -280,7 +280,7 @@ def _is_at_work(thread: threading.Thread, frame: FrameType | None) -> bool:
 
 
 def deadlock_error(what: str, reasons: Sequence[str]) -> exceptions.DeadlockError:
-    """Return the error for waiting on `what`, with the chain of what it waits for."""
+    """Return the error for a deadlock of a wait for `what`, with the chain of its reasons."""
     lines = [
         f"{what} would wait forever, a deadlock: nothing is left in this process that could make it ready."
     ]
@@ -289,5 +289,5 @@ def deadlock_error(what: str, reasons: Sequence[str]) -> exceptions.DeadlockErro
 
 
 def is_deadlock(error: BaseException) -> bool:
-    """Return whether an error is a deadlock, here or in a task below: running it again would not help."""
+    """Return whether an error is, or was caused by, a deadlock; a retry would not help."""
     return isinstance(root_cause(error), exceptions.DeadlockError)

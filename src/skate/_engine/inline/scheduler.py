@@ -1,4 +1,4 @@
-"""Who may run with which resources: at once, later, or never."""
+"""The scheduler of the inline engine: tasks and actors run now, later, or never."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Begin = Callable[[Grant], None]
 
 
 class Scheduler:
-    """Counts the resources of the node; lets tasks and actors wait for theirs, first come, first served."""
+    """Counts the resources of the node; waiting tasks and actors get them in order."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class Scheduler:
 
     @property
     def total(self) -> dict[str, float]:
-        """All resources there are."""
+        """All resources of the node."""
         return to_floats(self.pool.total)
 
     @property
     def available(self) -> dict[str, float]:
-        """The resources that nobody holds."""
+        """The free resources."""
         return {name: amount for name, amount in to_floats(self.pool.available).items() if amount > 0}
 
     def why_impossible(self, spec: Spec) -> str:
-        """Say why a request can never be met; empty when it can."""
+        """Return why a request can never be met; empty when it can."""
         why = feasibility.why_not_on_node(spec, self._node, self.labels)
         if why:
             return why
@@ -53,7 +53,7 @@ class Scheduler:
         return feasibility.why_not_in_pool(spec, request, self.pool)
 
     def take(self, spec: Spec) -> Grant | None:
-        """Return the resources that a request gets now; None when they are in use."""
+        """Return the resources for a request; None while they are in use."""
         request = to_units(spec.resources)
         with self._progress.lock:
             pool: Pool | None = self.pool
@@ -64,21 +64,21 @@ class Scheduler:
             return pool.take(request)
 
     def wait(self, id: bytes, spec: Spec, begin: Begin) -> None:
-        """Call `begin` with the resources once they are there."""
+        """Call `begin` with the resources once they are free."""
         self.waiting[id] = (spec, begin)
 
     def forget(self, id: bytes) -> None:
-        """Do not wait any more."""
+        """Remove a waiting request."""
         self.waiting.pop(id, None)
 
     def give(self, grant: Grant) -> None:
-        """Take resources back, and let others have them."""
+        """Return resources, and give them to waiting requests."""
         with self._progress.lock:
             grant.give_back()
         self.retry()
 
     def retry(self) -> None:
-        """Look whether what waits for resources can have them now."""
+        """Reserve groups and start waiting requests that fit now."""
         self.groups.settle()
         for id, (spec, begin) in list(self.waiting.items()):
             grant = self.take(spec)
@@ -90,8 +90,8 @@ class Scheduler:
                 self._progress.add(lambda begin=begin, grant=grant: begin(grant))  # type: ignore[misc]
 
     @contextmanager
-    def lending(self) -> Iterator[None]:
-        """Let others use the CPUs of the task or actor that calls from here: while it waits it needs none."""
+    def lend_cpus(self) -> Iterator[None]:
+        """Lend the CPUs of the calling task or actor to others, for the length of a `with` block."""
         running = current.get()
         grant = None if running is None else running.grant
         if grant is None or grant.lent:

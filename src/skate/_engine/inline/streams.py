@@ -1,8 +1,7 @@
-"""Generators that run as their items are asked for.
+"""Generators that run as their items are requested.
 
-The body goes on when the reader wants the next item, so that a breakpoint in it is hit when one expects it to be.
-It also goes on when everything else waits: a reader that never comes must not stop the program, since
-in a process of its own the generator would have gone on by itself.
+The body continues when the reader requests the next item, so that a debugger stops in it when one expects it. It also
+continues when everything else waits, because in a process of its own the generator would have run by itself.
 """
 
 from __future__ import annotations
@@ -19,36 +18,36 @@ from skate._engine.inline.progress import Progress, deadlock_error
 
 
 class Stream:
-    """The items of a generator, for its reader (the engine protocol's `Stream`) and for its maker."""
+    """The items of a generator, for its reader (the engine protocol's `Stream`) and for its producer."""
 
     def __init__(self, objects: Objects, progress: Progress, task: bytes, name: str, window: int) -> None:
         self._objects = objects
         self._progress = progress
         self.task = task
         self._name = name
-        self._window = window  # how far the generator may run ahead of its reader by itself
+        self._window = window  # how many items the generator may be ahead of its reader
         self._items: dict[int, ObjectRef[Any]] = {}
         self._taken = 0
         self.made = 0
-        self.wanted = 0  # how many items anybody has asked for
+        self.wanted = 0  # number of requested items
         self._total: int | None = None
         self._waiting: list[Callable[[], None]] = []
         self._completed: ObjectRef[Any] | None = None
         self._last: Value | None = None
         self.closed = False
-        self.on_wanted: Callable[[], None] | None = None  # set while a generator can go on
+        self.on_wanted: Callable[[], None] | None = None  # set while the generator can run
         self.on_closed: Callable[[], None] | None = None
         self.begin_wait: Callable[[], Callable[[], None] | None] | None = None
         self.reasons: Callable[[], list[str]] = list
 
     def generator(self) -> ObjectRefGenerator[Any]:
-        """Return what the caller gets."""
+        """Return the generator object for the caller."""
         return ObjectRefGenerator(self)
 
     # ------------------------------------------------------------ making
 
     def start(self, resume: Callable[[], None]) -> None:
-        """The generator can run now: `resume` has it make the items that are wanted."""
+        """Start the generator: `resume` makes the requested items."""
         self.on_wanted = resume
         self._progress.streams[self.task] = self
         if self.wanted > self.made:
@@ -56,7 +55,7 @@ class Stream:
         self._progress.changed()
 
     def add(self, value: Value) -> None:
-        """The generator has made an item."""
+        """Add an item of the generator."""
         self.made += 1
         reference = self._objects.new(ids.object_id(self.task, self.made))
         self._objects.settle(reference, value)
@@ -65,14 +64,14 @@ class Stream:
         self._wake()
 
     def fail(self, error: Value) -> None:
-        """The generator has ended with an error, which is its last item."""
+        """End the generator with an error as its last item."""
         if self._total is None:
             self._last = error
             self.add(error)
             self.end()
 
     def end(self) -> None:
-        """The generator has made its last item."""
+        """End the generator."""
         self._total = self.made
         self.on_wanted = self.on_closed = None
         self._progress.streams.pop(self.task, None)
@@ -81,7 +80,7 @@ class Stream:
         self._wake()
 
     def advance_when_idle(self) -> bool:
-        """Ask for one more item, unless the generator is as far ahead as it may be."""
+        """Request one more item, unless the generator is too far ahead."""
         if self.on_wanted is None or (self._window and self.made - self._taken >= self._window):
             return False
         before = self.made, self._total, self.wanted
@@ -89,7 +88,7 @@ class Stream:
         return (self.made, self._total, self.wanted) != before
 
     def changed(self) -> None:
-        """Let those who wait look again."""
+        """Make waiting threads check again."""
         self._progress.changed()
 
     def _want(self, count: int) -> None:
@@ -107,7 +106,7 @@ class Stream:
     # ------------------------------------------------------------ reading
 
     def ready(self) -> bool:
-        """Return whether the next item, or the end, is there; have it made if it can be at once."""
+        """Return whether the next item, or the end, is ready; make it if that is possible now."""
         if not self._there():
             self._want(self._taken + 1)
         return self._there()
@@ -124,7 +123,7 @@ class Stream:
         return self._items.pop(self._taken)
 
     def next(self, timeout: float | None) -> ObjectRef[Any] | None:
-        """Return the next item; None when time is up; StopIteration at the end."""
+        """Return the next item, or None after the timeout; raise StopIteration at the end."""
         self._objects.check_open()
         if not self.ready() and not self._progress.until(self.ready, timeout, self._deadlock_error):
             return None
@@ -136,7 +135,7 @@ class Stream:
         return deadlock_error(f"The next item of {self._name}", self.reasons())
 
     async def next_async(self) -> ObjectRef[Any]:
-        """Return the next item; StopAsyncIteration at the end."""
+        """Return the next item; raise StopAsyncIteration at the end."""
         import asyncio
 
         self._objects.check_open()
@@ -173,7 +172,7 @@ class Stream:
         self._objects.settle(self._completed, self._last or Value(dumps(None)))
 
     def close(self) -> None:
-        """Let go of the items that nobody took. Called by the garbage collector, anywhere."""
+        """Drop the items that were not taken. The garbage collector calls this at any point."""
         if self.closed:
             return
         self.closed = True

@@ -1,4 +1,4 @@
-"""Tasks: run at once where they are submitted, or as soon as their arguments and resources are there."""
+"""Tasks: they run where they are submitted, or as soon as their arguments and resources are ready."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from skate._engine.inline.streams import Stream
 
 
 class CachedSubmission(NamedTuple):
-    """What an engine remembers of a remote function."""
+    """The specification and code of a remote function, cached for later submissions."""
 
     owner: Tasks
     spec: Spec
@@ -38,7 +38,7 @@ class CachedSubmission(NamedTuple):
 
 
 class Tasks:
-    """Takes tasks, has them run, and remembers what ran."""
+    """Submits and runs tasks, and keeps their history."""
 
     def __init__(
         self,
@@ -57,13 +57,13 @@ class Tasks:
         self._new_stream = new_stream
         self.table: dict[bytes, Invocation] = {}
         self.history: deque[dict[str, Any]] = deque(maxlen=TASK_HISTORY)
-        self._functions: dict[bytes, Callable[..., Any]] = {}  # of tasks that are not done
+        self._functions: dict[bytes, Callable[..., Any]] = {}  # functions of unfinished tasks
         self._grants: dict[bytes, Grant] = {}
 
     # ------------------------------------------------------------ submission
 
     def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take a task; return its reference or references."""
+        """Submit a task; return its reference or references."""
         cached = function.submission_cache
         if cached is None or cached[0] is not self:
             cached = self._cache_submission(function)
@@ -105,12 +105,12 @@ class Tasks:
         )
         count = count_of(options.num_returns, generator=function.is_generator)
         cached = CachedSubmission(self, spec, count, loads(function.export.code))
-        if current.get() is None:  # elsewhere group and environment depend on who submits
+        if current.get() is None:  # elsewhere, group and environment depend on the submitter
             function.submission_cache = cached
         return cached
 
     def _place(self, call: Invocation) -> None:
-        """Run a task whose arguments are there, unless it has to wait for resources."""
+        """Run a task whose arguments are ready, unless it has to wait for resources."""
         if call.done:
             return
         assert call.arguments is not None
@@ -126,7 +126,7 @@ class Tasks:
         self.finish(call)
 
     def _begin(self, call: Invocation) -> None:
-        with self._scheduler.lending():
+        with self._scheduler.lend_cpus():
             grant = self._scheduler.take(call.spec)
             if grant is None:
                 call.state = QUEUED
@@ -158,18 +158,18 @@ class Tasks:
                 self.finish(call)
 
     def function(self, call: Invocation) -> Callable[..., Any]:
-        """Return what a task runs."""
+        """Return the function of a task."""
         return self._functions[call.id]
 
     def handle_error(self, call: Invocation, error: BaseException) -> bool:
-        """Tell the callers of a task that raised, or return True to have it run again."""
+        """Settle a task that raised, or return True to run it again."""
         if call.cancelled:
             call.fail(call.cancellation(error))
         elif isinstance(error, SystemExit):
-            # In a process of its own it would have ended that process.
+            # In a process of its own, it would have ended that process.
             if call.spend_retry():
                 return True
-            call.fail(Value.failure(failures.crashed(call.name, os.getpid(), exit_code(error), ())))
+            call.fail(Value.failure(failures.worker_crashed(call.name, os.getpid(), exit_code(error), ())))
         elif matches(error, call.retry) and not is_deadlock(error) and call.spend_retry():
             return True
         else:
@@ -178,7 +178,7 @@ class Tasks:
         return False
 
     def finish(self, call: Invocation) -> None:
-        """Forget a task that is done, and give its resources back."""
+        """Drop a finished task, and return its resources."""
         if self.table.pop(call.id, None) is not None:
             self.history.append(call.row())
         self._functions.pop(call.id, None)
@@ -187,16 +187,16 @@ class Tasks:
         if grant is not None:
             self._scheduler.give(grant)
 
-    # ------------------------------------------------------------ ending early
+    # ------------------------------------------------------------ cancellation
 
     def cancel(self, call: Invocation) -> None:
-        """Cancel a task: it does not start, or its generator stops; what runs is told."""
+        """Cancel a task: a waiting one does not start, a generator stops, a running one is marked."""
         call.cancelled = True
         running = call.running
         if running is not None:
             running.cancelled = True
         if call.stream is None and running is not None:
-            return  # it is below on the stack, or in another thread, and ends when it ends
+            return  # it is further down the stack, or in another thread, and cannot be stopped
         stop = call.stream.on_closed if call.stream is not None else None
         call.fail(call.cancellation())
         if stop is not None:
@@ -214,7 +214,7 @@ class Tasks:
 
 
 def make_spec(export: Export, options: TaskOptions | ActorOptions, environment: dict[str, Any]) -> Spec:
-    """Return what the calls of a function, or of an actor's methods, have in common."""
+    """Return the common part of all calls of a function, or of an actor's methods."""
     submitter = current.get()
     where = placement(options, None if submitter is None else submitter.template)
     labels, choices = label_selectors(options)

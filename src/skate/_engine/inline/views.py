@@ -1,4 +1,4 @@
-"""What the engine shows of itself: the tables of the state API, and what a reference waits for."""
+"""The tables of the state API, and explanations of what a reference waits for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """Reads the engine; changes nothing."""
+    """Reads the engine without changing it."""
 
     def __init__(self, engine: InlineEngine) -> None:
         self._engine = engine
@@ -40,13 +40,13 @@ class Views:
         }
 
     def table(self, kind: str) -> Any:
-        """Return a table by its name: a list of rows, or one row for what there is one of.
+        """Return a table by its name: a list of rows, or a single row.
 
         Raises:
-            ValueError: There is no such table.
+            ValueError: The table does not exist.
         """
         if kind not in self._tables:
-            raise ValueError(f"There is no table {kind!r}; there are {', '.join(self._tables)}.")
+            raise ValueError(f"Unknown table {kind!r}. The tables are {', '.join(self._tables)}.")
         return self._tables[kind]()
 
     def _actors(self) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ class Views:
     # ------------------------------------------------------------ why
 
     def why(self, references: list[ObjectRef[Any]]) -> list[str]:
-        """Say what references wait for, one step to a line, down to the cause."""
+        """Describe what references wait for, one step per line, down to the cause."""
         lines: list[str] = []
         seen: set[bytes] = set()
         for reference in references:
@@ -158,17 +158,17 @@ class Views:
             self._explain_task(call, lines, seen, level)
 
     def _explain_group(self, reference: ObjectRef[Any], indent: str) -> list[str]:
-        """Say what a reference waits for that no task makes: a placement group, or nothing."""
+        """Describe what a reference without a task waits for: a placement group, or nothing."""
         groups = list(self._engine.scheduler.groups.table.values())
         waiting = next((group for group in groups if reference._id in group.waiting), None)
         if waiting is None:
-            return [f"{indent}object {reference._id.hex()[:16]}… is made by nothing that runs"]
+            return [f"{indent}object {reference._id.hex()[:16]}… is not made by any running task"]
         lines = [f"{indent}placement group {waiting.id.hex()[:16]}… waits for {waiting.bundles}"]
         held = [group for group in groups if group.state == "CREATED"]
         return lines + [f"{indent}  placement group {g.id.hex()[:16]}… holds {g.bundles}" for g in held]
 
     def explain_call(self, call: Invocation) -> list[str]:
-        """Say what a task or call waits for."""
+        """Describe what a task or call waits for."""
         lines: list[str] = []
         actor = self._engine.actors.table.get(ids.actor_of(call.id) or b"")
         if isinstance(call, MethodCall) and actor is not None:
@@ -192,9 +192,7 @@ class Views:
                 f"{indent}the generator {call.name} has made {call.stream.made} items, and is not done"
             )
         else:
-            lines.append(
-                f"{indent}task {call.name} is running: it is what waits here, or what it called does"
-            )
+            lines.append(f"{indent}task {call.name} is running, and is part of this wait")
 
     def _resources(self, call: Invocation) -> str:
         where = " in its placement group" if call.spec.group else ""
@@ -230,13 +228,11 @@ class Views:
         elif call.coroutine is not None:
             lines.append(f"{indent}coroutine {call.name} waits{_where(call.coroutine)}")
         elif call.state == RUNNING:
-            lines.append(
-                f"{indent}call {call.name} is running: it is what waits here, or what it called does"
-            )
+            lines.append(f"{indent}call {call.name} is running, and is part of this wait")
 
 
 def _where(coroutine: Any) -> str:
-    """Say at which line of the user's code a coroutine stands."""
+    """Return the line of the user's code at which a coroutine waits."""
     inner = coroutine.get_coro()
     line = ""
     while inner is not None:

@@ -1,4 +1,4 @@
-"""Waiting for objects: `get` and `wait`, and what to say when they would never return."""
+"""Waiting for objects in `get` and `wait`, and the errors for deadlocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Maker = Callable[[bytes], tuple[Actor | None, Invocation | None]]
 
 
 class Waiting:
-    """Waits for objects while others use the CPUs of whoever waits."""
+    """Waits for objects, and lends the CPUs of the waiting task meanwhile."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Waiting:
             return any(r._state == ERROR for r in references) or all(r._state != PENDING for r in references)
 
         if not all_there():
-            with self._scheduler.lending():
+            with self._scheduler.lend_cpus():
                 self._scheduler.retry()
                 self._progress.until(all_there, timeout, lambda: self._deadlock_error("get", references))
         objects.check_open()
@@ -74,7 +74,7 @@ class Waiting:
             self._objects.check(references)
         self._objects.check_open()
         _check_cancelled()
-        wanted = min(num_returns, len(own))  # what is of another session never gets ready, as in Ray
+        wanted = min(num_returns, len(own))  # references of another session never become ready, as in Ray
 
         def enough() -> bool:
             found = 0
@@ -84,7 +84,7 @@ class Waiting:
                     return True
             return False
 
-        with self._scheduler.lending():
+        with self._scheduler.lend_cpus():
             self._scheduler.retry()
             self._progress.until(enough, timeout, lambda: self._deadlock_error("wait", own))
         self._objects.check_open()
@@ -93,7 +93,7 @@ class Waiting:
         for waitable in own:
             (ready if len(ready) < wanted and _is_ready(waitable) else rest).append(waitable)
         if len(own) < len(references):
-            chosen = set(map(id, ready))  # ids of objects are unique in a session only
+            chosen = set(map(id, ready))  # object ids are unique within a session only
             rest = [each for each in references if id(each) not in chosen]
         return ready, rest
 
@@ -104,13 +104,13 @@ class Waiting:
         for reference in references:
             actor, call = self._maker_of(ids.task_of(reference._id))
             if actor is not None and isinstance(call, MethodCall) and _is_next(actor, call):
-                # Else it would run once this error has made the actor free: for nobody, perhaps round and round.
+                # Otherwise it would run after this error has freed the actor, possibly again and again.
                 self._methods.fail(actor, call, Value.error(error))
         return error
 
 
 def _is_next(actor: Actor, call: MethodCall) -> bool:
-    """Return whether a call waits for nothing but for its actor to be free."""
+    """Return whether a call only waits until its actor is free."""
     missing = call.arguments is not None and call.arguments.missing()
     return actor.state == ALIVE and not call.claimed and not missing
 

@@ -12,7 +12,7 @@ import time
 from types import FrameType
 
 from skate._base.alias import real_ray
-from skate._engine.common import importing, signals
+from skate._engine.common import signals
 
 
 class _Interrupts:
@@ -30,7 +30,7 @@ class _Interrupts:
         now = time.monotonic()
         if self._task is None:
             self._since = now
-        if importing.is_importing(frame) and now - self._since < importing.PATIENCE:
+        if signals.is_importing(frame) and now - self._since < signals.IMPORT_TIMEOUT_S:
             self._task = task
             _thread.start_new_thread(_send_again, ())
             return
@@ -48,5 +48,5 @@ def spare_imports() -> None:
 
 
 def _send_again() -> None:
-    time.sleep(importing.AGAIN)
+    time.sleep(signals.RESEND_INTERVAL_S)
     _thread.interrupt_main()

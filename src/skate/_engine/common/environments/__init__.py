@@ -1,6 +1,6 @@
 """Runtime environments on this machine: packing files, installing packages, preparing workers.
 
-Names are loaded when they are first used: most programs need none of the archive and process modules.
+Names are loaded at their first use, because most programs need neither the archive nor the process modules.
 """
 
 from __future__ import annotations

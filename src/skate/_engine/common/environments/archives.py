@@ -12,12 +12,12 @@ from pathlib import Path
 from skate._base.errors import RuntimeEnvSetupError
 from skate._engine.common.environments.folders import Entry
 
-# Zip files cannot hold times before 1980, and contents are all that counts.
+# Zip files cannot store times before 1980, and only contents matter.
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 
 
 def write_zip(entries: Iterable[Entry], target: Path) -> None:
-    """Write files into a zip archive, so that equal files give an equal archive."""
+    """Write files into a zip archive; equal files give an equal archive."""
     with zipfile.ZipFile(
         target, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False
     ) as archive:
@@ -39,7 +39,7 @@ def unpack(archive: Path, target: Path) -> None:
     """Unpack a zip or tar archive into a new directory.
 
     Raises:
-        RuntimeEnvSetupError: It is not an archive, or is damaged.
+        RuntimeEnvSetupError: The file is not an archive, or is damaged.
     """
     target.mkdir(parents=True, mode=0o700)
     try:
@@ -59,7 +59,7 @@ def unpack(archive: Path, target: Path) -> None:
 def _unpack_zip(archive: Path, target: Path) -> None:
     with zipfile.ZipFile(archive) as file:
         for info in file.infolist():
-            # `extract` keeps names inside the target, and leaves out permissions.
+            # `extract` keeps names inside the target, but ignores permissions.
             path = file.extract(info, target)
             mode = info.external_attr >> 16
             if mode & 0o100 and not info.is_dir():
@@ -67,7 +67,7 @@ def _unpack_zip(archive: Path, target: Path) -> None:
 
 
 def single_top_directory(folder: Path) -> Path | None:
-    """Return the directory that holds everything in an unpacked archive, if there is just one."""
+    """Return the directory that contains all of an unpacked archive, if there is exactly one."""
     children = [child for child in folder.iterdir() if child.name != "__MACOSX"]
     if len(children) == 1 and children[0].is_dir():
         return children[0]

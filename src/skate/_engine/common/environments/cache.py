@@ -1,4 +1,4 @@
-"""The folder that keeps packages and installed environments from one run to the next."""
+"""The cache of packages and installed environments, which persists between runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def default_cache_dir() -> Path:
 
 
 class Cache:
-    """Entries under ``kind/key``, each made once, by whoever comes first, and complete once it is there."""
+    """Entries under ``kind/key``, each built once and visible only when complete."""
 
     def __init__(self, root: Path) -> None:
         # Absolute, because processes with other working directories get these paths.
         self.root = Path(os.path.abspath(root))
 
     def path(self, kind: str, key: str) -> Path:
-        """Return where an entry is, or would be."""
+        """Return the path of an entry, whether it exists or not."""
         return self.root / kind / key
 
     def find(self, kind: str, key: str) -> Path | None:
@@ -39,24 +39,23 @@ class Cache:
         path = self.path(kind, key)
         if not path.exists():
             return None
-        # Through the link, if it is one: `prune` looks at what the link points to.
+        # Follows a link: `prune` checks the target.
         os.utime(path)
         return path.resolve() if path.is_symlink() else path
 
     def get_or_build(
         self, kind: str, key: str, build: Callable[[Path], None], *, movable: bool = True
     ) -> Path:
-        """Return an entry, building it if it is not there.
+        """Return an entry; build it if it does not exist.
 
-        Builders of the same entry wait for one another, across threads and processes. A build that fails
-        leaves nothing.
+        Builders of the same entry wait for one another, across threads and processes. A failed build leaves nothing.
 
         Args:
             kind: Group of entries.
-            key: Name of the entry, which must tell its contents.
-            build: Called with a path that does not exist yet, where it makes a file or directory.
-            movable: Whether the result may be renamed afterwards. A virtual environment may not: its
-                scripts hold its path. It stays where it was built, and a link to it is put in place.
+            key: Name of the entry, which must identify its contents.
+            build: Creates a file or directory at the path that it is called with.
+            movable: Whether the result may be renamed afterwards. A virtual environment may not, because its scripts
+                contain its path. It stays where it was built, and the entry is a link to it.
         """
         found = self.find(kind, key)
         if found is not None:
@@ -69,7 +68,7 @@ class Cache:
 
     def _build(self, path: Path, build: Callable[[Path], None], *, movable: bool) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # We hold the lock, so whatever builders left here is of builders that died.
+        # With the lock held, leftovers are from builders that died.
         for leftover in path.parent.glob(f"{path.name}+*"):
             remove(leftover)
         place = path.with_name(f"{path.name}+{uuid.uuid4().hex[:8]}")
@@ -80,7 +79,7 @@ class Cache:
                 return path
             link = place.with_name(place.name + ".link")
             link.symlink_to(place.name)
-            # A link that points nowhere counts as absent, and is replaced.
+            # A dangling link counts as absent, and is replaced.
             os.rename(link, path)
         except BaseException:
             remove(place)
@@ -98,13 +97,13 @@ class Cache:
             try:
                 yield
             finally:
-                # Said aloud, because a process forked meanwhile may hold the same descriptor open.
+                # Explicitly, because a forked process may hold the same descriptor open.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
 
     def prune(self, *, unused_for_days: float = 30) -> list[Path]:
-        """Remove entries that nobody asked for in a while, and return them."""
+        """Remove entries that were not used for a while, and return them."""
         oldest = time.time() - unused_for_days * 86400
         removed = []
         for path in sorted(self.root.glob("*/*")):
@@ -120,7 +119,7 @@ class Cache:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or directory tree, if it is there."""
+    """Remove a file or directory tree, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Running installers: within a time limit, never outliving us, with their output in the error."""
+"""Running installers with a time limit and the lifetime of this process; errors contain their output."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from skate._base.errors import RuntimeEnvSetupError
 
 _SHOWN_LINES = 60
 
-# Asks the kernel to end the command when whoever started it dies, then becomes the command. A hook between
-# fork and exec would do as well, but is not safe in a process with threads.
+# Asks the kernel to end the command when its parent dies, then becomes the command. A hook between fork and
+# exec would work too, but is not safe in a process with threads.
 _LEASH = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15, 0, 0, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
 class Deadline:
-    """A time by which something has to be done."""
+    """A point in time until which work must be done."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self._end = None if seconds is None else time.monotonic() + seconds
 
     def remaining(self) -> float | None:
-        """Return the seconds left, or None if there is no limit."""
+        """Return the remaining seconds, or None without a limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
 
@@ -41,17 +41,17 @@ def run_command(
     env: Mapping[str, str],
     cwd: Path | None = None,
 ) -> str:
-    """Run a command to its end and return what it wrote.
+    """Run a command to its end and return its output.
 
     Args:
         command: Program and arguments.
-        what: What it does, for the error.
+        what: Description of the command for errors.
         deadline: When to give up.
         env: Its environment variables.
-        cwd: Where it runs.
+        cwd: Its working directory.
 
     Raises:
-        RuntimeEnvSetupError: It could not be started, failed, or took too long.
+        RuntimeEnvSetupError: The command could not be started, failed, or took too long.
     """
     leash = [sys.executable, "-I", "-S", "-c", _LEASH] if sys.platform == "linux" else []
     process = subprocess.Popen(
@@ -63,7 +63,7 @@ def run_command(
         errors="replace",
         env=dict(env),
         cwd=cwd,
-        # A group of its own, so that the builds it starts end with it.
+        # A separate group, so that the builds it starts end with it.
         start_new_session=True,
     )
     try:

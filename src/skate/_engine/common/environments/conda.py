@@ -1,4 +1,4 @@
-"""Conda environments: an existing one by name or prefix, or one made from a specification."""
+"""Conda environments: an existing one by name or prefix, or one created from a specification."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PROBE = "import site, sys; print('%d.%d' % sys.version_info[:2]); print(site.ge
 def conda_environment(
     wanted: str | Mapping[str, Any], cache: Cache, *, env: Mapping[str, str], deadline: Deadline
 ) -> Path:
-    """Return the folder of a conda environment, making it if it is given by its contents.
+    """Return the folder of a conda environment; create it if its contents are given.
 
     Args:
         wanted: Name or prefix of an environment, or the contents of an environment file.
-        cache: Where environments made here are kept.
+        cache: The cache for created environments.
         env: Environment variables for conda.
         deadline: When to give up.
 
     Raises:
-        RuntimeEnvSetupError: There is no conda, no such environment, or it has no Skate or another Python.
+        RuntimeEnvSetupError: conda or the environment does not exist, or it lacks Skate or has another Python.
     """
     conda = env.get("CONDA_EXE") or shutil.which("conda", path=env.get("PATH", os.defpath))
     if conda is None:
@@ -78,7 +78,7 @@ def _find(conda: str, wanted: str, env: Mapping[str, str], deadline: Deadline) -
     try:
         info = json.loads(output[output.index("{") :])
     except ValueError as error:
-        raise RuntimeEnvSetupError(f"conda info --json gave no JSON: {output}") from error
+        raise RuntimeEnvSetupError(f"conda info --json returned no JSON: {output}") from error
     if wanted == "base":
         return Path(info["root_prefix"])
     prefixes = [Path(prefix) for prefix in info.get("envs", ())]
@@ -92,7 +92,7 @@ def _find(conda: str, wanted: str, env: Mapping[str, str], deadline: Deadline) -
 
 
 def _with_python(contents: Mapping[str, Any]) -> dict[str, Any]:
-    # The worker has to understand what this interpreter pickles.
+    # The worker must be able to unpickle what this interpreter pickles.
     dependencies = list(contents.get("dependencies", ()))
     if not any(isinstance(item, str) and item.split("=")[0].strip() == "python" for item in dependencies):
         dependencies.append(f"python={sys.version_info.major}.{sys.version_info.minor}")

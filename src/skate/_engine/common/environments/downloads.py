@@ -1,4 +1,4 @@
-"""Packages that live somewhere else: ``https://``, ``s3://`` and the like."""
+"""Downloads of packages from ``https://``, ``s3://`` and similar URIs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from skate._base.errors import RuntimeEnvSetupError
 
-# What to install to read from a store, by scheme.
+# The packages to install for reading from a store, by scheme.
 _PACKAGES = {
     "s3": "'smart_open[s3]'",
     "gs": "'smart_open[gcs]'",
@@ -22,16 +22,16 @@ _TIMEOUT_SECONDS = 60
 
 
 def local_path(uri: str) -> Path:
-    """Return the path that a ``file://`` URI names."""
+    """Return the path of a ``file://`` URI."""
     parts = urlsplit(uri)
     return Path(unquote(parts.netloc + parts.path))
 
 
 def download(uri: str, target: Path) -> None:
-    """Copy what a URI names into a file.
+    """Copy the contents of a URI into a file.
 
     Raises:
-        RuntimeEnvSetupError: It cannot be read, or what is needed to read it is not installed.
+        RuntimeEnvSetupError: It cannot be read, or a package for reading it is not installed.
     """
     try:
         with _open(uri) as source, target.open("wb") as file:
@@ -50,7 +50,7 @@ def _open(uri: str) -> IO[bytes]:
         response: IO[bytes] = urlopen(uri, timeout=_TIMEOUT_SECONDS)
         return response
     if scheme not in _PACKAGES:
-        raise RuntimeEnvSetupError(f"Cannot download {uri}: nothing here reads {scheme}:// URIs.")
+        raise RuntimeEnvSetupError(f"Cannot download {uri}: {scheme}:// URIs are not supported.")
     smart_open: Any
     fsspec: Any
     try:

@@ -1,4 +1,4 @@
-"""Which environments are the same to a worker. Asked for at every submission, so it imports little."""
+"""Equality of runtime environments for workers. Computed at every submission, so this module imports little."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 from skate._base.runtime_envs.fields import CARRIED
 
-# Fields that change nothing in the worker.
+# Fields without an effect on the worker.
 _WITHOUT_EFFECT = CARRIED | {"config"}
 
 
 def fingerprint(runtime_env: Mapping[str, Any] | None) -> str:
-    """Return a text that is equal for environments that workers may share, and empty for none at all."""
+    """Return a text that is equal for environments that workers may share, and empty for no environment."""
     if not runtime_env:
         return ""
     fields = {

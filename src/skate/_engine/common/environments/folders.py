@@ -1,4 +1,4 @@
-"""The files of a directory that go into a package, and one digest over all of them."""
+"""The files of a directory that belong to a package, and a digest of all of them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Entry:
 
     @property
     def is_executable(self) -> bool:
-        """Whether its owner may run it; all that a package keeps of the mode."""
+        """Whether its owner may execute it; a package keeps no other part of the mode."""
         return not self.is_directory and bool(self.path.stat().st_mode & 0o100)
 
 
 def default_excludes() -> list[str]:
-    """Return the patterns that are left out without being asked for."""
+    """Return the patterns that are excluded by default."""
     override = os.environ.get(DEFAULT_EXCLUDES_VARIABLE)
     if override is None:
         return list(DEFAULT_EXCLUDES)
@@ -41,10 +41,10 @@ def default_excludes() -> list[str]:
 
 
 def list_entries(root: Path, excludes: Sequence[str] = (), *, prefix: str = "") -> list[Entry]:
-    """List what goes into the package of a directory, sorted by name.
+    """List the entries of a directory's package, sorted by name.
 
-    Left out are the default excludes, the given ones, and what ``.gitignore`` and ``.rayignore`` files in
-    any directory name. Links are followed; what is neither file nor directory is left out.
+    The default excludes, the given ones, and patterns of ``.gitignore`` and ``.rayignore`` files in any directory are
+    left out. Links are followed; only files and directories are included.
 
     Args:
         root: The directory.
@@ -72,7 +72,7 @@ def _walk(
             continue
         if is_directory:
             target = child.resolve()
-            if target not in above:  # A link to a directory that we are in would never end.
+            if target not in above:  # A link to an enclosing directory would never end.
                 yield from _walk(root, child, rules, above | {target})
         elif child.is_file():
             yield Entry(child.relative_to(root).as_posix(), child, is_directory=False)
@@ -91,12 +91,12 @@ def _rules_in(directory: Path) -> Iterator[IgnoreRules]:
 
 
 def digest_entries(entries: Iterable[Entry]) -> str:
-    """Return a digest over the names, contents and run permissions of files."""
+    """Return a digest of the names, contents and execute permissions of files."""
     digest = hashlib.sha256()
     for entry in entries:
         kind = "d" if entry.is_directory else "x" if entry.is_executable else "f"
         name = entry.name.encode("utf-8", "surrogateescape")
-        # Lengths keep apart what would otherwise run together.
+        # Lengths separate names from contents.
         digest.update(f"{kind}{len(name)}:".encode() + name)
         if not entry.is_directory:
             digest.update(digest_file(entry.path).encode())

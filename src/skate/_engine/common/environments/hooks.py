@@ -13,7 +13,7 @@ _PICKLED = "pickle:"
 
 
 def export_setup_hook(hook: str | Callable[[], Any]) -> str:
-    """Return a hook as text: its dotted name, or the function itself, pickled.
+    """Return a hook as text: its dotted name, or the pickled function.
 
     Raises:
         RuntimeEnvSetupError: The function cannot be pickled.
@@ -33,10 +33,10 @@ def export_setup_hook(hook: str | Callable[[], Any]) -> str:
 
 
 def run_setup_hook(hook: str) -> None:
-    """Call the hook that ``export_setup_hook`` wrote.
+    """Call a hook that ``export_setup_hook`` returned.
 
     Raises:
-        RuntimeEnvSetupError: It cannot be found or loaded, or it raised.
+        RuntimeEnvSetupError: The hook cannot be found or loaded, or it raised.
     """
     try:
         _load(hook)()

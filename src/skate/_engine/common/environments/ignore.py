@@ -1,4 +1,4 @@
-"""Patterns as in ``.gitignore``: which files of a directory to leave out."""
+"""Patterns as in ``.gitignore``, which exclude files of a directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """One pattern: what it matches, and whether it leaves a file out or brings it back."""
+    """A pattern: what it matches, and whether it excludes a file or includes it again."""
 
     regex: re.Pattern[str]
     brings_back: bool
@@ -17,13 +17,13 @@ class Rule:
 
 
 class IgnoreRules:
-    """Decide by a list of patterns, of which the last that matches a path counts."""
+    """A list of patterns; the last one that matches a path decides."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._rules = [rule for rule in map(parse_rule, lines) if rule is not None]
 
     def ignores(self, path: str, *, is_directory: bool) -> bool:
-        """Return whether a path, relative to where the patterns stand and with slashes, is left out."""
+        """Return whether a path with slashes, relative to the location of the patterns, is excluded."""
         for rule in reversed(self._rules):
             if rule.directories_only and not is_directory:
                 continue
@@ -33,7 +33,7 @@ class IgnoreRules:
 
 
 def parse_rule(line: str) -> Rule | None:
-    """Read one line; blank lines and comments give None."""
+    """Parse one line; return None for blank lines and comments."""
     pattern = _without_trailing_spaces(line.rstrip("\r\n"))
     if not pattern or pattern.startswith("#"):
         return None
@@ -44,7 +44,7 @@ def parse_rule(line: str) -> Rule | None:
     pattern = pattern.rstrip("/")
     if not pattern:
         return None
-    # A slash anywhere but at the end ties the pattern to the directory it stands in.
+    # A slash anywhere but at the end anchors the pattern to its directory.
     anchored = "/" in pattern
     pattern = pattern.removeprefix("/")
     if not anchored:

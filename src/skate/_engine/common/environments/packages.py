@@ -1,8 +1,8 @@
-"""Packages of code: named by their contents when they are packed, unpacked once where they are used.
+"""Packages of code: named by their contents when packed, unpacked once where they are used.
 
-``pack`` runs in the driver and replaces the local paths of a job's environment by ``skate://`` URIs; from
-then on the files are a snapshot. ``working_directory`` and ``module_directory`` turn any path or URI into
-a directory in the cache.
+``pack`` runs in the driver and replaces the local paths of a job's environment by ``skate://`` URIs; the files are a
+snapshot from then on. ``working_directory`` and ``module_directory`` turn any path or URI into a directory in the
+cache.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SCHEME = "skate://"
 
 
 def pack(runtime_env: Mapping[str, Any], cache_dir: Path) -> dict[str, Any]:
-    """Return the environment with every local file in it replaced by a URI named after its contents.
+    """Return the environment with every local file replaced by a URI that is named after its contents.
 
     Args:
-        runtime_env: A checked environment.
-        cache_dir: Where packages are kept.
+        runtime_env: A validated environment.
+        cache_dir: The folder of packages.
 
     Raises:
-        RuntimeEnvSetupError: Something cannot be read, or the setup hook cannot be sent.
+        RuntimeEnvSetupError: A file cannot be read, or the setup hook cannot be pickled.
     """
     cache = Cache(cache_dir)
     packed = dict(runtime_env)
@@ -67,9 +67,9 @@ def pack_path(path: Path, cache: Cache, excludes: Sequence[str] = (), *, parent:
 
     Args:
         path: A directory, a module, a wheel or an archive.
-        cache: Where it is kept.
+        cache: The cache.
         excludes: Patterns of files to leave out of a directory.
-        parent: Whether the directory's own name is part of the package, as it has to be for a module.
+        parent: Whether the directory's own name is part of the package, as a module requires.
     """
     path = path.expanduser().resolve()
     if path.is_dir() or path.suffix == ".py":
@@ -93,7 +93,7 @@ def pack_path(path: Path, cache: Cache, excludes: Sequence[str] = (), *, parent:
             shutil.copyfile(path, target / name)
 
     folder = cache.get_or_build("packages", key, build)
-    # Directories of equal contents share a package, whatever they are called.
+    # Directories with equal contents share a package, whatever their names.
     return f"{SCHEME}{key}/{next(folder.iterdir()).name}"
 
 
@@ -112,7 +112,7 @@ def working_directory(location: str, cache: Cache, excludes: Sequence[str] = ())
 
 
 def copy_for_session(directory: Path, session_dir: Path) -> Path:
-    """Return a copy of a directory of the cache that belongs to one session."""
+    """Return the copy of a cached directory that belongs to one session."""
 
     def build(target: Path) -> None:
         shutil.copytree(directory, target, symlinks=True)
@@ -128,7 +128,7 @@ def module_directory(
     deadline: Deadline,
     excludes: Sequence[str] = (),
 ) -> Path:
-    """Return a directory from which the module, package or wheel that a path or URI names is importable."""
+    """Return a directory from which the module, package or wheel at a path or URI is importable."""
     if _is_local(location):
         location = pack_path(Path(location), cache, excludes, parent=True)
 
@@ -140,7 +140,7 @@ def module_directory(
             archives.unpack(archive, target)
         if not location.startswith(SCHEME):
             top = archives.single_top_directory(target)
-            # A lone package is what is to be imported; a lone folder only wraps what is.
+            # A single package is importable itself; another single folder only wraps the contents.
             if top is not None and not (top / "__init__.py").exists():
                 _lift_top_directory(target)
 
@@ -152,13 +152,13 @@ def _key(location: str, use: str) -> str:
         # Contents may change under the same name, unlike what lies in a store.
         path = downloads.local_path(location)
         if not path.is_file():
-            raise RuntimeEnvSetupError(f"{location} is not there: no file {path}.")
+            raise RuntimeEnvSetupError(f"{location} does not exist: no file {path}.")
         return digest_text(f"{use}:{location}:{digest_file(path)}")
     return digest_text(f"{use}:{location}")
 
 
 class _Fetched:
-    """The archive that a URI names, as a local file for as long as it is needed."""
+    """The archive at a URI, as a local file for the length of a `with` block."""
 
     def __init__(self, location: str, cache: Cache) -> None:
         self._location = location
@@ -172,16 +172,16 @@ class _Fetched:
             folder = self._cache.find("packages", key)
             if folder is None or not name or not (folder / name).is_file():
                 raise RuntimeEnvSetupError(
-                    f"The package {location} is not in {self._cache.root}. Start the job again, so that its "
-                    "files are packed anew."
+                    f"The package {location} is not in {self._cache.root}. Start the job again to pack its files "
+                    "again."
                 )
             return folder / name
         if location.startswith("file://"):
             return downloads.local_path(location)
         folder = self._cache.root / "downloads"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # The name counts: it tells the kind of archive, and pip reads versions from it. Whoever is here
-        # holds the lock of what is built from this URI.
+        # The file name matters: it shows the kind of archive, and pip reads versions from it. The caller holds the
+        # lock of the entry that is built from this URI.
         self._temporary = folder / digest_text(location)
         remove(self._temporary)
         self._temporary.mkdir()
@@ -199,7 +199,7 @@ class _Fetched:
 
 
 def _lift_top_directory(folder: Path) -> None:
-    """Replace a directory by the only directory in it, as archives of a repository need."""
+    """Replace a directory by the only directory in it, as archives of repositories require."""
     top = archives.single_top_directory(folder)
     if top is None:
         return
@@ -218,7 +218,7 @@ def _install_wheel(wheel: Path, target: Path, env: Mapping[str, str], deadline: 
     except zipfile.BadZipFile as error:
         raise RuntimeEnvSetupError(f"{wheel.name} is not a wheel: {error}") from error
     if "Requires-Dist:" not in text and not any(".data/" in name for name in names):
-        # Most wheels given by hand are plain folders of code; pip would only unpack them, slowly.
+        # Most wheels in runtime environments only contain code; pip would unpack them more slowly.
         archives.unpack(wheel, target)
         return
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]

@@ -1,4 +1,4 @@
-"""From a runtime environment to what a worker process is started with."""
+"""From a runtime environment to the settings of a worker process."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ _READ_AT_START = ("DYLD_", "GLIBC_", "LD_", "MALLOC_", "OMP_", "MKL_", "OPENBLAS
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
-    """What a worker process is started with.
+    """The settings of a worker process.
 
     Attributes:
-        env_vars: Variables to add to its environment, with references to others already replaced.
-        python: Command line that starts its Python, or None for that of the node.
+        env_vars: Variables to add to its environment, with references to others expanded.
+        python: Command line of its Python, or None for that of the node.
         cwd: Directory to run in, or None for that of the driver.
-        sys_path: Directories to put in front of ``sys.path``. They are in ``PYTHONPATH`` too, for the
-            processes it starts.
-        setup_hook: What to hand to ``run_setup_hook`` before the first task.
+        sys_path: Directories to put in front of ``sys.path``. They are in ``PYTHONPATH`` too, for the processes that
+            it
+            starts.
+        setup_hook: The argument of ``run_setup_hook`` before the first task.
     """
 
     env_vars: Mapping[str, str] = field(default_factory=dict)
@@ -41,9 +42,9 @@ class WorkerEnvironment:
 
     @property
     def needs_new_process(self) -> bool:
-        """Whether a worker has to start from nothing, because a forked one would not notice a change.
+        """Whether a worker must be spawned, because a forked one would not notice a change.
 
-        So it is with another Python, and with variables that the loader and the interpreter read only once.
+        This applies to another Python, and to variables that the loader and the interpreter read only once.
         """
         names = set(self.env_vars) - {"PYTHONPATH"}
         return self.python is not None or any(name.startswith(_READ_AT_START) for name in names)
@@ -56,17 +57,18 @@ def prepare(
     base_env: Mapping[str, str] | None = None,
     session_dir: Path | None = None,
 ) -> WorkerEnvironment:
-    """Make everything a runtime environment asks for, and return what to start its workers with.
+    """Prepare a runtime environment, and return the settings of its workers.
 
     Args:
-        runtime_env: A checked environment, packed or not.
-        cache_dir: Where packages and installed environments are kept.
-        base_env: The environment variables that workers have otherwise; this process's when left out.
-        session_dir: Where the session keeps its files. Tasks may write into their working directory, so it is a
-            copy there and not what other sessions see.
+        runtime_env: A validated environment, packed or not.
+        cache_dir: The folder of packages and installed environments.
+        base_env: The environment variables of workers otherwise; by default those of this process.
+        session_dir: The session's folder. Tasks may write into their working directory, so it is a copy in this
+            folder,
+            separate from other sessions.
 
     Raises:
-        RuntimeEnvSetupError: It cannot be made, takes too long, or only a Ray cluster can provide it.
+        RuntimeEnvSetupError: It cannot be prepared, takes too long, or needs a Ray cluster.
     """
     env = dict(runtime_env or {})
     _refuse_unavailable(env)
@@ -123,7 +125,7 @@ def _prepare(
         variables["CONDA_PREFIX" if env.get("conda") else "VIRTUAL_ENV"] = str(prefix)
     if env.get("py_executable"):
         python = tuple(shlex.split(env["py_executable"]))
-    # A forked worker does not read PYTHONPATH, so what the user put there is passed on as well.
+    # A forked worker does not read PYTHONPATH, so its entries are passed on as well.
     sys_path += [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if sys_path:
         variables["PYTHONPATH"] = prepend_path(sys_path, base_env.get("PYTHONPATH"))

@@ -1,4 +1,4 @@
-"""Environment variables of workers, which may refer to those around them."""
+"""Environment variables of workers, which may refer to other variables."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _REFERENCE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
 
 def expand_variables(variables: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
-    """Return variables with ``${NAME}`` replaced by its value, or by nothing if there is none.
+    """Return variables with ``${NAME}`` replaced by its value, or removed if unknown.
 
     Later variables see earlier ones. ``$NAME`` without braces is replaced too, but kept if unknown.
 
     Args:
         variables: Names and texts.
-        base: The environment they are added to.
+        base: The environment that they are added to.
     """
     known = dict(base)
     expanded: dict[str, str] = {}
@@ -33,5 +33,5 @@ def _value(match: re.Match[str], known: Mapping[str, str]) -> str:
 
 
 def prepend_path(entries: list[str], current: str | None) -> str:
-    """Return a search path with entries put in front of what it holds."""
+    """Return a search path with entries in front of the current ones."""
     return os.pathsep.join([*entries, *([current] if current else [])])

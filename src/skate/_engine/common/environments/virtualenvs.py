@@ -5,20 +5,24 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from skate._engine.common.environments.cache import Cache
 from skate._engine.common.environments.commands import Deadline, run_command
-from skate._engine.common.environments.folders import digest_text
-from skate._engine.common.environments.requirements import describe_requirements
+from skate._engine.common.environments.folders import digest_entries, digest_file, digest_text, list_entries
+from skate._engine.common.environments.variables import expand_variables
 
-# Under these names, requirements can refer to files in the working directory.
+# Requirements can refer to files in the working directory by these names.
 WORKING_DIR_VARIABLES = ("SKATE_RUNTIME_ENV_CREATE_WORKING_DIR", "RAY_RUNTIME_ENV_CREATE_WORKING_DIR")
 
+_INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s*=\s*|\s+|(?=[^\s-]))(.+)")
+_EDITABLE = re.compile(r"(?:-e|--editable)(?:\s*=\s*|\s+)(.+)")
 _LINK_FILE = "_skate_base_environment.pth"
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[4])
 
@@ -32,18 +36,18 @@ def virtual_environment(
     working_dir: Path | None,
     deadline: Deadline,
 ) -> Path:
-    """Return the folder of a virtual environment with the wanted packages, building it if need be.
+    """Return the folder of a virtual environment with the wanted packages; build it if necessary.
 
     Args:
-        tool: What installs them: ``pip`` or ``uv``.
-        settings: The checked ``pip`` or ``uv`` field.
-        cache: Where environments are kept.
+        tool: The installer: ``pip`` or ``uv``.
+        settings: The validated ``pip`` or ``uv`` field.
+        cache: The cache of environments.
         env: Environment variables for the installer.
         working_dir: The job's files, which requirements may refer to.
         deadline: When to give up.
 
     Raises:
-        RuntimeEnvSetupError: The packages cannot be installed; it holds the installer's output.
+        RuntimeEnvSetupError: The packages cannot be installed; the error contains the installer's output.
     """
     folder = working_dir or Path.cwd()
     env = {name: value for name, value in env.items() if name not in ("PIP_USER", "PIP_TARGET", "PIP_PREFIX")}
@@ -67,7 +71,7 @@ def python_of(environment: Path) -> Path:
 
 
 def base_directories() -> list[str]:
-    """Return the directories of this interpreter's packages, and the one Skate itself is in."""
+    """Return the directories of this interpreter's packages, and the directory of Skate itself."""
     found = [path for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages")]
     return list(dict.fromkeys([*found, _PACKAGE_ROOT]))
 
@@ -85,14 +89,14 @@ def _key(tool: str, settings: Mapping[str, Any], folder: Path, env: Mapping[str,
         "packages": describe_requirements(settings["packages"], folder, env),
         "python": [sys.version, sys.prefix],
         "base": base_directories(),
-        # Where packages come from, and how they are built.
+        # The source of packages, and how they are built.
         "variables": {name: value for name, value in env.items() if name.startswith(("PIP_", "UV_"))},
     }
     return digest_text(json.dumps(described, sort_keys=True))
 
 
 def _create(place: Path, env: Mapping[str, str], deadline: Deadline) -> Path:
-    # Without pip: the base environment's is used, which saves seconds.
+    # Without pip, which takes seconds: the base environment has it.
     run_command(
         [sys.executable, "-m", "venv", "--without-pip", str(place)],
         what="Making a virtual environment",
@@ -150,7 +154,7 @@ def _find_uv(python: Path, version: str | None, env: Mapping[str, str], deadline
 
 
 def _ensure_pip(python: Path, version: str | None, env: Mapping[str, str], deadline: Deadline) -> None:
-    # What this interpreter can import, the new environment can too.
+    # The new environment can import everything that this interpreter can.
     if importlib.util.find_spec("pip") is None:
         run_command(
             [str(python), "-m", "ensurepip"],
@@ -172,3 +176,61 @@ def _pip(
         env=env,
         cwd=folder,
     )
+
+
+def describe_requirements(lines: Sequence[str], folder: Path, env: Mapping[str, str]) -> list[str]:
+    """Return the requirements, each local file followed by a digest of its contents.
+
+    Equal descriptions install the same packages, as far as can be known without an index.
+
+    Args:
+        lines: Lines as in a requirements file.
+        folder: The base of relative paths.
+        env: Variables for ``${NAME}``.
+    """
+    return list(_describe(lines, folder, env, set()))
+
+
+def _describe(lines: Sequence[str], folder: Path, env: Mapping[str, str], seen: set[Path]) -> Iterator[str]:
+    for raw in lines:
+        line = re.sub(r"(^|\s)#.*$", "", raw).strip()
+        if not line:
+            continue
+        expanded = expand_variables({"line": line}, env)["line"]
+        included = _INCLUDE.fullmatch(expanded)
+        if included is None:
+            yield line
+            yield from _describe_local(expanded, folder)
+            continue
+        path = _resolve(included.group(1), folder)
+        yield line.split()[0]
+        if path in seen:
+            continue
+        seen.add(path)
+        if path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            yield from _describe(text.splitlines(), path.parent, env, seen)
+        else:
+            yield f"missing: {path}"  # pip reports this better
+
+
+def _describe_local(line: str, folder: Path) -> Iterator[str]:
+    editable = _EDITABLE.fullmatch(line)
+    target = editable.group(1) if editable else line
+    _, separator, reference = target.partition(" @ ")
+    target = (reference if separator else target).split(";")[0].strip()
+    if target.startswith("file:"):
+        target = unquote(urlsplit(target).path)
+    elif "://" in target or not (
+        os.sep in target or target.endswith((".whl", ".tar.gz", ".zip")) or target == "."
+    ):
+        return
+    path = _resolve(re.sub(r"\[[^\]]*\]$", "", target), folder)
+    if path.is_dir():
+        yield digest_entries(list_entries(path))
+    elif path.is_file():
+        yield digest_file(path)
+
+
+def _resolve(name: str, folder: Path) -> Path:
+    return (folder / Path(name.strip().strip("'\"")).expanduser()).resolve()

@@ -402,7 +402,7 @@ class Client(References):
                     self._templates[key] = number
         return number
 
-    # ------------------------------------------------------------ end
+    # ------------------------------------------------------------ closing
 
     def close(self, reason: str) -> None:
         """End this process' membership in the session."""

@@ -92,7 +92,7 @@ class RequestChannel:
         if self.node_died:
             return exceptions.NodeDiedError(
                 "The node process of this session has died, and everything in it is lost. Call "
-                "shutdown() and init() to start anew."
+                "shutdown() and init() to start a new session."
             )
         return exceptions.RaySystemError(
             f"This session is over ({self.closed}). Call init() to start a new one; references of the old "

@@ -121,7 +121,7 @@ class Waits:
         self._watching = bool(awaited)
         self._timer = loop.call_later(STALL_TIMEOUT_S, self._look, loop) if awaited else None
 
-    # ------------------------------------------------------------ what the node asks and tells
+    # ------------------------------------------------------------ messages of the node
 
     def _probed(self, message: m.WaitProbe) -> None:
         activity = self._activity()

@@ -60,7 +60,7 @@ def start(
         running = current()
         if running is not None:
             raise RuntimeError(
-                f"A node runs already ({running.process}, {running.folder}). Attach to it with "
+                f"A node is already running ({running.process}, {running.folder}). Attach to it with "
                 'skate.init(address="auto"), or end it with `skate stop`'
                 + ("." if running.pid else " there, or set SKATE_TMPDIR to a folder of this container's own.")
             )
@@ -69,7 +69,7 @@ def start(
             _spawn(session, {**config, "private": False, "detach": True})
             record = read_record(session.folder)
             if record is None:
-                raise RuntimeError("The node has ended right after its start.")
+                raise RuntimeError("The node ended immediately after its start.")
         except BaseException:
             session.remove()
             raise
@@ -149,8 +149,8 @@ def find(address: str, *, observer: bool = False, long_lived: bool = False) -> s
             raise ConnectionError(f"No Skate node runs in {address}. {REMEDY}")
     else:
         raise ConnectionError(
-            f"{address!r} is no address of a Skate node: those are 'auto' or a session's folder, and they "
-            "are only reached on their own machine. A Ray cluster is addressed as 'ray://host:port'."
+            f"{address!r} is not the address of a Skate node, which is 'auto' or a session's folder on this machine. A "
+            "Ray cluster has an address of the form 'ray://host:port'."
         )
     _check_python(node)
     if not observer:
@@ -177,7 +177,9 @@ def _only_private() -> NodeRecord | None:
     found = nodes()
     if len(found) > 1:
         listed = "\n".join(f"  {node.folder} ({node.process})" for node in found)
-        raise ConnectionError(f"{len(found)} programs run a node each; name one as the address:\n{listed}")
+        raise ConnectionError(
+            f"{len(found)} nodes of programs are running; choose one as the address:\n{listed}"
+        )
     return found[0] if found else None
 
 

@@ -76,7 +76,7 @@ class Deduplicator:
 
     def select(self, output: m.Output, now: float) -> list[m.Output]:
         """Return the outputs to show: summaries of expired lines, then new lines."""
-        summaries = self.expired(now)
+        summaries = self.expire(now)
         shown = []
         for line in output.lines:
             if self._always is not None and self._always.search(line):
@@ -98,7 +98,7 @@ class Deduplicator:
             summaries += self._forget()
         return [*summaries, m.Output(output.name, output.pid, shown, output.error)]
 
-    def expired(self, now: float) -> list[m.Output]:
+    def expire(self, now: float) -> list[m.Output]:
         """Remove the lines whose window is over; return their summaries."""
         summaries: list[m.Output] = []
         while self._seen:
@@ -108,7 +108,7 @@ class Deduplicator:
             summaries += self._forget()
         return summaries
 
-    def rest(self) -> list[m.Output]:
+    def expire_all(self) -> list[m.Output]:
         """Remove all lines; return their summaries."""
         summaries: list[m.Output] = []
         while self._seen:
@@ -158,8 +158,8 @@ class OutputPrinter:
     def _notice(self) -> m.Output:
         dropped, self._dropped = self._dropped, 0
         text = (
-            f"{dropped} lines of workers are not shown, because they came faster than this program's output is read. "
-            "Log files have all of them: see `skate logs`."
+            f"{dropped} lines of workers were not shown, because they came faster than the program's output was read. "
+            "Log files contain all of them: see `skate logs`."
         )
         return m.Output("skate", 0, [text], error=True)
 
@@ -184,9 +184,9 @@ class OutputPrinter:
             elif output.lines:
                 self._write(deduplicator.select(output, time.monotonic()))
             else:
-                self._write(deduplicator.expired(time.monotonic()))
+                self._write(deduplicator.expire(time.monotonic()))
         if deduplicator is not None:
-            self._write(deduplicator.rest())
+            self._write(deduplicator.expire_all())
         if self._dropped:
             self._write([self._notice()])
 

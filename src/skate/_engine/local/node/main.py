@@ -347,5 +347,5 @@ def serve(config: dict[str, Any], template: tuple[socket.socket, int] | None) ->
     try:
         start_thread(sweeping)
     except OSError as error:  # the next node does it
-        sys.stderr.write(f"skate: dead sessions are not swept now. {error.strerror}\n")
+        sys.stderr.write(f"skate: dead sessions were not removed. {error.strerror}\n")
     node.run()

@@ -41,7 +41,7 @@ class MemoryMonitor:
         try:
             start_thread(thread)
         except OSError as error:
-            sys.stderr.write(f"skate: memory is not watched. {error.strerror}\n")
+            sys.stderr.write(f"skate: the memory monitor is disabled. {error.strerror}\n")
             return
         self._thread = thread
 

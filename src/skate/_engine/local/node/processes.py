@@ -238,7 +238,9 @@ class Processes:
         except OSError as error:
             if not is_refusal(error):
                 raise
-            self._node.machine.warn(f"Skate: no process to fork workers from. {explain(error.errno or 0)}")
+            self._node.machine.warn(
+                f"Skate cannot start the process that workers are forked from. {explain(error.errno or 0)}"
+            )
         starting, self._starting = self._starting, set()
         for pid in [pid for pid in self._number_of if pid not in self._spawned]:
             self._signal(pid)

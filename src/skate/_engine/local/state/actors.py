@@ -144,13 +144,13 @@ class Actors:
     def did_not_start(self, actor: Actor, peer: Peer, code: int | None, lines: list[str]) -> None:
         """Fail an actor whose worker processes ended before they were ready."""
         why = f"The actor's worker could not start. {peer.info.get('failed', '')}".rstrip()
-        self.creation_failed(actor, self._died(actor, why, peer=peer, code=code, lines=lines))
+        self.creation_failed(actor, self._death_error(actor, why, peer=peer, code=code, lines=lines))
 
     def has_no_process(self, actor: Actor, why: str) -> None:
         """Fail an actor whose process the system refused to start."""
-        self.creation_failed(actor, self._died(actor, f"The actor's worker could not start. {why}"))
+        self.creation_failed(actor, self._death_error(actor, f"The actor's worker could not start. {why}"))
 
-    # ------------------------------------------------------------ telling callers
+    # ------------------------------------------------------------ notifying callers
 
     def watch(self, source: int, id: bytes) -> None:
         """Send `source` the state of the actor, now and on every change."""
@@ -185,7 +185,7 @@ class Actors:
             "namespace": actor.options.namespace,
         }
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ ending
 
     def kill(self, id: bytes, *, no_restart: bool) -> None:
         """Kill the actor's process; it may restart unless `no_restart`."""
@@ -197,7 +197,7 @@ class Actors:
         if not no_restart and actor.worker is None and actor.creation is not None:
             return  # it has no process yet, or is restarting already
         if no_restart or actor.worker is None:
-            self._die(actor, self._died(actor, reason), reason)
+            self._die(actor, self._death_error(actor, reason), reason)
         else:
             self._machine.kill(actor.worker, reason)
 
@@ -207,7 +207,7 @@ class Actors:
         if actor is None or actor.state is DEAD:
             return
         actor.no_restart = True
-        self._die(actor, self._died(actor, reason), reason, kill=False)
+        self._die(actor, self._death_error(actor, reason), reason, kill=False)
 
     def worker_gone(
         self, peer: Peer, code: int | None, lines: list[str], last_begun: bytes | None = None
@@ -242,10 +242,12 @@ class Actors:
                 self._announce(actor)
             return
         why = peer.killed or "The actor died unexpectedly before finishing this task."
-        died = self._died(actor, why, peer=peer, code=code, lines=lines, over_memory=bool(peer.over_memory))
+        died = self._death_error(
+            actor, why, peer=peer, code=code, lines=lines, over_memory=bool(peer.over_memory)
+        )
         self._die(actor, died, why)
 
-    def _died(
+    def _death_error(
         self,
         actor: Actor,
         reason: str,
@@ -319,10 +321,10 @@ class Actors:
         if actor.state is ALIVE and actor.worker is not None:
             worker = actor.worker
             worker.killed = OUT_OF_SCOPE
-            self._die(actor, self._died(actor, OUT_OF_SCOPE), OUT_OF_SCOPE, kill=False)
+            self._die(actor, self._death_error(actor, OUT_OF_SCOPE), OUT_OF_SCOPE, kill=False)
             self._send(worker.number, m.Exit("out of scope"))
         else:
-            self._die(actor, self._died(actor, OUT_OF_SCOPE), OUT_OF_SCOPE)
+            self._die(actor, self._death_error(actor, OUT_OF_SCOPE), OUT_OF_SCOPE)
         return True
 
     def owner_gone(self, number: int) -> None:
@@ -331,7 +333,7 @@ class Actors:
             if actor.owner == number and not actor.options.detached and actor.state is not DEAD:
                 actor.no_restart = True
                 reason = "The actor ended because the process that created it has ended."
-                self._die(actor, self._died(actor, reason), reason)
+                self._die(actor, self._death_error(actor, reason), reason)
 
     def job_gone(self, job: bytes) -> None:
         """End the non-detached actors of an ended job."""
@@ -339,7 +341,7 @@ class Actors:
             if actor.job == job and not actor.options.detached and actor.state is not DEAD:
                 actor.no_restart = True
                 reason = "The job that created the actor has ended."
-                self._die(actor, self._died(actor, reason), reason)
+                self._die(actor, self._death_error(actor, reason), reason)
 
     def group_gone(self, group: bytes) -> None:
         """End the actors in a removed placement group."""

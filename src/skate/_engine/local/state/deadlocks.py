@@ -56,7 +56,7 @@ class Deadlocks:
         self._reports: dict[int, m.WaitReport] = {}
         self._before: dict[int, m.WaitReport] | None = None  # in the second round: the reports of the first
 
-    # ------------------------------------------------------------ when to look
+    # ------------------------------------------------------------ timing
 
     def suspect(self, source: int) -> None:
         """Note that a process has begun to wait without a time-out."""
@@ -173,8 +173,8 @@ class Deadlocks:
             self._before = self._reports
             self._ask(set(self._reports))
             return
-        told = before is not None and self._tell(found)
-        if not told:
+        ended = before is not None and self._end_deadlocks(found)
+        if not ended:
             self._warn()
         if before is None:
             # A driver or an asynchronous actor reports the begin of a wait once, but not its end. A task reports both,
@@ -182,27 +182,27 @@ class Deadlocks:
             for number, report in self._reports.items():
                 if not report.waits and not report.awaited and not self._is_blocked(number):
                     self._suspects.pop(number, None)
-        self._interval = CHECK_INTERVAL_S if told else min(2 * self._interval, MAX_CHECK_INTERVAL_S)
+        self._interval = CHECK_INTERVAL_S if ended else min(2 * self._interval, MAX_CHECK_INTERVAL_S)
         self._due = self._machine.now + self._interval
         self._reports = {}
         self._before = None
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ ending deadlocks
 
-    def _tell(self, found: WaitGraph) -> bool:
+    def _end_deadlocks(self, found: WaitGraph) -> bool:
         """End each deadlock by an error in one of its members; return whether there was one."""
         known: set[Key] = set()
-        told = False
+        ended = False
         for number in list(self._suspects):
             if (PROCESS, number) not in found.stuck:
                 continue
             way, cycle = found.graph.follow((PROCESS, number))
             if known.isdisjoint(way + cycle):
-                told = self._tell_one(cycle or way, number) or told
+                ended = self._end_deadlock(cycle or way, number) or ended
             known.update(way, cycle)
-        return told
+        return ended
 
-    def _tell_one(self, cycle: Sequence[Any], suspect: int) -> bool:
+    def _end_deadlock(self, cycle: Sequence[Any], suspect: int) -> bool:
         members = [key[1] for key in cycle if key[0] == PROCESS and self._can_fail(key[1])]
         if not members:
             members = [suspect] if self._can_fail(suspect) else []
@@ -236,7 +236,7 @@ class Deadlocks:
                 is_task = isinstance(asking, SchedulingClass)
                 job = asking.job if is_task else self._machine.groups.table[asking].creator_job
                 who = describe_holders(self._machine, asking, found.holders(key))
-                self._machine.warn(f"Nothing that runs now will end this wait: {who}. {REMEDY}", job)
+                self._machine.warn(f"No running task will end this wait: {who}. {REMEDY}", job)
 
 
 def _equal(one: m.WaitReport, other: m.WaitReport) -> bool:

@@ -26,7 +26,7 @@ class Directory:
         self._send = machine.send
         self.objects: dict[bytes, Object] = {}
         self._settled: list[Object] = []  # objects whose dependents are not notified yet
-        self._telling = False
+        self._notifying = False
 
     # ------------------------------------------------------------ making and finding
 
@@ -76,7 +76,7 @@ class Directory:
             result = m.Result(message.state, message.data, message.segment, message.size, message.contains)
             self.fulfil(obj, result, source)
         elif is_new and self._cannot_come(message.id):
-            self.fail(obj, failures.lost(message.id))
+            self.fail(obj, failures.object_lost(message.id))
 
     def _cannot_come(self, id: bytes) -> bool:
         """Return whether a pending object belongs to a task that has ended."""
@@ -124,19 +124,19 @@ class Directory:
             self.maybe_free(obj)
         if obj.dependents:
             self._settled.append(obj)
-            if not self._telling:
-                self._tell_dependents()
+            if not self._notifying:
+                self._notify_dependents()
 
-    def _tell_dependents(self) -> None:
+    def _notify_dependents(self) -> None:
         """Notify the tasks that wait for settled objects, which may settle more objects."""
-        self._telling = True
+        self._notifying = True
         settled = self._settled
         while settled:  # not recursive, because an error may pass through a long chain of tasks
             obj = settled.pop()
             dependents, obj.dependents = obj.dependents, []
             for task in dependents:
                 self._machine.tasks.dependency_ready(task, obj)
-        self._telling = False
+        self._notifying = False
 
     def fail(self, obj: Object, error: bytes) -> None:
         """Give a pending object an error in place of a value."""
@@ -213,14 +213,14 @@ class Directory:
                     elif len(inner.holders) == 1:
                         self._machine.actors.handle_dropped(inner)
 
-    def free_now(self, doomed: list[bytes]) -> None:
+    def free_now(self, unwanted: list[bytes]) -> None:
         """Drop the values of these objects even if references exist; a later `get` raises an error."""
-        for id in doomed:
+        for id in unwanted:
             obj = self.objects.get(id)
             if obj is not None and obj.state in (INLINE, SHARED):
                 self._machine.store.free_value(obj)
                 obj.state = ERROR
-                obj.data = failures.freed(id)
+                obj.data = failures.object_freed(id)
                 self._machine.tasks.argument_freed(obj)
 
     # ------------------------------------------------------------ waiting
@@ -243,7 +243,7 @@ class Directory:
             return True
         return False
 
-    # ------------------------------------------------------------ the end of a process
+    # ------------------------------------------------------------ ended processes
 
     def process_gone(self, number: int, held: set[bytes]) -> None:
         """Drop the holds of an ended process, and fail objects that only it could have made."""
@@ -276,5 +276,5 @@ class Directory:
         obj = self.objects.get(id)
         if obj is not None and not obj.made:
             obj.made = True
-            self.fail(obj, failures.lost(id))
+            self.fail(obj, failures.object_lost(id))
             self.maybe_free(obj)

@@ -75,11 +75,11 @@ class Groups:
             group.pools = [Pool(grant.amounts, grant.device_ids()) for grant in grants]
             group.state = "CREATED"
             for id, data in group.watchers:
-                self._tell(id, m.Result(INLINE, data))
+                self._fulfil(id, m.Result(INLINE, data))
             group.watchers = []
             self._machine.scheduler.resources_changed()
 
-    def _tell(self, id: bytes, result: m.Result) -> None:
+    def _fulfil(self, id: bytes, result: m.Result) -> None:
         obj = self._machine.directory.objects.get(id)
         if obj is not None:
             self._machine.directory.fulfil(obj, result, HOST)
@@ -89,12 +89,12 @@ class Groups:
         self._machine.directory.declare(message.id, source)
         group = self.table.get(message.group)
         if group is None or group.state == "REMOVED":
-            self._tell(message.id, m.Result(ERROR, failures.group_removed(actor=False)))
+            self._fulfil(message.id, m.Result(ERROR, failures.group_removed(actor=False)))
         elif group.impossible:
             error = failures.unschedulable("The placement group", group.impossible)
-            self._tell(message.id, m.Result(ERROR, error))
+            self._fulfil(message.id, m.Result(ERROR, error))
         elif group.state == "CREATED":
-            self._tell(message.id, m.Result(INLINE, message.data))
+            self._fulfil(message.id, m.Result(INLINE, message.data))
         else:
             group.watchers.append((message.id, message.data))
 
@@ -120,7 +120,7 @@ class Groups:
                     machine.kill(worker, exits.GROUP_REMOVED)
                 machine.tasks.fail(task, removed)
         for watcher, _ in group.watchers:
-            self._tell(watcher, m.Result(ERROR, removed))
+            self._fulfil(watcher, m.Result(ERROR, removed))
         if created:
             # The grants of the bundles are returned as a whole; grants of killed workers belong to the bundles' pools,
             # which are no longer used.

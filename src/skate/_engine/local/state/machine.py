@@ -71,7 +71,7 @@ class Machine:
         self.memory_pressure = MemoryPressure(self, oom_retries)
         self._handlers = self._routes()
 
-    # ------------------------------------------------------------ in and out
+    # ------------------------------------------------------------ input and output
 
     def handle(self, source: int, message: Any, now: float) -> None:
         """Handle one message of a process, or of the node process itself."""
@@ -253,7 +253,7 @@ class Machine:
         peer.state = LEAVING if peer.state is not ACTOR else ACTOR
         self.store.process_gone(number, peer.segments, peer.pins)
         self.directory.process_gone(number, peer.holds)
-        self.tasks.owner_gone(number, goes_on=peer.said_goodbye)
+        self.tasks.owner_gone(number, survives=peer.said_goodbye)
         # Actors that an actor created end with it; those of a task only after an unclean exit of its worker.
         if not peer.is_driver and (peer.actor is not None or not peer.said_goodbye):
             self.actors.owner_gone(number)
@@ -307,7 +307,7 @@ class Machine:
                 self.job_may_be_over(peer.job)
         self.scheduler.environment_failed(environment, failures.environment_failed(error))
 
-    # ------------------------------------------------------------ odds and ends
+    # ------------------------------------------------------------ functions and replies
 
     def _export(self, _: int, message: m.Export) -> None:
         self.functions.setdefault(message.key, message.code)

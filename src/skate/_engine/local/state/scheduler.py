@@ -154,7 +154,7 @@ class Scheduler:
                 self.starts.begin_for(cls, pool)
                 break
             task = queue[0]
-            peer = idle.pop() if task.actor is None else _outsider(idle, task.actor)
+            peer = idle.pop() if task.actor is None else _take_without_handle(idle, task.actor)
             if peer is None:
                 self.starts.begin_for(cls, pool)
                 break
@@ -250,7 +250,7 @@ class Scheduler:
             self._send(HOST, m.KillProcess(peer.number))
             return
         self.starts.succeeded(peer)
-        self._park(peer)
+        self._add_idle(peer)
 
     def worker_failed_to_start(
         self, peer: Peer, code: int | None, lines: list[str], refused: str = ""
@@ -269,7 +269,7 @@ class Scheduler:
             self.starts.forget(key)
             self.starts.fail_queued(key, error, lambda actor: actors.creation_failed(actor, error))
 
-    def queued(self, key: Key) -> list[Task]:
+    def queued_tasks(self, key: Key) -> list[Task]:
         """Return the tasks that wait for a worker of one kind."""
         return [task for cls in self.waiting if cls.key == key for task in cls.queue]
 
@@ -277,7 +277,7 @@ class Scheduler:
         """Return whether the resources of a task are free, so that it only waits for a worker."""
         return self._pool_for(task.template.cls) is not None
 
-    def _park(self, peer: Peer) -> None:
+    def _add_idle(self, peer: Peer) -> None:
         peer.state = IDLE
         peer.idle_since = self._machine.now
         self._idle.setdefault(peer.key, []).append(peer)
@@ -286,7 +286,7 @@ class Scheduler:
     def task_over(self, peer: Peer, task: Task, seconds: float, *, leaves: bool = False) -> None:
         """Handle the end of a task: give the worker the next one, or end its lease."""
         cls = task.template.cls
-        self._learn(task.template, seconds)
+        self._update_mean(task.template, seconds)
         peer.head_since = self._machine.now
         if leaves:
             self.retire(peer)
@@ -300,9 +300,9 @@ class Scheduler:
             if cls.queue and len(peer.tasks) <= MAX_TASKS_AHEAD // 2:
                 self._changed = True
             return
-        self._go_on(peer, cls)
+        self._continue_lease(peer, cls)
 
-    def _go_on(self, peer: Peer, cls: SchedulingClass) -> None:
+    def _continue_lease(self, peer: Peer, cls: SchedulingClass) -> None:
         """Give a leased worker without tasks the next task of its class, or end the lease."""
         queue = cls.queue
         if queue and peer.state is LEASED and queue[0].actor is None and not self._others_first(cls):
@@ -314,10 +314,10 @@ class Scheduler:
             return
         self._end_lease(peer)
         if peer.state is LEASED:
-            self._park(peer)
+            self._add_idle(peer)
 
     @staticmethod
-    def _learn(template: Template, seconds: float) -> None:
+    def _update_mean(template: Template, seconds: float) -> None:
         template.samples += 1
         if template.samples == 1:
             template.mean = seconds
@@ -366,7 +366,7 @@ class Scheduler:
         """Schedule again, because resources were returned."""
         self._changed = True
 
-    # ------------------------------------------------------------ blocking, recalling
+    # ------------------------------------------------------------ blocked workers, recalled tasks
 
     def blocked(self, source: int, message: m.Blocked) -> None:
         """Handle a worker that waits for objects: lend its CPUs to others."""
@@ -404,7 +404,7 @@ class Scheduler:
         elif peer.state is LEASED:
             self._ahead[source] = peer
         if not peer.tasks and peer.lease is not None:
-            self._go_on(peer, peer.lease)
+            self._continue_lease(peer, peer.lease)
 
     def tick(self) -> None:
         """Recall tasks that wait behind a long one, kill force-cancelled tasks, and end idle workers."""
@@ -442,7 +442,7 @@ class Scheduler:
 
     def _reap(self, now: float) -> None:
         for key, idle in self._idle.items():
-            keep = self._kept(key)
+            keep = self._idle_limit(key)
             while len(idle) > keep and now - idle[0].idle_since >= IDLE_WORKER_TIMEOUT_S:
                 peer = idle.pop(0)
                 peer.state = LEAVING
@@ -457,11 +457,11 @@ class Scheduler:
         if wait is not None:
             return wait
         for key, idle in self._idle.items():
-            if idle and len(idle) > self._kept(key):
+            if idle and len(idle) > self._idle_limit(key):
                 return IDLE_WORKER_TIMEOUT_S
         return None
 
-    def _kept(self, key: Key) -> int:
+    def _idle_limit(self, key: Key) -> int:
         """Return the number of idle workers to keep; none for an ended job."""
         return 0 if self._machine.job_info[key[0]]["ended"] else self.max_workers
 
@@ -470,7 +470,7 @@ class Scheduler:
         return [peer for idle in self._idle.values() for peer in idle]
 
 
-def _outsider(idle: list[Peer], actor: Actor) -> Peer | None:
+def _take_without_handle(idle: list[Peer], actor: Actor) -> Peer | None:
     """Remove and return a worker without a handle to the actor: hosting it would keep it alive."""
     for position in reversed(range(len(idle))):
         if actor.handle not in idle[position].holds:

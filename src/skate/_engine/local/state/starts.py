@@ -141,7 +141,7 @@ class Starts:
         which: Callable[[Task], bool] = lambda _: True,
     ) -> None:
         """Fail the tasks and actors that wait for a worker of one kind."""
-        for task in [task for task in self._machine.scheduler.queued(key) if which(task)]:
+        for task in [task for task in self._machine.scheduler.queued_tasks(key) if which(task)]:
             if task.actor is not None:
                 fail_actor(task.actor)
             else:

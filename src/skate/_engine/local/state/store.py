@@ -164,7 +164,7 @@ class Store:
             obj.spilled = False
             self._send(HOST, m.DeleteSpilled(obj.id))
         if obj.wanting:
-            self._refuse_readers(obj, failures.freed(obj.id))
+            self._refuse_readers(obj, failures.object_freed(obj.id))
         if segment and loading:
             self._orphans[obj.id] = segment
         elif segment and obj.pinned:  # processes that map it keep its pages, so they must not be reused
@@ -241,7 +241,7 @@ class Store:
                 obj.wanting.append(source)
                 obj.internal += 1
             elif obj.state != SHARED:
-                error = obj.data if obj.state == ERROR else failures.lost(id)
+                error = obj.data if obj.state == ERROR else failures.object_lost(id)
                 self._send(source, m.Located(id, error=error))
                 directory.maybe_free(obj)
             elif obj.segment and not obj.loading:
@@ -375,12 +375,12 @@ class Store:
             if not self._waiting:
                 return
             source, request, need = self._waiting.popleft()
-            mapped = [failures.is_mapped(peer.describe(), size) for peer, size in self._mapped_by()]
+            mapped = [failures.is_mapped(peer.describe(), size) for peer, size in self._find_mappers()]
             reason = failures.store_full(need, self.used, self.budget, mapped, disk)
             self._grant_on_disk(source, request, need, reason)
             self._is_stuck = not disk
 
-    def _mapped_by(self) -> list[tuple[Peer, int]]:
+    def _find_mappers(self) -> list[tuple[Peer, int]]:
         """Return the processes that map the most shared memory, and the bytes."""
         found = []
         for peer in self._machine.peers.values():

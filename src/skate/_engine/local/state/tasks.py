@@ -184,7 +184,7 @@ class Tasks:
             obj = directory.objects.get(ids.object_id(task.id, index))
             if obj is not None:
                 broken = results and results[0].state == ERROR
-                directory.fail(obj, results[0].data if broken else failures.lost(obj.id))
+                directory.fail(obj, results[0].data if broken else failures.object_lost(obj.id))
 
     def forget(self, task: Task) -> None:
         """Drop a finished task and the holds of its arguments."""
@@ -234,7 +234,7 @@ class Tasks:
             if objects[id].state == ERROR:  # freed since the task was sent
                 broken = objects[id]
         if task.cancelled:
-            self.fail(task, failures.cancelled(task.id))
+            self.fail(task, failures.task_cancelled(task.id))
         elif broken is not None:
             self._fail_with_dependency(task, broken)
         else:
@@ -285,7 +285,7 @@ class Tasks:
             begun = runs.index(last_begun) + 1 if last_begun in runs else 0
         for position, task in enumerate(given):
             if task.cancelled:
-                self.fail(task, failures.cancelled(task.id))
+                self.fail(task, failures.task_cancelled(task.id))
             elif position >= begun:
                 self.requeue(task)
             elif peer.over_memory:
@@ -297,7 +297,7 @@ class Tasks:
                 self._again(task)
             else:
                 name = task.template.spec.name
-                self.fail(task, failures.crashed(name, peer.pid, code, lines, peer.killed))
+                self.fail(task, failures.worker_crashed(name, peer.pid, code, lines, peer.killed))
 
     def _over_memory(self, task: Task, peer: Peer, code: int | None, lines: list[str]) -> None:
         """Retry a task that was ended because memory ran out, with a growing delay and without using up its retries."""
@@ -329,12 +329,12 @@ class Tasks:
             return None
         return max(0.0, min(when for when, _ in self._delayed) - self._machine.now)
 
-    def owner_gone(self, number: int, *, goes_on: bool) -> None:
+    def owner_gone(self, number: int, *, survives: bool) -> None:
         """Drop queued tasks of an ended process whose results are unreachable, unless they survive its clean exit."""
         objects = self._machine.directory.objects
         mine = [t for t in self.table.values() if t.owner == number and t.actor is None]
         for task in reversed(mine):  # a later one may be the only user of an earlier result
-            if task.state is RUNNING or goes_on:
+            if task.state is RUNNING or survives:
                 if task.template.spec.num_returns == m.STREAMING:
                     self.consumed(m.Consumed(task.id, task.items, closed=True))  # it has no reader any more
                 continue
@@ -384,7 +384,7 @@ class Tasks:
                     if message.force:
                         self._machine.scheduler.force_cancel(task)
             else:
-                self.fail(task, failures.cancelled(task.id))
+                self.fail(task, failures.task_cancelled(task.id))
 
     # ------------------------------------------------------------ generators
 

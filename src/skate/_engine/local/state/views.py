@@ -76,7 +76,7 @@ class Views:
         except LookupError as error:
             self._machine.refuse(source, ask.request, failures.value_error(str(error.args[0])))
 
-    # ------------------------------------------------------------ tasks, with what actors ran
+    # ------------------------------------------------------------ tasks and actor calls
 
     def _gather(self, source: int, ask: m.Ask) -> None:
         """Collect the latest calls of all actors, then answer."""

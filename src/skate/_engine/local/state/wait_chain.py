@@ -24,9 +24,7 @@ def describe_chain(machine: Machine, path: Sequence[Any]) -> list[str]:
         if here[0] == DEMAND and there[0] != DEMAND:
             steps.append(f"{_name(machine, there)} holds {_holding(machine, there)}")
         elif here[0] == GROUP_RELEASE:
-            steps.append(
-                f"{_name(machine, here)} stays until somebody removes it; {_name(machine, there)} waits"
-            )
+            steps.append(f"{_name(machine, here)} stays until it is removed; {_name(machine, there)} waits")
         elif _name(machine, here) != _name(machine, there):
             steps.append(f"{_name(machine, here)} waits for {_name(machine, there)}")
     return steps or [f"{_name(machine, named[0])} waits for itself"]

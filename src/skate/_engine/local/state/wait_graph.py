@@ -70,7 +70,7 @@ class WaitGraph:
         self._reports = reports
         self._passive = passive
         self._held = {number: set(report.calls) for number, report in reports.items()}
-        self._in_flight = self._expecting()
+        self._in_flight = self._find_receivers()
         self._watched = {
             id: group for group in machine.groups.table.values() for id, _ in group.watchers
         }  # objects that become ready with a group
@@ -107,7 +107,7 @@ class WaitGraph:
 
     # ------------------------------------------------------------ processes
 
-    def _expecting(self) -> set[int]:
+    def _find_receivers(self) -> set[int]:
         """Return the processes that a message is on its way to: a call, its cancellation, or its reply."""
         found = set()
         for number, report in self._reports.items():

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
-from skate._engine.common import importing, signals
+from skate._engine.common import signals
 
 PATIENCE = 1.0  # seconds after which a deferred interrupt is raised in any case
 
@@ -81,8 +81,8 @@ class Interrupts:
         """Handle the signal now, or send it again later."""
         now = time.monotonic()
         patience = PATIENCE if _is_critical(frame) else 0.0
-        if self._spare_imports and importing.is_importing(frame):
-            patience = importing.PATIENCE
+        if self._spare_imports and signals.is_importing(frame):
+            patience = signals.IMPORT_TIMEOUT_S
         if now - (self._since or now) < patience:
             self._since = self._since or now
             try:
@@ -95,7 +95,7 @@ class Interrupts:
 
 
 def _send_again(number: int) -> None:
-    time.sleep(importing.AGAIN)
+    time.sleep(signals.RESEND_INTERVAL_S)
     signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 

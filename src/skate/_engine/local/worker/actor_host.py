@@ -16,7 +16,7 @@ from skate._base.exports import is_async
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import signals
-from skate._engine.common.outcomes import run_at_once
+from skate._engine.common.outcomes import run_without_loop
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
 from skate._engine.local.state.actors import CREATION
@@ -29,8 +29,8 @@ from skate._engine.local.worker.executors import (
     LoopExecutor,
     MainThreadExecutor,
     ThreadExecutor,
-    declared_groups,
     describe_executors,
+    find_groups,
 )
 from skate._engine.local.worker.line_writer import announce_repr
 from skate._engine.local.worker.replies import Replies
@@ -70,7 +70,7 @@ class ActorHost:
         self._replies = Replies(self._client, self._runner)
         self._runner.backpressure.cap = message.options.generator_cap
 
-    # ------------------------------------------------------------ life
+    # ------------------------------------------------------------ lifecycle
 
     def run(self) -> int:
         """Create the instance, then serve calls until the end; return the exit code."""
@@ -107,7 +107,7 @@ class ActorHost:
 
     def _create(self) -> bool:
         """Create the instance of an actor without an event loop; return whether it succeeded."""
-        return run_at_once(self._construct())
+        return run_without_loop(self._construct())
 
     async def _construct(self) -> bool:
         """Run the constructor and report the outcome to the node; return whether it succeeded."""
@@ -125,7 +125,7 @@ class ActorHost:
             args, kwargs = self._runner.arguments(run.args, run.arguments, run.args_object)
             self.instance = kind.__new__(kind)
             self._engine.instance = self.instance
-            self._group_of = declared_groups(kind)
+            self._group_of = find_groups(kind)
             returned = self.instance.__init__(*args, **kwargs)
             if self.options.is_async and inspect.isawaitable(returned):
                 await returned
@@ -242,7 +242,7 @@ class ActorHost:
             return
         self._by_task.pop(incoming.call.task, None)
         self._runner.backpressure.ended(incoming.call.task)
-        cancelled = incoming.fill(self._runner.cancelled(incoming.call.task, incoming.name))
+        cancelled = incoming.fill(self._runner.cancelled_result(incoming.call.task, incoming.name))
         self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
     def _serve_async(self) -> bool:
@@ -371,7 +371,7 @@ class ActorHost:
             method = self._method(call.method)
             args, kwargs = self._runner.arguments(call.args, call.arguments, call.args_object)
             value = method(*args, **kwargs)
-            args = kwargs = None  # type: ignore[assignment]  # let go before the caller learns that we are done
+            args = kwargs = None  # type: ignore[assignment]  # released before the caller gets the reply
             self._collect(incoming, reply, value)
             value = None
         except BaseException as error:
@@ -408,7 +408,7 @@ class ActorHost:
                 return  # cancelled by the end of the actor
             failed = "TaskCancelledError"
             reply.count = self._runner.backpressure.made(call.task)
-            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name, error))
+            reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
         except BaseException as error:
             failed = self._call_failed(incoming, reply, error)
         self._end(incoming, reply, context, failed)
@@ -447,7 +447,7 @@ class ActorHost:
         if isinstance(error, SystemExit) and not (context is not None and context.exiting):
             exit_process(error)
         if isinstance(error, exceptions.TaskCancelledError) and incoming.cancelled:
-            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name, error))
+            reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name, error))
         else:
             result = self._runner.failure(error, incoming.name, self.instance, self._message.actor)
             reply.retry = matches(error, incoming.options["retry"])
@@ -467,16 +467,16 @@ class ActorHost:
         if (
             incoming.cancelled and failed != "TaskCancelledError"
         ):  # even if the method handled the cancellation
-            reply.results = incoming.fill(self._runner.cancelled(call.task, incoming.name))
+            reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name))
         if leaving:  # even if user code caught the exception of exit_actor()
             reply.retry = False
-            reply.results = incoming.fill(self._exited())
+            reply.results = incoming.fill(self._exit_error())
         self._worker.events.add(call.task, incoming.name, incoming.started, time.time(), failed)
         self._replies.reply(incoming, reply, context)
         if leaving:
             self._exit_by_user()
 
-    def _exited(self) -> m.Result:
+    def _exit_error(self) -> m.Result:
         actor = self._message.actor.hex()
         error = exceptions.ActorDiedError(EXITED, actor_id=actor, class_name=self.class_name)
         return m.Result(ERROR, dumps(error))

@@ -71,11 +71,11 @@ class Backpressure:
         stream = self._streams.get(task)
         return stream is None or stream.closed
 
-    def limited(self, task: bytes) -> bool:
+    def is_limited(self, task: bytes) -> bool:
         """Return whether the reader must report consumed objects."""
         return bool(self.cap or self._streams[task].window)
 
-    def may_go_on(self, task: bytes) -> bool:
+    def may_continue(self, task: bytes) -> bool:
         """Return whether a generator may make its next object."""
         stream = self._streams[task]
         if stream.closed:

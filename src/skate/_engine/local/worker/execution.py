@@ -18,15 +18,15 @@ from skate._base.object_ref import ERROR, INLINE, SHARED
 from skate._base.serialization import NO_ARGUMENTS, PLAIN, dumps, loads, serialize
 from skate._engine.common.outcomes import (
     ExitRequest,
+    check_generator,
+    check_returns,
     check_yields,
-    checked_generator,
+    collect_yields,
     matches,
     put_each,
-    returned_values,
     serialize_result,
     split_yield,
     task_error,
-    yielded_values,
 )
 from skate._engine.common.values import INLINE_LIMIT
 from skate._engine.local.client.client import Client
@@ -143,7 +143,9 @@ class TaskRunner:
         template = prepared.template
         cancelled = task.cancelled and isinstance(error, exceptions.TaskCancelledError)
         if cancelled or isinstance(error, KeyboardInterrupt):
-            done.results = [self.cancelled(done.task, template.name, error)] * max(1, template.num_returns)
+            done.results = [self.cancelled_result(done.task, template.name, error)] * max(
+                1, template.num_returns
+            )
             done.failed = "TaskCancelledError"
             return
         if isinstance(error, SystemExit):
@@ -162,7 +164,7 @@ class TaskRunner:
         )
         done.results = [self.failure(error, template.name)] * max(1, count)
 
-    def cancelled(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
+    def cancelled_result(self, task: bytes, name: str = "", at: BaseException | None = None) -> m.Result:
         """Return the result of a cancelled task.
 
         Args:
@@ -218,8 +220,8 @@ class TaskRunner:
             return self.result(item, name)
 
         if hasattr(value, "__next__"):
-            return yielded_values(value, count, name, make, lambda error: self.failure(error, name), retries)
-        return [make(item) for item in returned_values(value, count, name)]
+            return collect_yields(value, count, name, make, lambda error: self.failure(error, name), retries)
+        return [make(item) for item in check_returns(value, count, name)]
 
     def failure(self, error: BaseException, name: str, actor: Any = None, actor_id: bytes = b"") -> m.Result:
         """Return an exception as a part of a message."""
@@ -232,7 +234,7 @@ class TaskRunner:
     def _stream(
         self, task: bytes, generator: Any, template: m.TaskTemplate, send: Callable[[int, m.Result], None]
     ) -> int:
-        checked_generator(generator, template.name)
+        check_generator(generator, template.name)
         return self.stream(task, generator, template.name, template.backpressure, template.per_yield, send)
 
     def stream(
@@ -249,7 +251,7 @@ class TaskRunner:
         gate.open(task, window)
         running = current_task.get()
         while True:
-            if not gate.may_go_on(task):
+            if not gate.may_continue(task):
                 self._wait_for_reader(task)
             if gate.is_closed(task):
                 close = getattr(generator, "close", None)
@@ -276,7 +278,7 @@ class TaskRunner:
 
     def _wait_for_reader(self, task: bytes) -> None:
         client = self._client
-        client.block([], lambda: self.backpressure.may_go_on(task) or bool(client.closed), None)
+        client.block([], lambda: self.backpressure.may_continue(task) or bool(client.closed), None)
 
 
 def bind_method(instance: Any, name: str) -> Any:

@@ -244,7 +244,7 @@ class LoopExecutor:
             self._on_cancelled(incoming)
         elif task.exception() is not None:
             self.loop.call_exception_handler(
-                {"message": "a call failed in Skate", "exception": task.exception()}
+                {"message": "internal error in a call", "exception": task.exception()}
             )
         self._on_idle()
 
@@ -359,7 +359,7 @@ def describe_executors(
     return found
 
 
-def declared_groups(kind: type) -> dict[str, str]:
+def find_groups(kind: type) -> dict[str, str]:
     """Return the concurrency groups that the methods of a class declare, by method."""
     found = {
         name: getattr(getattr(kind, name, None), "__ray_concurrency_group__", None) for name in dir(kind)

@@ -143,7 +143,7 @@ class Worker:
                     break
                 self.runner.backpressure.ended(run.task)
                 self.client.send(
-                    m.Done(run.task, [self.runner.cancelled(run.task)], failed="TaskCancelledError")
+                    m.Done(run.task, [self.runner.cancelled_result(run.task)], failed="TaskCancelledError")
                 )
                 return
         running = self.running
@@ -165,7 +165,7 @@ class Worker:
             raise KeyboardInterrupt
 
     def _exit(self, message: m.Exit) -> None:
-        self.leaving = message.reason or "told to"
+        self.leaving = message.reason or "requested"
         self.exit_code = message.code
         if self.actor is not None:
             self.actor.leave()
@@ -253,7 +253,9 @@ class Worker:
             end_lines()
         except KeyboardInterrupt:  # cancelled at the moment of its end
             count = max(1, prepared.template.num_returns)
-            done = m.Done(run.task, [self.runner.cancelled(run.task)] * count, failed="TaskCancelledError")
+            done = m.Done(
+                run.task, [self.runner.cancelled_result(run.task)] * count, failed="TaskCancelledError"
+            )
         finally:
             self.running = None
             current_task.reset(token)
@@ -402,7 +404,7 @@ def _adopt_job(request: dict[str, Any], engine: LocalEngine) -> None:
         try:
             os.chdir(cwd)
         except OSError as error:
-            sys.stderr.write(f"skate: the working directory {cwd} cannot be entered: {error}\n")
+            sys.stderr.write(f"skate: cannot change to the working directory {cwd}: {error}\n")
     if environment.get("cwd"):
         sys.path.insert(0, environment["cwd"])
     engine.environment = environment.get("original") or {}

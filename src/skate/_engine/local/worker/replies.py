@@ -37,7 +37,7 @@ class Replies:
     def item(self, incoming: IncomingCall, index: int, result: m.Result) -> None:
         """Send an item of a generator."""
         call = incoming.call
-        limited = self._runner.backpressure.limited(call.task)
+        limited = self._runner.backpressure.is_limited(call.task)
         if result.state == SHARED or result.contains:
             self._client.send(m.ReplyVia(call.caller, m.Reply(call.task, [result]), index, limited))
         else:
@@ -53,10 +53,10 @@ class Replies:
         gate.open(task, incoming.options["window"])
         loop = asyncio.get_running_loop()
         while True:
-            while not gate.may_go_on(task):
+            while not gate.may_continue(task):
                 parked: asyncio.Future[None] = loop.create_future()
                 self._parked.append((loop, parked))
-                if gate.may_go_on(
+                if gate.may_continue(
                     task
                 ):  # the reader has advanced in between, and woke only the earlier futures
                     break

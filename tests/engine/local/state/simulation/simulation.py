@@ -427,7 +427,7 @@ class Simulation:
     @staticmethod
     def cancelled_error(task: bytes) -> m.Result:
         """Return what a worker says of a cancelled task."""
-        return m.Result(ERROR, failures.cancelled(task))
+        return m.Result(ERROR, failures.task_cancelled(task))
 
     def submitted(self, task: bytes, parent: bytes, spec: m.TaskTemplate) -> None:
         """Note a new task."""
