@@ -1,4 +1,4 @@
-"""`skate serve`: deploy applications, and ask how they do."""
+"""`skate serve`: deploy and inspect applications."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import address_option, app_dir_option, environment_options, http_options
 from skate.cli.serve.run import run
-from skate.cli.serve.surroundings import asked, attached, mean_skate_by_ray, refused, use_folder, users_code
+from skate.cli.serve.session import alias_ray, attach, import_from, run_user_code, serve_client, show_errors
 from skate.cli.serve.targets import (
-    fail_unless_running,
-    given_http,
-    one_application,
-    started_for,
+    http_overrides,
+    single_application,
+    start_for,
+    wait_until_running,
     write_address,
 )
 
 
 @click.group()
 def serve() -> None:
-    """Serve applications: run them, deploy them to a node, see how they do.
+    """Serve applications: run them, deploy them to a node, inspect them.
 
-    APPLICATIONS are named by an import path, `module:app`, where a bound application is or a function that
-    returns one; or by a configuration file in YAML, the same that Ray Serve takes.
+    An application is named by an import path, `module:app`, of a bound application or a function that returns
+    one, or by a configuration file in YAML, in the format of Ray Serve.
     """
 
 
@@ -37,14 +37,14 @@ def serve() -> None:
 @click.option(
     "--proxy-location",
     type=click.Choice(["Disabled", "HeadOnly", "EveryNode"]),
-    help="Where requests are taken; `Disabled` is nowhere.",
+    help="Where proxies listen; `Disabled` for nowhere.",
 )
-@click.option("--grpc-port", type=int, help="Port to take gRPC on. Default: 9000.")
+@click.option("--grpc-port", type=int, help="The port for gRPC. Default: 9000.")
 @click.option(
     "--grpc-servicer-functions",
     multiple=True,
     metavar="IMPORT_PATH",
-    help="A generated function `add_…Servicer_to_server`. Repeatable. Without one there is no gRPC.",
+    help="A generated function `add_…Servicer_to_server`. Repeatable. Without one, gRPC is disabled.",
 )
 def start(
     address: str,
@@ -56,19 +56,19 @@ def start(
 ) -> None:
     """Start Serve on a node, without applications.
 
-    `deploy` does so by itself, with what its file says. Writes where HTTP is taken.
+    `deploy` starts Serve if necessary, with the options of its file. Prints the HTTP address.
     """
     from skate.serve._controller.client import connect, connect_or_start
 
-    mean_skate_by_ray()
-    http = given_http(http_host, http_port)
+    alias_ray()
+    http = http_overrides(http_host, http_port)
     grpc: dict[str, Any] = {"grpc_servicer_functions": list(grpc_servicer_functions)}
     if grpc_port is not None:
         grpc["port"] = grpc_port
-    with attached(address):
+    with attach(address):
         if connect() is not None:
             say("Serve runs already: it stays as it is.")
-        with refused():
+        with show_errors():
             client = connect_or_start(proxy_location, http, grpc if grpc_servicer_functions else None)
         write_address(client)
 
@@ -76,7 +76,7 @@ def start(
 @serve.command()
 @environment_options
 @app_dir_option
-@click.option("--name", help="What the application is called. A file says it itself.")
+@click.option("--name", help="The name of the application. Not for files, which contain the names.")
 @click.option("--wait", is_flag=True, help="Return when all applications run; fail if one does not.")
 @address_option
 @click.argument("target", metavar="CONFIG_OR_IMPORT_PATH")
@@ -92,13 +92,13 @@ def deploy(
     wait: bool,
     address: str,
 ) -> None:
-    """Deploy an application, or all those of a file, to a node that stays.
+    """Deploy an application, or the applications of a file, to a long-lived node.
 
-    ARGUMENTS, each as key=value, are given to the function at the import path.
+    ARGUMENTS, each as key=value, are passed to the function at the import path.
 
-    Applications that were deployed in this way before are replaced: one that has not changed goes on as it
-    is, one that is not mentioned is deleted. Those that programs run are left alone. Returns at once; see how
-    it goes with `skate serve status`.
+    The command replaces all applications that were deployed with it before: unchanged ones keep running, and
+    those that are missing now are deleted. Applications of programs are not affected. Returns at once; see
+    `skate serve status` for the progress.
     """
     if files.is_file(target):
         file = files.read_config(target)
@@ -106,21 +106,26 @@ def deploy(
             raise click.UsageError("Arguments belong to an import path; a file has them under `args:`.")
     else:
         env = files.environment(runtime_env, runtime_env_json, working_dir)
-        file = one_application(target, arguments, env, name)
-    mean_skate_by_ray()
-    with use_folder(app_dir) as folder, attached(address), refused():
-        client = started_for(file)
+        file = single_application(target, arguments, env, name)
+    alias_ray()
+    with import_from(app_dir) as folder, attach(address), show_errors():
+        client = start_for(file)
         client.deploy_config(file, folder=folder)
         click.echo("Sent deploy request successfully.")
         if wait:
-            fail_unless_running(client, file)
+            wait_until_running(client, file)
         else:
-            say("See how it goes with `skate serve status`.")
+            say("See the progress with `skate serve status`.")
 
 
 @serve.command()
 @app_dir_option
-@click.option("-o", "--output-path", type=click.Path(dir_okay=False), help="Write there instead.")
+@click.option(
+    "-o",
+    "--output-path",
+    type=click.Path(dir_okay=False),
+    help="The file to write. Default: standard output.",
+)
 @click.option(
     "--grpc-servicer-functions",
     multiple=True,
@@ -134,7 +139,7 @@ def build(
     output_path: str | None,
     grpc_servicer_functions: tuple[str, ...],
 ) -> None:
-    """Write a configuration file for applications, with the options that their programs give."""
+    """Write a configuration file for applications, with the options of their code."""
     from skate.serve._build.building import build as take_apart
     from skate.serve._build.importing import imported
     from skate.serve._schema.deployment import schema_of
@@ -142,8 +147,8 @@ def build(
     from skate.serve.schema import LoggingConfig, ServeDeploySchema
 
     applications = []
-    with use_folder(app_dir), users_code():
-        mean_skate_by_ray()
+    with import_from(app_dir), run_user_code():
+        alias_ray()
         for number, path in enumerate(import_paths, 1):
             found = imported(path)
             if not isinstance(found, Application):
@@ -189,19 +194,19 @@ def build(
 @address_option
 @click.option("-n", "--name", help="Show this application only.")
 def status(address: str, name: str | None) -> None:
-    """Show how all applications do, as YAML.
+    """Show the status of all applications as YAML.
 
     \b
-    An application is
-      DEPLOYING      on its way to what it should be;
-      RUNNING        what it should be;
-      DEPLOY_FAILED  what it was before, or nothing: its message says why;
-      UNHEALTHY      short of replicas that were there before, and are being replaced;
-      DELETING       on its way out.
-    """  # noqa: D301 - a backspace tells click to leave the lines as they are
+    The status of an application is
+      DEPLOYING      while it changes to its target state;
+      RUNNING        when it has reached its target state;
+      DEPLOY_FAILED  if the deployment failed: the message contains the reason;
+      UNHEALTHY      while lost replicas are being replaced;
+      DELETING       while it is being deleted.
+    """  # noqa: D301 - the backspace keeps click from wrapping the lines
     from skate.serve.schema import ServeStatus
 
-    with asked(address) as client:
+    with serve_client(address) as client:
         found = ServeStatus() if client is None else client.status()
     if name is None:
         click.echo(files.as_yaml(found), nl=False)
@@ -214,10 +219,10 @@ def status(address: str, name: str | None) -> None:
 
 @serve.command()
 @address_option
-@click.option("-n", "--name", help="Show what the file says of this application only.")
+@click.option("-n", "--name", help="Show the configuration of this application only.")
 def config(address: str, name: str | None) -> None:
-    """Show the configuration that was deployed: one YAML document for each application."""
-    with asked(address) as client:
+    """Show the deployed configuration: one YAML document per application."""
+    with serve_client(address) as client:
         found = {} if client is None else client.configs()
     if name is not None:
         if name not in found:
@@ -234,8 +239,8 @@ def config(address: str, name: str | None) -> None:
 @address_option
 @click.option("--json", "as_json", is_flag=True, help="Write JSON instead of YAML.")
 def controller_health(address: str, as_json: bool) -> None:
-    """Show how the controller of Serve itself does: how much it has to do, and how late it hears of things."""
-    with asked(address) as client:
+    """Show the health of the Serve controller: its load, and the delays of its inputs."""
+    with serve_client(address) as client:
         if client is None:
             raise click.ClickException(
                 "There is no Serve instance running on the node. `skate serve start` and `skate serve deploy` start it."
@@ -246,12 +251,12 @@ def controller_health(address: str, as_json: bool) -> None:
 
 @serve.command()
 @address_option
-@click.option("-y", "--yes", is_flag=True, help="Do not ask back.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def shutdown(address: str, yes: bool) -> None:
-    """Stop all applications and Serve itself, and wait until nothing is left of them."""
+    """Stop all applications and Serve itself, and wait until they have ended."""
     from skate.serve._controller.client import forget
 
-    with asked(address) as client:
+    with serve_client(address) as client:
         if client is None:
             say("No Serve instance found running.")
             return

@@ -1,4 +1,4 @@
-"""What `skate serve` reads and writes: configuration files, arguments, environments."""
+"""The inputs and outputs of `skate serve`: configuration files, arguments, runtime environments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pairs(arguments: tuple[str, ...]) -> dict[str, str]:
 
 
 def is_file(target: str) -> bool:
-    """Tell a configuration file from an import path."""
+    """Return whether the target is a configuration file rather than an import path."""
     if os.path.isfile(target):
         if target.endswith(".py"):
             module = os.path.basename(target).removesuffix(".py")
@@ -65,7 +65,7 @@ def read_config(path: str) -> ServeDeploySchema:
         config = ServeDeploySchema.model_validate(found)
         for app in config.applications:
             if app.runtime_env:
-                app.runtime_env = with_whole_paths(app.runtime_env)
+                app.runtime_env = with_absolute_paths(app.runtime_env)
         return config
     except ValidationError as error:
         raise click.ClickException(f"{path} cannot be deployed.\nValidationError: {error}") from None
@@ -84,7 +84,7 @@ def read_yaml(path: str) -> Any:
 
 
 def environment(path: str | None, text: str | None, working_dir: str | None) -> dict[str, Any]:
-    """Return the runtime environment that a command line gives."""
+    """Return the runtime environment of a command line."""
     if path is not None and text is not None:
         raise click.UsageError("Only one of --runtime-env and --runtime-env-json can be given.")
     found: Any = {}
@@ -101,25 +101,25 @@ def environment(path: str | None, text: str | None, working_dir: str | None) -> 
         raise click.UsageError(f"A runtime environment has to be a mapping, got {found!r}.")
     if working_dir is not None:
         found = {**found, "working_dir": working_dir}
-    return with_whole_paths(found)
+    return with_absolute_paths(found)
 
 
-def with_whole_paths(env: dict[str, Any]) -> dict[str, Any]:
-    """Return an environment whose folders are found from everywhere."""
+def with_absolute_paths(env: dict[str, Any]) -> dict[str, Any]:
+    """Return a runtime environment with absolute paths."""
     whole = dict(env)
     if isinstance(folder := env.get("working_dir"), str):
-        whole["working_dir"] = _whole(folder)
+        whole["working_dir"] = _absolute(folder)
     if isinstance(modules := env.get("py_modules"), list):
-        whole["py_modules"] = [_whole(each) if isinstance(each, str) else each for each in modules]
+        whole["py_modules"] = [_absolute(each) if isinstance(each, str) else each for each in modules]
     return whole
 
 
-def _whole(path: str) -> str:
+def _absolute(path: str) -> str:
     return os.path.abspath(path) if os.path.exists(path) else path
 
 
 def as_yaml(value: Any) -> str:
-    """Return a value as YAML: keys in their order, texts of several lines as they are."""
+    """Return a value as YAML, with keys in their order, and multi-line strings as blocks."""
     yaml = load("yaml", "skate serve", "pyyaml")
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc, name-defined]  # an optional module has no types here
@@ -155,5 +155,5 @@ def _plain(value: Any) -> Any:
 
 
 def without_colours(text: str) -> str:
-    """Return a text without the codes that colour it in a terminal."""
+    """Return a text without terminal color codes."""
     return _COLOURS.sub("", text)

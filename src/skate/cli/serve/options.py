@@ -1,4 +1,4 @@
-"""Options that several commands of `skate serve` have."""
+"""Common options of the commands of `skate serve`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def address_option(command: F) -> F:
         envvar=ADDRESSES,
         default="auto",
         show_default=True,
-        help="The node to ask: `auto`, or a session's folder.",
+        help="The node: `auto`, or the folder of a session.",
     )(command)
 
 
@@ -32,24 +32,26 @@ def app_dir_option(command: F) -> F:
         default=".",
         show_default=True,
         type=click.Path(exists=True, file_okay=False),
-        help="The folder that modules are imported from, besides those that are installed.",
+        help="A folder to import modules from, besides the installed ones.",
     )(command)
 
 
 def http_options(command: F) -> F:
-    """Add the options that say where HTTP is taken, if Serve does not run yet."""
+    """Add the HTTP options, which apply if Serve does not run yet."""
     host = click.option(
-        "--http-host", help="Address to listen on. Default: 127.0.0.1, which is this machine alone."
+        "--http-host", help="The address to listen on. Default: 127.0.0.1, reachable from this machine only."
     )
-    port = click.option("--http-port", type=int, help="Port to listen on; 0 is any free one. Default: 8000.")
+    port = click.option(
+        "--http-port", type=int, help="The port to listen on; 0 for any free port. Default: 8000."
+    )
     return host(port(command))
 
 
 def environment_options(command: F) -> F:
-    """Add the options that say in which environment an application runs."""
+    """Add the options for the runtime environment of an application."""
     for option in (
         click.option(
-            "--working-dir", help="The folder to copy and to run in, or the address of a zip file of one."
+            "--working-dir", help="The folder to copy and to run in, or the URI of a zip file of it."
         ),
         click.option(
             "--runtime-env-json", metavar="JSON", help="The runtime environment of the application."

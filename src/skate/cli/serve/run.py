@@ -1,4 +1,4 @@
-"""`skate serve run`: applications for as long as the command runs."""
+"""`skate serve run`: runs applications until the command ends."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from skate.air._optional import load
 from skate.cli.output import say
 from skate.cli.serve import files
 from skate.cli.serve.options import ADDRESSES, app_dir_option, environment_options, http_options
-from skate.cli.serve.surroundings import mean_skate_by_ray, refused, use_folder, users_code
-from skate.cli.serve.targets import given_http, one_application, started_for
+from skate.cli.serve.session import alias_ray, import_from, run_user_code, show_errors
+from skate.cli.serve.targets import http_overrides, single_application, start_for
 
 if TYPE_CHECKING:
     from skate.serve._controller.client import Client
     from skate.serve.deployment import Application
 
-_SETTLE_MS = 300  # for how long files have to be left alone before they are read
+_DEBOUNCE_MS = 300  # without further changes, before files are read
 
 
 @click.command()
@@ -38,14 +38,14 @@ _SETTLE_MS = 300  # for how long files have to be left alone before they are rea
     "-a",
     "--address",
     envvar=ADDRESSES,
-    help="The node to run on: `auto`, or a session's folder. Default: a node of the command's own.",
+    help="The node: `auto`, or the folder of a session. Default: a private node of the command.",
 )
 @click.option(
-    "--blocking/--non-blocking", default=True, help="Whether to stay until Ctrl-C, and then clean up."
+    "--blocking/--non-blocking", default=True, help="Whether to run until Ctrl-C, and then clean up."
 )
-@click.option("-r", "--reload", is_flag=True, help="Deploy anew whenever a file in the folder changes.")
-@click.option("--route-prefix", default="/", help="Where the application is reached. A file says it itself.")
-@click.option("--name", default="default", help="What the application is called. A file says it itself.")
+@click.option("-r", "--reload", is_flag=True, help="Deploy again whenever a file in the folder changes.")
+@click.option("--route-prefix", default="/", help="The route of the application. Not for files.")
+@click.option("--name", default="default", help="The name of the application. Not for files.")
 @click.argument("target", metavar="CONFIG_OR_IMPORT_PATH")
 @click.argument("arguments", nargs=-1)
 def run(
@@ -63,38 +63,37 @@ def run(
     route_prefix: str,
     name: str,
 ) -> None:
-    """Run an application, or all those of a file, until Ctrl-C.
+    """Run an application, or the applications of a file, until Ctrl-C.
 
-    ARGUMENTS, each as key=value, are given to the function at the import path.
+    ARGUMENTS, each as key=value, are passed to the function at the import path.
 
-    Without --address the node is the command's own and ends with it. On a node that stays, applications that
-    others have deployed go on.
+    Without --address, the command starts a private node, which ends with it. On a long-lived node, other
+    applications keep running.
     """
     if not blocking and address is None:
         raise click.UsageError(
-            "With --non-blocking, somebody else has to keep the applications running: start a node with `skate start` "
-            "and name it with --address auto."
+            "--non-blocking needs a long-lived node: start one with `skate start`, and pass --address auto."
         )
     env = files.environment(runtime_env, runtime_env_json, working_dir)
     is_config = files.is_file(target)
     if is_config and arguments:
         raise click.UsageError("Arguments belong to an import path; a file has them under `args:`.")
-    mean_skate_by_ray()
-    with use_folder(app_dir) as folder:
-        http = given_http(http_host, http_port)
+    alias_ray()
+    with import_from(app_dir) as folder:
+        http = http_overrides(http_host, http_port)
         what: _Config | _Imported
         if is_config:
             what = _Config(target, folder, http)
         else:
-            one_application(target, arguments, {}, name)
+            single_application(target, arguments, {}, name)
             what = _Imported(target, files.pairs(arguments), name, route_prefix, http)
-        with users_code():
+        with run_user_code():
             what.read()
         _init(address, env)
         watched = env.get("working_dir", folder)
         changes = _changes(watched if os.path.isdir(watched) else folder) if reload else None
         with _session(what, keep=not blocking):
-            with refused():
+            with show_errors():
                 what.deploy()
             if changes is not None:
                 _follow(changes, what)
@@ -103,7 +102,7 @@ def run(
 
 
 class _Imported:
-    """An application at an import path, which this process imports."""
+    """An application at an import path, imported by this process."""
 
     def __init__(
         self, path: str, args: dict[str, str], name: str, route_prefix: str, http: dict[str, Any] | None
@@ -122,7 +121,7 @@ class _Imported:
         self._app = application_at(self._path, self._args)
 
     def deploy(self) -> None:
-        """Run it, and wait until it does."""
+        """Deploy it, and wait until it runs."""
         from skate import serve
 
         assert self._app is not None
@@ -132,7 +131,7 @@ class _Imported:
 
 
 class _Config:
-    """The applications of a file, each of which a process of its own imports."""
+    """The applications of a file, each of which is imported by a separate process."""
 
     def __init__(self, path: str, folder: str, http: dict[str, Any] | None) -> None:
         self._path = path
@@ -146,8 +145,8 @@ class _Config:
         self.names = [app.name for app in self._file.applications]
 
     def deploy(self) -> None:
-        """Deploy them, and wait until they run; those that do not are told of."""
-        client = started_for(self._file, self._http)
+        """Deploy them, wait until they run, and report those that do not."""
+        client = start_for(self._file, self._http)
         client.deploy_config(self._file, folder=self._folder)
         problems = {name: problem for name in self.names if (problem := client.wait(name)) is not None}
         for name, problem in problems.items():
@@ -173,12 +172,12 @@ def _init(address: str | None, env: dict[str, Any]) -> None:
 
 @contextmanager
 def _session(what: _Imported | _Config, *, keep: bool) -> Iterator[None]:
-    """Clean up what was deployed, however it ends; of Serve itself, if it was started here."""
+    """Delete the applications at the end, and shut Serve down if this command started it."""
     from skate import serve
     from skate.serve._controller.client import connect
 
     was_running = connect() is not None
-    # Whoever stops a service does so with this signal, and means what Ctrl-C means.
+    # Service managers send SIGTERM, which should act like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         try:
@@ -191,7 +190,7 @@ def _session(what: _Imported | _Config, *, keep: bool) -> Iterator[None]:
             raise
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # impatience would leave something behind
+            signal.signal(number, signal.SIG_IGN)  # a second signal must not interrupt the clean-up
         if not keep:
             if not was_running:
                 serve.shutdown()
@@ -220,18 +219,18 @@ def _tell(client: Client, names: list[str]) -> None:
 
 
 def _wait() -> None:
-    """Wait for Ctrl-C, or for somebody who shuts Serve down."""
+    """Wait for Ctrl-C, or until Serve is shut down."""
     _client().wait_for_shutdown()
     say("Serve was shut down.")
 
 
 def _changes(folder: str) -> queue.SimpleQueue[None]:
-    """Return a queue that gets something whenever files in a folder have changed."""
+    """Return a queue that receives an item whenever files in a folder change."""
     watchfiles = load("watchfiles", "skate serve run --reload")
     changes: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def watch() -> None:
-        for _ in watchfiles.watch(folder, debounce=_SETTLE_MS, raise_interrupt=False):
+        for _ in watchfiles.watch(folder, debounce=_DEBOUNCE_MS, raise_interrupt=False):
             changes.put(None)
 
     threading.Thread(target=watch, name="skate-serve-reload", daemon=True).start()
@@ -240,14 +239,14 @@ def _changes(folder: str) -> queue.SimpleQueue[None]:
 
 
 def _follow(changes: queue.SimpleQueue[None], what: _Imported | _Config) -> None:
-    """Deploy anew whenever something has changed; what cannot be deployed is told, and the old version stays."""
+    """Deploy again after each change; if that fails, show the error and keep the old version."""
     folder = sys.path[0]
     while True:
         changes.get()
         _forget_modules(folder)
-        say("Files have changed: deploying anew.")
+        say("Files have changed: deploying again.")
         try:
-            with users_code():
+            with run_user_code():
                 what.read()
             what.deploy()
         except (SystemExit, click.ClickException, RuntimeError, ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""What is deployed, and where it can be reached."""
+"""The applications of a command, and the start of Serve for them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from skate.serve.schema import ServeDeploySchema
 
 
-def one_application(
+def single_application(
     import_path: str, arguments: tuple[str, ...], env: dict[str, Any], name: str | None
 ) -> ServeDeploySchema:
-    """Return the configuration that has one application by its import path."""
+    """Return a configuration with one application."""
     from pydantic import ValidationError
 
     from skate.serve.schema import ServeDeploySchema
@@ -32,12 +32,12 @@ def one_application(
         raise click.ClickException(problem) from None
 
 
-def started_for(file: ServeDeploySchema, http: dict[str, Any] | None = None) -> Client:
-    """Return the client of Serve, which is started as a file wants it if it does not run.
+def start_for(file: ServeDeploySchema, http: dict[str, Any] | None = None) -> Client:
+    """Start Serve with the options of a configuration file if it does not run, and return its client.
 
     Args:
-        file: What it says.
-        http: What the command line says about HTTP, which counts more.
+        file: The configuration.
+        http: The HTTP options of the command line, which override those of the file.
     """
     from skate.serve._controller.client import connect, connect_or_start
 
@@ -57,13 +57,13 @@ def started_for(file: ServeDeploySchema, http: dict[str, Any] | None = None) -> 
     return client
 
 
-def given_http(host: str | None, port: int | None) -> dict[str, Any] | None:
-    """Return how a command line wants HTTP to be taken, if it says anything about it."""
+def http_overrides(host: str | None, port: int | None) -> dict[str, Any] | None:
+    """Return the HTTP options of a command line; None if there are none."""
     return {key: value for key, value in (("host", host), ("port", port)) if value is not None} or None
 
 
 def _warn_of_other_options(client: Client, wanted: dict[str, Any]) -> None:
-    """Say which options of HTTP are asked for in vain, since Serve runs already."""
+    """Report the HTTP options that have no effect because Serve runs already."""
     here = client.details().http_options
     found = {} if here is None else here.model_dump()
     other = sorted(name for name, value in wanted.items() if found.get(name) != value)
@@ -74,8 +74,8 @@ def _warn_of_other_options(client: Client, wanted: dict[str, Any]) -> None:
         )
 
 
-def fail_unless_running(client: Client, file: ServeDeploySchema) -> None:
-    """Wait until all applications of a file run."""
+def wait_until_running(client: Client, file: ServeDeploySchema) -> None:
+    """Wait until all applications of a file run; raise an error if one does not."""
     names = [app.name for app in file.applications]
     problems = [
         f"Application {name!r} does not run. {problem}"
@@ -88,9 +88,9 @@ def fail_unless_running(client: Client, file: ServeDeploySchema) -> None:
 
 
 def write_address(client: Client) -> None:
-    """Write where requests over HTTP are taken."""
+    """Print the HTTP address of Serve."""
     found = client.http_address()
     if found is None:
-        say("Serve runs. Nothing is taken from outside.")
+        say("Serve runs, without HTTP.")
     else:
         click.echo(f"http://{found[0]}:{found[1]}")

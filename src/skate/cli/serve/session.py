@@ -1,4 +1,4 @@
-"""Where commands of `skate serve` work: attached to a node, importing from a folder, running code of users."""
+"""Context managers for the commands of `skate serve`: attach to a node, import from a folder, run user code."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def attached(address: str | None) -> Iterator[None]:
-    """Be a program of a node for a while; where a session runs in this process already, of that one."""
+def attach(address: str | None) -> Iterator[None]:
+    """Attach to a node, unless this process has a session already."""
     if skate.is_initialized():
         yield
         return
@@ -34,7 +34,7 @@ def attached(address: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def asked(address: str) -> Iterator[Client | None]:
+def serve_client(address: str) -> Iterator[Client | None]:
     """Yield the client of Serve on a node, or None if it does not run there."""
     from skate.serve._controller.client import connect
 
@@ -43,8 +43,8 @@ def asked(address: str) -> Iterator[Client | None]:
 
 
 @contextmanager
-def use_folder(app_dir: str) -> Iterator[str]:
-    """Import from a folder, in this process and in those that a session of it starts."""
+def import_from(app_dir: str) -> Iterator[str]:
+    """Import from a folder, in this process and in the workers of its session."""
     folder = os.path.abspath(app_dir)
     sys.path.insert(0, folder)
     try:
@@ -53,8 +53,8 @@ def use_folder(app_dir: str) -> Iterator[str]:
         sys.path.remove(folder)
 
 
-def mean_skate_by_ray() -> None:
-    """Let programs be written for Ray Serve: what they import is Skate, as in `skate run`."""
+def alias_ray() -> None:
+    """Import Skate as `ray`, as `skate run` does, for programs that are written for Ray Serve."""
     if sys.modules.get("ray") is not skate:
         from skate import as_ray
 
@@ -62,8 +62,8 @@ def mean_skate_by_ray() -> None:
 
 
 @contextmanager
-def users_code() -> Iterator[None]:
-    """Show an error of the user's code as Python would, and end."""
+def run_user_code() -> Iterator[None]:
+    """Show an exception of user code like Python does, and exit."""
     try:
         yield
     except click.ClickException:
@@ -83,12 +83,12 @@ def _is_ours(path: str) -> bool:
 
 
 @contextmanager
-def refused() -> Iterator[None]:
-    """Show why Serve does not start, without a traceback."""
+def show_errors() -> Iterator[None]:
+    """Show errors of Serve without a traceback."""
     try:
         yield
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         cause: BaseException = error
         while isinstance(cause, RayTaskError) and cause.cause is not None:
-            cause = cause.cause  # what happened, without the processes that it happened in
+            cause = cause.cause  # the original error, without the remote traceback
         raise click.ClickException(str(cause)) from error
