@@ -60,7 +60,7 @@ def test_resources_and_labels_are_read_as_json_or_as_pairs(cli: Cli) -> None:
         (["--num-cpus", "-1"], 1, "num_cpus must be a finite number that is not negative"),
         (["--resources", '{"CPU": 1}'], 1, "num_cpus"),
         (["--object-store-memory", "0"], 1, "object_store_memory must be a positive"),
-        (["--address", "1.2.3.4:6379"], 2, "cannot join others"),
+        (["--address", "1.2.3.4:6379"], 2, "cannot join other nodes"),
         (["--labels", "a b=c"], 1, "label"),
     ],
 )

@@ -217,10 +217,10 @@ def test_a_breakpoint_stops_in_the_script(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["nothing.py"], 2, "Error: There is no file 'nothing.py'.\n"),
-        (["-m", "nothing.at_all"], 1, "skate run: there is no module 'nothing.at_all'.\n"),
-        (["-m", "empty"], 1, "skate run: there is no module 'empty.__main__'.\n"),
-        (["empty"], 1, "skate run: there is no __main__.py in 'empty'.\n"),
+        (["nothing.py"], 2, "Error: The file 'nothing.py' does not exist.\n"),
+        (["-m", "nothing.at_all"], 1, "skate run: the module 'nothing.at_all' does not exist.\n"),
+        (["-m", "empty"], 1, "skate run: the module 'empty.__main__' does not exist.\n"),
+        (["empty"], 1, "skate run: 'empty' contains no __main__.py.\n"),
     ],
 )
 def test_what_is_not_there_is_said_in_one_line(

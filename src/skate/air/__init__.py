@@ -1,4 +1,4 @@
-"""What the libraries above the core share: settings of runs, filesystems, and packages that only some need."""
+"""Code that the libraries share: configuration of runs, filesystems, and optional packages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["CheckpointConfig", "FailureConfig", "Result", "RunConfig", "ScalingC
 
 
 def __getattr__(name: str) -> Any:
-    # Results belong to training, which is above this package.
+    # Results belong to the training library, which imports this package.
     if name != "Result":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import skate.air.result

@@ -1,4 +1,4 @@
-"""Checks of arguments whose errors say what the parameter must be, and which value was given.
+"""Checks of arguments, whose errors name the parameter, what it must be, and the given value.
 
 Each check returns the value, and raises TypeError for a wrong type and ValueError for a value out of range.
 """
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 def refuse(name: str, must: str, value: Any, error: type[Exception] = TypeError) -> NoReturn:
-    """Raise the error of a wrong argument.
+    """Raise the error for a wrong argument.
 
     Args:
         name: The parameter, as the user writes it.
-        must: What it must be: "a positive integer".
-        value: What was given.
+        must: What it must be, such as "a positive integer".
+        value: The given value.
         error: The class of the error.
     """
     raise error(message(name, must, value))
@@ -45,7 +45,7 @@ def instance(
     optional: bool = False,
     error: type[Exception] = TypeError,
 ) -> T:
-    """Check the type of an argument; with `optional`, None is right too."""
+    """Check the type of an argument; with `optional`, None is allowed."""
     if not isinstance(value, kinds) and not (optional and value is None):
         refuse(name, f"{must} or None" if optional else must, value, error)
     return value
@@ -64,10 +64,10 @@ def whole(
 
     Args:
         name: The parameter.
-        value: What was given; NumPy's integers are right, truth values are not.
-        low: The least value.
-        high: The greatest value.
-        must: What it must be, if the range alone does not say it.
+        value: The given value; NumPy integers are allowed, booleans are not.
+        low: The smallest value.
+        high: The largest value.
+        must: What it must be, if the range does not describe it.
         error: The class of the error for a wrong type.
 
     >>> whole("num_replicas", 0, low=1)
@@ -94,7 +94,7 @@ def _range(low: int, high: int | None) -> str:
 
 
 def real(name: str, value: Any, *, above_zero: bool = False, unit: str = "", optional: bool = False) -> Any:
-    """Check a number that is not negative, or with `above_zero` a positive one; with `optional`, None is right too."""
+    """Check a non-negative number, with `above_zero` a positive one; with `optional`, None is allowed."""
     must = f"a {'positive' if above_zero else 'non-negative'} number{unit and f' of {unit}'}{' or None' * optional}"
     if optional and value is None:
         return value
@@ -107,14 +107,14 @@ def real(name: str, value: Any, *, above_zero: bool = False, unit: str = "", opt
 
 
 def choice(name: str, value: T, choices: Collection[Any], error: type[Exception] = ValueError) -> T:
-    """Check that an argument is one of a few values."""
+    """Check that an argument is one of some values."""
     if not any(value is each or (type(value) is type(each) and value == each) for each in choices):
         refuse(name, one_of(choices), value, error)
     return value
 
 
 def one_of(choices: Iterable[Any]) -> str:
-    """Return choices as a list in words.
+    """Return choices as text.
 
     >>> one_of(["ddp", "fsdp", None])
     "'ddp', 'fsdp' or None"
@@ -124,14 +124,14 @@ def one_of(choices: Iterable[Any]) -> str:
 
 
 def flag(name: str, value: T) -> T:
-    """Check a truth value: any that is no text, since "no" would count as true."""
+    """Check a boolean; numbers are allowed, strings are not, since "no" would count as true."""
     if value is not None and not isinstance(value, numbers.Number) and type(value).__name__ != "bool":
         refuse(name, "True or False", value)
     return value
 
 
 def text(name: str, value: Any, must: str = "a string", *, optional: bool = False) -> Any:
-    """Check a text that is not empty; with `optional`, None is right too."""
+    """Check a string that is not empty; with `optional`, None is allowed."""
     instance(name, value, str, must, optional=optional)
     if value == "":
         refuse(name, f"{must} that is not empty", value, ValueError)
@@ -141,14 +141,14 @@ def text(name: str, value: Any, must: str = "a string", *, optional: bool = Fals
 def mapping(
     name: str, value: Any, must: str = "a dictionary", *, error: type[Exception] = TypeError
 ) -> dict[Any, Any]:
-    """Check a dictionary, and return a copy; an empty one in place of None."""
+    """Check a dictionary, and return a copy; an empty one for None."""
     if value is not None and not isinstance(value, Mapping):
         refuse(name, must, value, error)
     return dict(value or {})
 
 
 def function(name: str, value: T, must: str = "a function", *, optional: bool = False) -> T:
-    """Check that an argument can be called; with `optional`, None is right too."""
+    """Check that an argument is callable; with `optional`, None is allowed."""
     if not callable(value) and not (optional and value is None):
         refuse(name, f"{must} or None" if optional else must, value)
     return value
@@ -162,7 +162,7 @@ def path(name: str, value: Any) -> str:
 
 
 def as_json(name: str, value: Any) -> None:
-    """Raise ValueError unless a value can be written as JSON."""
+    """Raise ValueError unless a value is JSON-serializable."""
     try:
         json.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
@@ -173,8 +173,8 @@ def as_json(name: str, value: Any) -> None:
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error for a name that does not exist: the closest one that does, or all."""
-    import difflib  # needed for errors only
+    """Return the hint for an unknown name: the closest known one, or all of them."""
+    import difflib  # for errors only
 
     names = sorted(known)
     matches = difflib.get_close_matches(str(name), names, n=1)
@@ -183,7 +183,7 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Let errors of a check that knows the value, and not the parameter, begin with the parameter."""
+    """Prefix the errors of a check that does not know the parameter with its name."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -191,7 +191,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def arity(function: Callable[..., Any]) -> tuple[list[str], list[str]]:
-    """Return the parameters of a function that have no default: those by position, and those by keyword only."""
+    """Return the required parameters of a function: the positional ones, and the keyword-only ones."""
     import inspect
 
     parameters = [

@@ -1,4 +1,4 @@
-"""Filesystems: which one a path belongs to, and what it can do."""
+"""Filesystems of paths, and their properties."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OBJECT_STORES = (
     *filter(None, [getattr(pafs, "AzureFileSystem", None)]),
 )
 _OBJECT_STORE_PROTOCOLS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss"}
-# What pyarrow opens by itself; the rest goes through fsspec.
+# Opened by pyarrow; the others go through fsspec.
 _ARROW_SCHEMES = {"s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"}
 _FSSPEC_PACKAGES = {
     "http": "aiohttp",
@@ -42,11 +42,11 @@ def scheme_of(path: str) -> str:
 
 
 def resolve(path: str, filesystem: Any = None) -> tuple[pafs.FileSystem, str]:
-    """Return the filesystem of a path, and the path as that filesystem wants it.
+    """Return the filesystem of a path, and the path within that filesystem.
 
     Args:
         path: A plain path or a URI.
-        filesystem: A pyarrow or fsspec filesystem to use; found by the URI's scheme if not given.
+        filesystem: A pyarrow or fsspec filesystem; determined by the URI's scheme if not given.
 
     Raises:
         ValueError: No filesystem is known for the scheme, or its location cannot be resolved.
@@ -63,10 +63,10 @@ def resolve(path: str, filesystem: Any = None) -> tuple[pafs.FileSystem, str]:
 
 
 def wrap(filesystem: Any) -> pafs.FileSystem:
-    """Return a filesystem as pyarrow's kind.
+    """Return a filesystem as a pyarrow filesystem.
 
     Raises:
-        TypeError: It is neither pyarrow's nor fsspec's.
+        TypeError: It is neither a pyarrow nor an fsspec filesystem.
     """
     if isinstance(filesystem, pafs.FileSystem):
         return filesystem
@@ -82,8 +82,8 @@ def check(name: str, filesystem: Any) -> None:
     """Raise TypeError unless a parameter is a filesystem or None.
 
     Args:
-        name: How the user calls the parameter.
-        filesystem: What was given.
+        name: The parameter.
+        filesystem: The given value.
     """
     try:
         if filesystem is not None:
@@ -94,7 +94,7 @@ def check(name: str, filesystem: Any) -> None:
 
 
 def without_scheme(path: str, filesystem: pafs.FileSystem | None = None) -> str:
-    """Return a URI's path as filesystem objects want it; HTTP alone keeps the whole URL.
+    """Return the path of a URI within its filesystem; for HTTP, that is the whole URL.
 
     >>> without_scheme("s3://bucket/key")
     'bucket/key'
@@ -108,14 +108,14 @@ def without_scheme(path: str, filesystem: pafs.FileSystem | None = None) -> str:
 
 
 def is_local(filesystem: pafs.FileSystem) -> bool:
-    """Whether files are on this machine: no latency to hide."""
+    """Return whether files are on this machine, without latency to hide."""
     if isinstance(filesystem, pafs.SubTreeFileSystem):
         return is_local(filesystem.base_fs)
     return isinstance(filesystem, pafs.LocalFileSystem)
 
 
 def commits_on_close(filesystem: pafs.FileSystem) -> bool:
-    """Whether a file appears only when its writer closes it: object stores, where renaming is a copy."""
+    """Return whether a file becomes visible only when its writer closes it, as in object stores."""
     if isinstance(filesystem, pafs.SubTreeFileSystem):
         return commits_on_close(filesystem.base_fs)
     if isinstance(filesystem, _OBJECT_STORES):
@@ -124,7 +124,7 @@ def commits_on_close(filesystem: pafs.FileSystem) -> bool:
 
 
 def is_http(filesystem: pafs.FileSystem) -> bool:
-    """Whether the filesystem is fsspec's for HTTP, which cannot list folders."""
+    """Return whether the filesystem is fsspec's HTTP filesystem, which cannot list folders."""
     return bool({"http", "https"} & set(_fsspec_protocols(filesystem)))
 
 
@@ -138,7 +138,7 @@ def _local(path: str) -> str:
     scheme = scheme_of(path)
     if scheme:
         path = path[len(scheme) + 3 :]
-    # Absolute, because the process that reads may have another working directory.
+    # Absolute, because the reading process may have another working directory.
     return os.path.abspath(os.path.expanduser(path))
 
 
@@ -146,7 +146,7 @@ def _from_arrow(path: str) -> tuple[pafs.FileSystem, str]:
     scheme, rest = path.split("://", 1)
     location, _, inside = rest.partition("/")
     _, _, query = rest.partition("?") if scheme.lower() == "s3" else ("", "", "")
-    # Only the bucket is resolved: keys may hold characters that a URI must not, such as spaces and `#`.
+    # Only the bucket is resolved: keys may contain characters that a URI must not, such as spaces and `#`.
     root = f"{scheme.lower()}://{location.partition('?')[0]}" + (f"/?{query}" if "=" in query else "")
     filesystem, base = _arrow_root(root)
     if "=" in query:
@@ -156,7 +156,7 @@ def _from_arrow(path: str) -> tuple[pafs.FileSystem, str]:
 
 @functools.lru_cache(maxsize=256)
 def _arrow_root(root: str) -> tuple[pafs.FileSystem, str]:
-    # Cached: for S3 this asks the network for the region of the bucket.
+    # Cached, because it looks up the region of an S3 bucket over the network.
     try:
         if root.startswith("s3://anonymous@"):
             bucket = root.removeprefix("s3://anonymous@")
@@ -176,9 +176,7 @@ def _from_fsspec(scheme: str) -> pafs.FileSystem:
     except ImportError as error:
         package = _FSSPEC_PACKAGES.get(scheme)
         hint = f"pip install {package}" if package else str(error)
-        raise ImportError(
-            f"a path that starts with {scheme}:// needs a package of its own: {hint}"
-        ) from error
+        raise ImportError(f"a path that starts with {scheme}:// needs another package: {hint}") from error
     except ValueError as error:
         raise ValueError(
             f"no filesystem is known for {scheme}://: pass `filesystem=` with a pyarrow or fsspec filesystem"

@@ -1,4 +1,4 @@
-"""Lines on a terminal that show how far something is, and vanish when it is done."""
+"""Progress lines on the terminal, which disappear when the work is done."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-DELAY = 0.5  # seconds: what is over by then needs no lines
-INTERVAL = 0.25
+DELAY = 0.5  # seconds, so that short work shows no lines
+INTERVAL = 0.25  # seconds between updates
 SWITCH = "SKATE_PROGRESS"  # "0" turns the lines of all libraries off
 
 
 def wanted() -> bool:
-    """Return whether progress is shown: on a terminal, and not turned off."""
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()  # None: the program was started without it
+    """Return whether to show progress: on a terminal, unless it is turned off."""
+    is_terminal = (
+        sys.stderr is not None and sys.stderr.isatty()
+    )  # None: the program was started without stderr
     return is_terminal and os.environ.get(SWITCH, "1") != "0"
 
 
 class LiveLines:
-    """Shows lines from half a second after it begins until it is stopped.
+    """Shows lines, after a delay, until it is stopped.
 
     Args:
-        lines: Returns what to show, as something that rich can print.
-        name: Of the thread that shows it.
+        lines: Returns the lines, as an object that rich can print.
+        name: The name of the thread that shows them.
     """
 
     def __init__(self, lines: Callable[[], Any], name: str) -> None:

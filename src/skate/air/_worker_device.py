@@ -1,4 +1,4 @@
-"""The device that this process trains on: whoever trains says it, and datasets put their tensors there."""
+"""The device that this process trains on: training sets it, and datasets move their tensors there."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ _device: Any = None
 
 
 def use(device: Any) -> None:
-    """Say what the device is, as a `torch.device`; None if nobody trains here any more."""
+    """Set the device, as a `torch.device`; None when the training has ended."""
     global _device
     _device = device
 
 
 def current() -> Any:
-    """Return the device; None if nobody has said."""
+    """Return the device; None if it is not set."""
     return _device

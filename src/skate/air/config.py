@@ -1,4 +1,4 @@
-"""How a run is set up: how many workers and of what size, where it is kept, how often it may fail."""
+"""The configuration of a run: its workers, its storage, and its handling of failures."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ __all__ = [
 DEFAULT_STORAGE = "~/skate_results"
 STORAGE_VARIABLE = "SKATE_STORAGE_PATH"
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
-_UNSET: Any = "DEPRECATED"  # what Ray's own signatures show for what they no longer take
+_UNSET: Any = "DEPRECATED"  # the default of deprecated parameters in Ray's signatures
 
 
 @dataclass
 class ScalingConfig:
-    """How many workers train, and what each of them has.
+    """The number and the resources of the workers.
 
     Args:
-        trainer_resources: Taken and not used: what drives the run needs no resources of its own.
-        num_workers: How many; `(least, most)` for a run that goes on with fewer and grows again; 0 runs the function
-            in this process, where a debugger stops it.
-        use_gpu: Give each worker a GPU.
-        resources_per_worker: What each worker has; one CPU, or one GPU, if not given.
-        placement_strategy: How workers are spread over nodes: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
-        accelerator_type: The kind of GPU that is needed.
+        trainer_resources: Accepted and ignored: the controller of a run needs no resources.
+        num_workers: The number of workers; `(fewest, most)` for an elastic run, whose number may change; 0 to run the
+            training function in this process, where a debugger can stop it.
+        use_gpu: Whether each worker has a GPU.
+        resources_per_worker: The resources of each worker; one CPU, or one GPU, if not given.
+        placement_strategy: How workers are placed on nodes: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
+        accelerator_type: The required type of GPU.
         label_selector: Labels of the nodes that workers may run on, for all workers or for each.
-        use_tpu: Give each worker TPUs.
+        use_tpu: Whether each worker has TPUs.
         topology: The shape of a TPU slice.
-        elastic_resize_monitor_interval_s: How often an elastic run looks whether it can grow.
+        elastic_resize_monitor_interval_s: Seconds between two checks whether an elastic run can grow.
 
     Example:
         >>> ScalingConfig(num_workers=2, resources_per_worker={"CPU": 4}).total_resources
@@ -134,7 +134,7 @@ class ScalingConfig:
         self._check_tpus()
 
     def _check_tpus(self) -> None:
-        """See that workers fill slices of TPUs: those of a part of one could not reach each other."""
+        """Check that the workers fill whole slices of TPUs, as the chips of a slice are connected."""
         given = (self.resources_per_worker or {}).get("TPU")
         if not self.use_tpu:
             if given:
@@ -188,7 +188,7 @@ class ScalingConfig:
 
     @property
     def bundle(self) -> dict[str, float]:
-        """What one worker has, without what is zero."""
+        """The resources of one worker, without zeros."""
         bundle: dict[str, float] = dict(self.resources_per_worker or {})
         if self.resources_per_worker is None and not self.use_gpu and not self.use_tpu:
             bundle["CPU"] = 1
@@ -202,7 +202,7 @@ class ScalingConfig:
 
     @property
     def total_resources(self) -> dict[str, float]:
-        """What all workers have together, if there are as many as there may be."""
+        """The resources of all workers, for the largest number of workers."""
         return {name: float(amount) * self.max_workers for name, amount in self.bundle.items()}
 
     @property
@@ -222,26 +222,26 @@ class ScalingConfig:
 
     @property
     def additional_resources_per_worker(self) -> dict[str, float]:
-        """What one worker has beside CPUs, GPUs and TPUs."""
+        """The resources of one worker besides CPUs, GPUs and TPUs."""
         return {name: amount for name, amount in self.bundle.items() if name not in ("CPU", "GPU", "TPU")}
 
 
 @dataclass
 class FailureConfig:
-    """How often a run goes on after a failure.
+    """How a run handles failures.
 
     Args:
-        max_failures: How often workers may fail; -1 for ever.
-        fail_fast: Taken and not used: it is a matter of tuning, not of one run.
-        controller_failure_limit: How often starting the workers may fail; -1 for ever.
-        max_preemption_failures: How often a node may be taken away; -1 for ever.
-        relax_collectives_on_preemption: Taken and not used: no node announces its end here.
-        preemption_grace_s: Taken and not used: no node announces its end here.
-        hang_timeout_s: Seconds without a report, or another word, from any worker after which the run hangs: the
-            workers that others wait for are named, with the line where they stand, and it counts as a failure. Ours;
-            no limit if None.
-        upload_timeout_s: Seconds for which a checkpoint that was being stored when a worker failed is waited for while
-            nothing of it moves; the run then goes on from the one before. Ours.
+        max_failures: How many failures the run recovers from; -1 for no limit.
+        fail_fast: Accepted and ignored: it concerns Tune.
+        controller_failure_limit: How often starting the workers may fail; -1 for no limit.
+        max_preemption_failures: How often nodes may be preempted; -1 for no limit.
+        relax_collectives_on_preemption: Accepted and ignored: Skate's nodes are not preempted.
+        preemption_grace_s: Accepted and ignored: Skate's nodes are not preempted.
+        hang_timeout_s: Seconds without a report or another message from any worker after which the run hangs. A hang is
+            a failure, whose error names the workers that others wait for and the line that each is in. None for no
+            limit. Not in Ray.
+        upload_timeout_s: After a failure, seconds without progress after which an unfinished checkpoint upload is
+            abandoned; the run then resumes from the previous checkpoint. Not in Ray.
     """
 
     max_failures: int = 0
@@ -270,12 +270,12 @@ class CheckpointConfig:
     """Which checkpoints of a run are kept.
 
     Args:
-        num_to_keep: How many; all if None. The latest is always kept, to go on from, also when it is none of the best.
-        checkpoint_score_attribute: The metric by which the best are kept; else the latest are.
+        num_to_keep: How many; None for all. The latest is always kept, to resume from.
+        checkpoint_score_attribute: The metric by which the best are kept; None to keep the latest.
         checkpoint_score_order: Whether the best have the highest ("max") or the lowest ("min") score.
-        checkpoint_frequency: After how many rounds a trainer that trains by itself keeps its model. A training function
-            says itself when, with `report(…, checkpoint=…)`.
-        checkpoint_at_end: Whether such a trainer keeps its model at the end.
+        checkpoint_frequency: The number of rounds between two checkpoints of a trainer without a training function. A
+            training function decides itself, with `report(…, checkpoint=…)`.
+        checkpoint_at_end: Whether a trainer without a training function reports its model at the end.
     """
 
     num_to_keep: int | None = None
@@ -296,7 +296,7 @@ class CheckpointConfig:
 
     @property
     def asked_of_trainer(self) -> list[str]:
-        """Which settings ask the trainer, and not the training function, to keep checkpoints."""
+        """The settings that apply only to trainers without a training function."""
         asked = {
             "checkpoint_frequency": self.checkpoint_frequency,
             "checkpoint_at_end": self.checkpoint_at_end,
@@ -306,7 +306,7 @@ class CheckpointConfig:
 
 @dataclass
 class SyncConfig:
-    """Taken and not used: checkpoints go to their storage when they are reported."""
+    """Accepted and ignored: checkpoints are stored when they are reported."""
 
     sync_period: int = 300
     sync_timeout: int = 1800
@@ -322,12 +322,12 @@ class SyncConfig:
 
 @dataclass
 class LoggingConfig:
-    """What a run says of itself.
+    """The log of a run.
 
     Args:
-        log_level: The least that matters: "DEBUG", "INFO" (the beginning and the end of a run too), "WARNING" (only
-            what is wrong), "ERROR" or "CRITICAL". It is about what Skate itself says where `fit` is called; what the
-            training function logs is not touched.
+        log_level: The lowest level to log: "DEBUG", "INFO" (which includes the start and the end of a run), "WARNING",
+            "ERROR" or "CRITICAL". It applies to Skate's own messages in the process that calls `fit`, not to the logs
+            of the training function.
     """
 
     log_level: str = "INFO"
@@ -350,24 +350,24 @@ class RunCallback:
 
 @dataclass
 class RunConfig:
-    """Where a run is kept, under which name, and how it deals with failures and checkpoints.
+    """The name and the storage of a run, and how it handles failures and checkpoints.
 
     Args:
-        name: The run's name, which is the name of its folder below `storage_path`; `a/b` is a folder in a folder. A
-            second run with the same name and place goes on from the latest checkpoint of the first.
-        storage_path: The folder of all runs: a local path, `s3://…`, `gs://…`. `$SKATE_STORAGE_PATH` or
-            `~/skate_results` if not given.
-        storage_filesystem: A filesystem of pyarrow's or fsspec's for that path.
-        failure_config: How often the run goes on after a failure.
+        name: The name of the run and of its folder below `storage_path`, which may be nested, such as `a/b`. A second
+            run with the same name and storage resumes from the latest checkpoint of the first.
+        storage_path: The folder of all runs: a local path, `s3://…` or `gs://…`. The default is `$SKATE_STORAGE_PATH`
+            or `~/skate_results`.
+        storage_filesystem: A pyarrow or fsspec filesystem for that path.
+        failure_config: How the run handles failures.
         checkpoint_config: Which checkpoints are kept.
-        callbacks: Objects that are told about reports and failures.
-        worker_runtime_env: The environment of the workers.
-        logging_config: What the run says on the terminal.
-        sync_config: Taken and not used.
-        verbose: Taken and not used.
-        stop: Taken and not used: the training function ends by itself.
-        progress_reporter: Taken and not used.
-        log_to_file: Taken and not used: workers' output is in the session's logs.
+        callbacks: Objects that receive the events of the run.
+        worker_runtime_env: The runtime environment of the workers.
+        logging_config: The log of the run.
+        sync_config: Accepted and ignored.
+        verbose: Accepted and ignored.
+        stop: Accepted and ignored: the training function ends by itself.
+        progress_reporter: Accepted and ignored.
+        log_to_file: Accepted and ignored: the output of workers is in the session's logs.
     """
 
     name: str | None = None
@@ -391,7 +391,7 @@ class RunConfig:
             self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
         )
         if self.storage_filesystem is not None:
-            from skate.air import _filesystems  # pyarrow takes longer to import than all of this
+            from skate.air import _filesystems  # importing pyarrow takes long
 
             _filesystems.check("storage_filesystem", self.storage_filesystem)
         for name, kind in (
@@ -426,7 +426,7 @@ class RunConfig:
 
 
 def _checked_environment(environment: Any) -> dict[str, Any]:
-    """Return the runtime environment of workers, with the fields that there are."""
+    """Check the runtime environment of workers, and return it as a dict."""
     given = arguments.mapping("worker_runtime_env", environment)
     if given and not isinstance(environment, RuntimeEnv):
         with arguments.naming("worker_runtime_env"):

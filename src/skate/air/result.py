@@ -1,4 +1,4 @@
-"""What came of a run, under an older path of Ray's."""
+"""The result of a run, under an older path of Ray's."""
 
 from skate.train import Result
 

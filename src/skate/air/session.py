@@ -1,4 +1,4 @@
-"""What a training function asks and tells, under an older path of Ray's: `skate.train` has the same and more."""
+"""The functions for training functions, under an older path of Ray's; see `skate.train`."""
 
 from skate.train import get_checkpoint, get_context, get_dataset_shard, report
 
@@ -18,27 +18,27 @@ __all__ = [
 
 
 def get_world_size() -> int:
-    """Return how many workers train."""
+    """Return the number of workers."""
     return get_context().get_world_size()
 
 
 def get_world_rank() -> int:
-    """Return this worker's number among all."""
+    """Return the rank of this worker among all workers."""
     return get_context().get_world_rank()
 
 
 def get_local_rank() -> int:
-    """Return this worker's number among those of its node."""
+    """Return the rank of this worker among the workers of its node."""
     return get_context().get_local_rank()
 
 
 def get_local_world_size() -> int:
-    """Return how many workers train on this node."""
+    """Return the number of workers on this node."""
     return get_context().get_local_world_size()
 
 
 def get_node_rank() -> int:
-    """Return the number of this worker's node."""
+    """Return the rank of this worker's node."""
     return get_context().get_node_rank()
 
 
@@ -48,10 +48,10 @@ def get_experiment_name() -> str:
 
 
 def get_trial_name() -> str:
-    """Return the name of the trial, which is the run's where nothing is tuned."""
+    """Return the name of the trial, which is the name of the run."""
     return get_context().get_trial_name()
 
 
 def get_trial_id() -> str:
-    """Return the id of the trial, which is the run's name where nothing is tuned."""
+    """Return the id of the trial, which is the name of the run."""
     return get_context().get_trial_id()

@@ -1,4 +1,4 @@
-"""`python -m skate.cli` is `skate`."""
+"""Runs the command line: `python -m skate.cli` is `skate`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`skate version` and `skate doctor`: what is installed, and whether it can work here."""
+"""`skate version` and `skate doctor`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skate.cli.output import write_table
 
 VERSION = skate.__version__
 
-FEW_FILES = 1024
+MIN_OPEN_FILES = 1024
 _OPTIONAL = ("numpy", "pyarrow", "torch", "ray", "optuna", "uvicorn")
 
 OK, POOR, BAD = "ok", "warning", "problem"
@@ -33,11 +33,11 @@ def version() -> None:
 
 @click.command()
 def doctor() -> None:
-    """Check whether Skate can work well on this machine.
+    """Check whether this machine meets Skate's requirements.
 
-    Ends with status 1 if it cannot.
+    Exits with status 1 if it does not.
     """
-    findings = [*_system(), _temporary_folder(), _shared_memory(), _open_files(), _programs(), _extras()]
+    findings = [*_system(), _temporary_folder(), _shared_memory(), _open_files(), _nodes(), _libraries()]
     write_table(["check", "result", "what"], findings)
     if any(result == BAD for _, result, _ in findings):
         raise SystemExit(1)
@@ -72,7 +72,7 @@ def _shared_memory() -> Finding:
     try:
         folder = nodes.shm_root()
         if folder == nodes.root():
-            return "shared memory", POOR, "/dev/shm cannot be written to: objects are shared through files"
+            return "shared memory", POOR, "/dev/shm is not writable: objects are shared through files"
     except nodes.UnusableFolderError as error:
         return "shared memory", BAD, str(error)
     free = limits.free_space(folder)
@@ -88,7 +88,7 @@ def _open_files() -> Finding:
     most = limits.attainable_limit()
     if most == math.inf:
         return "open files", OK, "unlimited"
-    if most <= FEW_FILES:
+    if most <= MIN_OPEN_FILES:
         return "open files", POOR, f"at most {most:.0f}; many actors need more: raise `ulimit -Hn`"
     return (
         "open files",
@@ -97,15 +97,15 @@ def _open_files() -> Finding:
     )
 
 
-def _programs() -> Finding:
+def _nodes() -> Finding:
     try:
         found = nodes.nodes()
     except OSError as error:
-        return "nodes", BAD, f"cannot be searched: {error}"
+        return "nodes", BAD, f"cannot list nodes: {error}"
     words = [f"{node.process} ({'private' if node.private else 'long-lived'})" for node in found]
-    return "nodes", OK, ", ".join(words) or "none runs"
+    return "nodes", OK, ", ".join(words) or "none running"
 
 
-def _extras() -> Finding:
+def _libraries() -> Finding:
     installed = [name for name in _OPTIONAL if importlib.util.find_spec(name) is not None]
-    return "libraries", OK, ", ".join(installed) or "none of the optional ones is installed"
+    return "libraries", OK, ", ".join(installed) or "no optional libraries installed"

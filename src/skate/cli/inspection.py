@@ -1,8 +1,12 @@
-"""`skate memory`, `timeline`, `stack`, `why`, `debug`: looking closer."""
+"""`skate memory`, `timeline`, `stack`, `why` and `debug`."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
+import subprocess
 import time
 
 import click
@@ -19,9 +23,11 @@ from skate.cli.output import (
     write_json,
     write_table,
 )
-from skate.cli.stacks import stack_of
 from skate.util import rpdb, state
 from skate.util.state.common import Humanify
+
+_STACK_DUMP_TIMEOUT_S = 2.0
+_STACK_DUMP_POLL_S = 0.05
 
 
 @click.command()
@@ -29,7 +35,7 @@ from skate.util.state.common import Humanify
 @format_option
 @address_option
 def memory(limit: int, format_: str, address: str) -> None:
-    """Show how full the memory for objects is, and the largest objects."""
+    """Show the usage of the object store, and the largest objects."""
     with nodes.observe(address):
         store = nodes.store()
         rows = state.list_objects(limit=10_000)
@@ -64,11 +70,14 @@ def memory(limit: int, format_: str, address: str) -> None:
 
 @click.command()
 @click.option(
-    "-o", "--output", metavar="FILE", help="Where to write; - for standard output. Default: a new file here."
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="The file to write; - for standard output. Default: a new file in this folder.",
 )
 @address_option
 def timeline(output: str | None, address: str) -> None:
-    """Write what ran when, for chrome://tracing or ui.perfetto.dev."""
+    """Write a timeline of tasks for chrome://tracing or ui.perfetto.dev."""
     with nodes.observe(address):
         events = skate.timeline() or []
     if output == "-":
@@ -89,8 +98,8 @@ def timeline(output: str | None, address: str) -> None:
 def stack(pid: int | None, address: str) -> None:
     """Show the Python stack of every worker.
 
-    With py-spy installed it is asked, because it sees every thread without the worker's help. Without it the
-    workers are asked to print their stacks, which appear in their logs too.
+    Uses py-spy if it is installed, which sees every thread without the worker's help. Otherwise the workers
+    print their stacks, which also appear in their logs.
     """
     with nodes.observe(address):
         workers = state.list_workers(
@@ -107,19 +116,65 @@ def stack(pid: int | None, address: str) -> None:
         for row in workers:
             what = f" ({running[row.pid]})" if row.pid in running else ""
             click.echo(f"===== pid {row.pid}{what} =====")
-            click.echo(stack_of(row.pid, int(row.worker_id, 16), folder).rstrip() + "\n")
+            click.echo(_stack_of(row.pid, int(row.worker_id, 16), folder).rstrip() + "\n")
     if not workers:
-        say("No worker runs.")
+        say("No workers are running.")
+
+
+def _stack_of(pid: int, worker: int, session: str) -> str:
+    """Return the stacks of a worker's threads, or the reason why they are not available."""
+    spy = shutil.which("py-spy")
+    if spy is not None:
+        done = subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout
+    return _stack_from_log(pid, os.path.join(session, "logs", f"worker-{worker}.log"))
+
+
+def _stack_from_log(pid: int, log: str) -> str:
+    """Let the worker print its stacks, and read them from its log."""
+    if not _handles_signal(pid, signal.SIGUSR1):
+        return "This process does not show its stack; install py-spy to see it."
+    before = _size(log)
+    os.kill(pid, signal.SIGUSR1)
+    deadline = time.monotonic() + _STACK_DUMP_TIMEOUT_S
+    seen = before
+    # The node copies the output to the log, and nothing marks its end: wait until the log stops growing.
+    while time.monotonic() < deadline:
+        time.sleep(_STACK_DUMP_POLL_S)
+        size = _size(log)
+        if size > before and size == seen:
+            break
+        seen = size
+    if seen == before:
+        return "This process did not show its stack: it may be stopped, or have closed its standard error."
+    with open(log, encoding="utf-8", errors="replace") as file:
+        file.seek(before)
+        return file.read()
+
+
+def _size(path: str) -> int:
+    return os.stat(path).st_size if os.path.exists(path) else 0
+
+
+def _handles_signal(pid: int, number: int) -> bool:
+    """Return whether a process handles a signal, which would otherwise kill it."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+            mask = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
+    except (FileNotFoundError, StopIteration):
+        return False
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 @click.command()
 @click.argument("id")
 @address_option
 def why(id: str, address: str) -> None:
-    """Say what a task or an object waits for.
+    """Explain what a task or an object waits for.
 
-    ID is a task's or an object's: `skate list tasks` and `skate list objects` show them, and ref.hex() is
-    one.
+    ID is the id of a task or an object: `skate list tasks` and `skate list objects` show them, and ref.hex()
+    returns one.
     """
     click.echo(state.why(id, address=address))
 
@@ -127,14 +182,14 @@ def why(id: str, address: str) -> None:
 @click.command()
 @click.argument("id", required=False)
 @click.option(
-    "--list", "only_list", is_flag=True, help="Show where workers have stopped, and attach to none."
+    "--list", "only_list", is_flag=True, help="List the breakpoints at which workers wait, without attaching."
 )
 @address_option
 def debug(id: str | None, only_list: bool, address: str) -> None:
-    """Attach this terminal to a worker that has stopped in the debugger.
+    """Attach this terminal to a worker that waits in the debugger.
 
-    A worker stops at breakpoint() and waits, unless its driver has a terminal. ID names one of the stops;
-    without it, you are attached to the only one, or asked which.
+    A worker waits at breakpoint() unless its driver has a terminal. ID selects a breakpoint; without it, the
+    command attaches to the only one, or asks which.
     """
     stops = rpdb.breakpoints(nodes.find(address, observer=True))
     if only_list:
@@ -145,14 +200,14 @@ def debug(id: str | None, only_list: bool, address: str) -> None:
     if not stops:
         name = f" with the id {id}" if id else ""
         raise click.ClickException(f"No worker waits for a debugger{name}. Call breakpoint() in a task.")
-    rpdb.attach(stops[0] if len(stops) == 1 else _chosen(stops))
+    rpdb.attach(stops[0] if len(stops) == 1 else _choose(stops))
 
 
 def _stop_row(stop: rpdb.Breakpoint) -> tuple[str, int, str, str, str]:
     return stop.id, stop.pid, f"{stop.file}:{stop.line}", stop.function, stop.reason
 
 
-def _chosen(stops: list[rpdb.Breakpoint]) -> rpdb.Breakpoint:
+def _choose(stops: list[rpdb.Breakpoint]) -> rpdb.Breakpoint:
     for number, stop in enumerate(stops, 1):
         say(f"{number}  {stop}")
     number = click.prompt("Attach to", type=click.IntRange(1, len(stops)), default=1, err=True)

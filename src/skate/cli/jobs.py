@@ -1,4 +1,4 @@
-"""`skate job`: submit programs to a node, and ask how they do."""
+"""`skate job`: submit programs to a node, and inspect them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from skate.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 @click.group()
 def job() -> None:
-    """Submit programs to the node, and ask how they do."""
+    """Submit programs to the node, and inspect them."""
 
 
 @job.command(context_settings={"ignore_unknown_options": True})
-@click.option("--submission-id", help="An id of your own.")
+@click.option("--submission-id", help="The id of the job. Default: a generated one.")
 @click.option("--runtime-env-json", metavar="JSON", help="The environment of the command and of its workers.")
 @click.option("--working-dir", help="The folder to copy and to run in.")
-@click.option("--metadata-json", metavar="JSON", help="Words to find it again by.")
-@click.option("--entrypoint-num-cpus", type=float, help="CPUs that the command itself takes.")
-@click.option("--entrypoint-num-gpus", type=float, help="GPUs that the command itself takes.")
-@click.option("--entrypoint-resources", metavar="JSON", help="Other resources that the command itself takes.")
-@click.option("--no-wait", is_flag=True, help="Return at once instead of showing its output until it ends.")
+@click.option("--metadata-json", metavar="JSON", help="Metadata of the job.")
+@click.option("--entrypoint-num-cpus", type=float, help="CPUs for the command itself.")
+@click.option("--entrypoint-num-gpus", type=float, help="GPUs for the command itself.")
+@click.option("--entrypoint-resources", metavar="JSON", help="Other resources for the command itself.")
+@click.option("--no-wait", is_flag=True, help="Return at once, without showing the output.")
 @address_option
 @click.argument("entrypoint", nargs=-1, required=True, type=click.UNPROCESSED)
 def submit(
@@ -41,9 +41,10 @@ def submit(
     address: str,
     entrypoint: tuple[str, ...],
 ) -> None:
-    """Have the node run a command, for example `skate job submit -- python train.py`.
+    """Run a command on the node, for example `skate job submit -- python train.py`.
 
-    Shows what it prints until it ends, and ends as it does. With --no-wait, writes its id and returns.
+    Shows the output of the command until it ends, and exits with an error if it fails. With --no-wait, prints
+    the id of the job and returns.
     """
     environment = _json("--runtime-env-json", runtime_env_json)
     if working_dir:
@@ -69,7 +70,7 @@ def submit(
     try:
         _follow(client, id)
     except KeyboardInterrupt:
-        say(f"It goes on without you: `skate job logs {id} --follow`, `skate job stop {id}`.")
+        say(f"The job keeps running: `skate job logs {id} --follow`, `skate job stop {id}`.")
         raise SystemExit(130) from None
     info = client.get_job_info(id)
     say(f"{id}: {info.status}" + (f"\n{info.message}" if info.status is JobStatus.FAILED else ""))
@@ -81,7 +82,7 @@ def submit(
 @format_option
 @address_option
 def list_(format_: str, address: str) -> None:
-    """List jobs: those that were submitted, and programs that are attached."""
+    """List jobs: submitted ones, and attached programs."""
     jobs = JobSubmissionClient(address).list_jobs()
     if format_ != TABLE:
         write_json([_row(each) for each in jobs])
@@ -107,10 +108,10 @@ def status(id: str, format_: str, address: str) -> None:
 
 @job.command()
 @click.argument("id")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job ends.")
 @address_option
 def logs(id: str, follow: bool, address: str) -> None:
-    """Show what a job has printed."""
+    """Show the output of a job."""
     client = JobSubmissionClient(address)
     text = _known(lambda: client.get_job_logs(id))
     if not follow:
@@ -126,7 +127,7 @@ def logs(id: str, follow: bool, address: str) -> None:
 @click.argument("id")
 @address_option
 def stop(id: str, address: str) -> None:
-    """Stop a job that is under way."""
+    """Stop a running job."""
     stopped = _known(lambda: JobSubmissionClient(address).stop_job(id))
     say(f"Stopped {id}." if stopped else f"{id} had ended already.")
 
@@ -135,7 +136,7 @@ def stop(id: str, address: str) -> None:
 @click.argument("id")
 @address_option
 def delete(id: str, address: str) -> None:
-    """Forget a job that has ended, and its log."""
+    """Delete the record and the log of a job that has ended."""
     _known(lambda: JobSubmissionClient(address).delete_job(id))
     say(f"Deleted {id}.")
 
@@ -161,9 +162,9 @@ def _json(option: str, text: str | None) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise click.BadParameter(f"{text!r} is no JSON: {error}", param_hint=option) from error
+        raise click.BadParameter(f"{text!r} is not JSON: {error}", param_hint=option) from error
     if not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} is JSON, but no object", param_hint=option)
+        raise click.BadParameter(f"{text!r} is JSON, but not an object", param_hint=option)
     return found
 
 

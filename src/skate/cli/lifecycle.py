@@ -15,8 +15,8 @@ from skate._api import nodes
 from skate.cli.output import address_option, counted, say, write_block, write_table
 from skate.util import state
 
-# Options of `ray start` that mean nothing on one machine without ports; accepted, so that scripts run.
-_WITHOUT_MEANING = (
+# Options of `ray start` that have no meaning on one machine without ports; accepted, so that scripts run.
+_IGNORED_OPTIONS = (
     "--port",
     "--node-ip-address",
     "--dashboard-host",
@@ -46,7 +46,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: str | None) -> dic
             f"{text!r} is neither JSON ({error}) nor key=value pairs", ctx=ctx, param=param
         ) from error
     if not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} is JSON, but no object", ctx=ctx, param=param)
+        raise click.BadParameter(f"{text!r} is JSON, but not an object", ctx=ctx, param=param)
     return found
 
 
@@ -57,15 +57,15 @@ def _number_or_text(word: str) -> float | str:
         return word
 
 
-def _ignored(command: Any) -> Any:
-    for name in reversed(_WITHOUT_MEANING):
-        command = click.option(name, hidden=True, expose_value=False, callback=_say_ignored, help="Ignored.")(
-            command
-        )
+def _ignored_options(command: Any) -> Any:
+    for name in reversed(_IGNORED_OPTIONS):
+        command = click.option(
+            name, hidden=True, expose_value=False, callback=_note_ignored, help="Ignored."
+        )(command)
     return command
 
 
-def _say_ignored(_: click.Context, param: click.Parameter, value: Any) -> None:
+def _note_ignored(_: click.Context, param: click.Parameter, value: Any) -> None:
     if value is not None:
         say(f"{param.opts[0]} is ignored: a Skate node opens no port and is the only one.")
 
@@ -73,18 +73,18 @@ def _say_ignored(_: click.Context, param: click.Parameter, value: Any) -> None:
 @click.command()
 @click.option("--head", is_flag=True, hidden=True, expose_value=False, help="Accepted: every node is a head.")
 @click.option("--num-cpus", type=float, help="CPUs to schedule. Default: those that this process may use.")
-@click.option("--num-gpus", type=float, help="GPUs to schedule. Default: those found.")
-@click.option("--resources", callback=_pairs, help="""Resources of your own, like '{"disk": 2}' or disk=2.""")
+@click.option("--num-gpus", type=float, help="GPUs to schedule. Default: the detected ones.")
+@click.option("--resources", callback=_pairs, help="""Custom resources, like '{"disk": 2}' or disk=2.""")
 @click.option("--labels", callback=_pairs, help="Labels of the node, like zone=a,tier=b or as JSON.")
-@click.option("--memory", type=float, help="Bytes of memory that tasks may ask for. Default: what there is.")
-@click.option("--object-store-memory", type=int, help="Bytes that objects may take in shared memory.")
+@click.option("--memory", type=float, help="Bytes of memory that tasks may request. Default: all memory.")
+@click.option("--object-store-memory", type=int, help="Bytes of shared memory for objects.")
 @click.option(
     "--preload", multiple=True, metavar="MODULE", help="Import this once for all workers. Repeatable."
 )
 @click.option("--block", is_flag=True, help="Stay in the foreground; Ctrl-C stops the node.")
-@click.option("--address", help="Not supported: a node cannot join others.")
+@click.option("--address", help="Not supported: a node cannot join other nodes.")
 @click.option("--disable-usage-stats", is_flag=True, hidden=True, expose_value=False, help="There are none.")
-@_ignored
+@_ignored_options
 def start(
     num_cpus: float | None,
     num_gpus: float | None,
@@ -98,12 +98,12 @@ def start(
 ) -> None:
     """Start a node that outlives this command.
 
-    Programs attach with skate.init(address="auto"), or with SKATE_ADDRESS=auto and no change. Writes the
-    folder of the session, which is its address too.
+    Programs attach with skate.init(address="auto"), or unchanged with SKATE_ADDRESS=auto. Prints the folder
+    of the session, which is also its address.
     """
     if address:
         raise click.UsageError(
-            "A Skate node cannot join others; a Ray cluster is used with skate.init('ray://…')."
+            "A Skate node cannot join other nodes; to use a Ray cluster, call skate.init('ray://…')."
         )
     try:
         node = nodes.start(
@@ -118,56 +118,56 @@ def start(
     except (RuntimeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     click.echo(node.folder)
-    say(f'The node runs (pid {node.pid}). Attach with skate.init(address="auto"); end it with `skate stop`.')
+    say(f'The node runs (pid {node.pid}). Attach with skate.init(address="auto"); stop it with `skate stop`.')
     if block:
         _block(node)
 
 
 def cell_text(value: Any) -> str:
-    """Return a label's value as text, as it was typed."""
+    """Return a label's value as the user typed it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _block(node: nodes.NodeRecord) -> None:
-    """Wait until the node ends or somebody ends us; then end it."""
-    told = threading.Event()
+    """Wait until the node ends or this process gets a signal; then end the node."""
+    done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: told.set())
+        signal.signal(number, lambda *_: done.set())
 
     def watch() -> None:
         nodes.wait(node)
-        told.set()
+        done.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    told.wait()
+    done.wait()
     nodes.end(node)
 
 
 @click.command()
-@click.option("-f", "--force", is_flag=True, help="Kill instead of asking first.")
+@click.option("-f", "--force", is_flag=True, help="Kill the node without waiting.")
 @click.option(
     "-g",
     "--grace-period",
     type=click.FloatRange(min=0),
     default=nodes.GRACE_SECONDS,
     show_default=True,
-    help="Seconds that a node gets to end by itself before it is killed.",
+    help="Seconds to wait for a node to end before it is killed.",
 )
 @click.option("--all", "everything", is_flag=True, help="Stop the nodes of running programs too.")
 def stop(force: bool, grace_period: float, everything: bool) -> None:
     """Stop the node, its workers and its actors.
 
-    Returns when nothing is left: no process, no shared memory, no folder.
+    Returns when all processes, shared memory and folders are gone.
     """
     stopped = nodes.stop(force=force, grace=grace_period, private=everything)
     say(f"Stopped {counted(len(stopped), 'node')}." if stopped else "No node was running.")
 
 
 @click.command()
-@click.option("-v", "--verbose", is_flag=True, help="Show each worker, and what it does.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each worker and its activity.")
 @address_option
 def status(verbose: bool, address: str) -> None:
-    """Show the node: its resources, what uses them, and what waits."""
+    """Show the node: its programs, actors, tasks and resources."""
     with nodes.observe(address):
         folder = skate.get_runtime_context().get_session_dir()
         record = next(node for node in nodes.nodes() if node.folder == folder)

@@ -1,4 +1,4 @@
-"""`skate list`, `skate get`, `skate summary`: the tables of the state API."""
+"""`skate list`, `skate get` and `skate summary`: the tables of the state API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from skate.util.state.common import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What a table shows; JSON and --detail have all columns.
+# The columns of tables; JSON and --detail show all columns.
 _COLUMNS = {
     StateResource.ACTORS: ["actor_id", "class_name", "state", "name", "ray_namespace", "job_id", "pid"],
     StateResource.TASKS: [
@@ -85,14 +85,16 @@ def parse_filter(text: str) -> Filter:
     operator = "!=" if column.endswith("!") else "="
     column = column.removesuffix("!").strip()
     if not equals or not column or not value:
-        raise click.BadParameter(f"{text!r} is no filter: write column=value or column!=value")
+        raise click.BadParameter(f"{text!r} is not a filter: write column=value or column!=value")
     return column, operator, value.strip()
 
 
 @click.command("list")
 @_resource_argument(list(StateResource))
 @click.option("-f", "--filter", "filters", multiple=True, help="column=value or column!=value. Repeatable.")
-@click.option("--limit", type=int, default=DEFAULT_LIMIT, show_default=True, help="How many rows to show.")
+@click.option(
+    "--limit", type=int, default=DEFAULT_LIMIT, show_default=True, help="The number of rows to show."
+)
 @click.option("--detail", is_flag=True, help="Show all columns.")
 @click.option("--timeout", type=float, hidden=True, help="Accepted: the node answers at once.")
 @format_option
@@ -106,7 +108,7 @@ def list_(
     format_: str,
     address: str,
 ) -> None:
-    """List what there is of a kind.
+    """List the resources of a kind.
 
     RESOURCE is actors, jobs, nodes, objects, placement-groups, runtime-envs, tasks or workers. For example:
     skate list tasks --filter state=RUNNING
@@ -137,7 +139,7 @@ def list_(
 @format_option
 @address_option
 def get(resource: StateResource, id: str, format_: str, address: str) -> None:
-    """Show one thing with all its columns.
+    """Show one resource with all its columns.
 
     RESOURCE is actors, jobs, nodes, objects, placement-groups, tasks or workers.
     """
@@ -160,7 +162,7 @@ def get(resource: StateResource, id: str, format_: str, address: str) -> None:
 @format_option
 @address_option
 def summary(resource: SummaryResource, format_: str, address: str) -> None:
-    """Count what there is of a kind by name and state.
+    """Count the resources of a kind by name and state.
 
     RESOURCE is actors, objects or tasks.
     """

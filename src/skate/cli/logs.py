@@ -17,7 +17,7 @@ DEFAULT_TAIL = 1000
 @click.option("--actor", "actor_id", metavar="ID", help="The log of this actor's process.")
 @click.option("--task", "task_id", metavar="ID", help="The log of the worker that ran this task.")
 @click.option("--pid", type=int, help="The log of this worker.")
-@click.option("-f", "--follow", is_flag=True, help="Go on as it grows, until Ctrl-C or the session's end.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the log until Ctrl-C or the end of the session.")
 @click.option("--tail", default=DEFAULT_TAIL, show_default=True, help="Last lines to start with; -1 for all.")
 @address_option
 def logs(
@@ -29,16 +29,16 @@ def logs(
     tail: int,
     address: str,
 ) -> None:
-    """Show a log, or the names of all.
+    """Show a log, or the names of all logs.
 
-    GLOB is a name or a pattern, like `worker-3.log` or 'worker-*'. If it fits one log, that log is shown; if
-    it fits several, their names are.
+    GLOB is a name or a pattern, like `worker-3.log` or 'worker-*'. If it matches one log, the command shows
+    that log; if it matches several, their names.
     """
     if not (actor_id or task_id or pid):
         every = [name for names in list_logs(address=address).values() for name in names]
         names = [name for name in every if fnmatch(name, glob or "*")]
         if glob and not names:
-            raise click.ClickException(f"No log fits {glob!r}. `skate logs` shows the names of all.")
+            raise click.ClickException(f"No log matches {glob!r}. `skate logs` shows the names of all logs.")
         if not glob or len(names) > 1:
             for name in names:
                 click.echo(name)
@@ -60,6 +60,6 @@ def logs(
             empty = False
             click.echo(piece, nl=False)
         if empty:
-            say("Nothing was printed yet.")
+            say("The log is empty.")
     except KeyboardInterrupt:
-        return  # the way to end `--follow`
+        return  # the regular end of `--follow`

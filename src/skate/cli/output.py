@@ -1,4 +1,4 @@
-"""What commands write: tables or JSON to standard output, words to standard error."""
+"""The output of commands: tables or JSON on standard output, messages on standard error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def format_option(command: F) -> F:
         type=click.Choice([TABLE, JSON, YAML]),
         default=TABLE,
         show_default=True,
-        help="How to write: for eyes, or for programs. JSON is YAML too, so `yaml` writes JSON.",
+        help="The output format. JSON is valid YAML, so `yaml` writes JSON.",
     )(command)
 
 
@@ -32,12 +32,12 @@ def address_option(command: F) -> F:
         envvar=["SKATE_ADDRESS", "RAY_ADDRESS"],
         default="auto",
         show_default=True,
-        help="The node to ask: `auto`, or a session's folder.",
+        help="The node: `auto`, or the folder of a session.",
     )(command)
 
 
 def say(text: str) -> None:
-    """Tell the user something that is no data."""
+    """Write a message for the user to standard error."""
     click.echo(text, err=True)
 
 
@@ -47,7 +47,7 @@ def write_json(value: object) -> None:
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows under their columns' names."""
+    """Write rows as a table with a header."""
     lines = [[name.upper() for name in columns], *([cell(value) for value in row] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     for line in lines:
@@ -55,14 +55,14 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def write_block(row: dict[str, Any]) -> None:
-    """Write one row with a column to a line."""
+    """Write one row, with one line per column."""
     width = max(map(len, row))
     for name, value in row.items():
         click.echo(f"{name.ljust(width)}  {cell(value)}")
 
 
 def cell(value: Any) -> str:
-    """Return a value as it stands in a table."""
+    """Return a value as the text of a table cell."""
     if value is None or value == "":
         return "-"
     if isinstance(value, (dict, list)):
@@ -71,5 +71,5 @@ def cell(value: Any) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number of things in words."""
+    """Return a number with its noun, in the singular or the plural."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

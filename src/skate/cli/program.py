@@ -1,4 +1,4 @@
-"""The program `skate`: its commands, and how their errors are shown."""
+"""The program `skate`: its commands, and the display of their errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from skate.exceptions import RayError
 
 
 class Program(click.Group):
-    """A group whose commands report what a user can mend in one line, without a traceback."""
+    """A group whose commands report expected errors in one line, without a traceback."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the program; a script that a command hands over runs outside of click, as under `python`."""
+        """Run the program; a script that a command hands over runs outside click, as under `python`."""
         try:
             return super().main(*args, **extra)
         except Handover as handover:
@@ -29,7 +29,7 @@ class Program(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise  # whoever read our output has seen enough: click ends quietly
+            raise  # the reader closed the pipe: click exits quietly
         except (ConnectionError, RayError, UnusableFolderError) as error:
             raise click.ClickException(str(error)) from error
 
@@ -37,10 +37,10 @@ class Program(click.Group):
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(about.VERSION, message="%(version)s")
 def main() -> None:
-    """Run a Skate node, and look at what it does.
+    """Run and inspect a Skate node.
 
-    Commands ask the node of `skate start`; if there is none, the node of the program that runs. What they
-    find goes to standard output, everything else to standard error.
+    Commands use the node of `skate start`; if there is none, the node of the running program. Results go to
+    standard output, messages to standard error.
     """
 
 

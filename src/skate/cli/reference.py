@@ -1,4 +1,4 @@
-"""Write the page of the command line: `python -m skate.cli.reference docs/reference/cli.md`."""
+"""Writes the reference of the command line: `python -m skate.cli.reference docs/reference/cli.md`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WIDTH = 90
 
 
 def page() -> str:
-    """Return the page: what each command's `--help` prints."""
+    """Return the page: the `--help` text of each command."""
     from skate.cli.program import main
 
     parts = ["# The command line\n\n<!-- written by skate.cli.reference: run `make docs` -->\n"]

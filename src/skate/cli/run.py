@@ -1,4 +1,4 @@
-"""`skate run`: a Ray program, as it is, on Skate."""
+"""`skate run`: an unchanged Ray program on Skate."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ENGINES = ("inline", "local", "ray")
 
 
 class NoSuchFile(click.ClickException):
-    """There is no script of that name; `python` ends with the same status."""
+    """The script does not exist; `python` exits with the same status."""
 
     exit_code = 2
 
 
-# What follows the script is the script's, options too.
+# All arguments after the script, including options, belong to the script.
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as with `python -m`.")
 @click.option(
@@ -29,13 +29,13 @@ class NoSuchFile(click.ClickException):
 def run(
     script: str, arguments: tuple[str, ...], is_module: bool, engine: str | None, address: str | None
 ) -> None:
-    """Run a Ray program on Skate, unchanged.
+    """Run an unchanged Ray program on Skate.
 
-    Does what `python SCRIPT ARGUMENTS` would do, except that `import ray` is Skate, in SCRIPT and in every
-    worker of its, also when Ray is installed. SCRIPT may be a folder or a zip file with a `__main__.py`.
+    Works like `python SCRIPT ARGUMENTS`, except that `import ray` imports Skate, in SCRIPT and in all its
+    workers, even if Ray is installed. SCRIPT may be a folder or a zip file with a `__main__.py`.
     """
     if not is_module and not os.path.exists(script):
-        raise NoSuchFile(f"There is no file {script!r}.")
+        raise NoSuchFile(f"The file {script!r} does not exist.")
     for name, value in (("SKATE_ENGINE", engine), ("SKATE_ADDRESS", address)):
         if value is not None:
             os.environ[name] = value

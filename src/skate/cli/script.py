@@ -1,4 +1,4 @@
-"""A Python program that runs in this process the way `python` would run it, with `import ray` meaning Skate."""
+"""Runs a Python program in this process the way `python` does, with Skate imported as `ray`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Script:
         self._is_module = is_module
 
     def run(self) -> None:
-        """Run it as the program of this process; its end, and its errors, are those of the process."""
+        """Run it as the main program of this process, whose exit and errors it determines."""
         from skate import as_ray
 
         as_ray.install()
-        _leave_us_out_of_tracebacks()
+        _hide_own_frames()
         if self._is_module:
             _run_module(self._name, self._arguments)
         elif pkgutil.get_importer(self._name) is not None:
@@ -38,7 +38,7 @@ class Script:
 
 
 class Handover(BaseException):
-    """Leaves click's machinery, which has ideas of its own about errors and interrupts, to run a script."""
+    """Unwinds click, which handles errors and interrupts in its own way, to run a script outside of it."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
@@ -61,7 +61,7 @@ def _run_container(path: str, arguments: tuple[str, ...]) -> None:
     sys.path.insert(0, os.path.abspath(path))
     spec = PathFinder.find_spec(MAIN, [sys.path[0]])
     if spec is None:
-        sys.exit(f"skate run: there is no __main__.py in {path!r}.")
+        sys.exit(f"skate run: {path!r} contains no __main__.py.")
     _execute_spec(spec)
 
 
@@ -73,7 +73,7 @@ def _run_module(name: str, arguments: tuple[str, ...]) -> None:
         name = f"{name}.{MAIN}"
         spec = _found(name)
     if spec is None:
-        sys.exit(f"skate run: there is no module {name!r}.")
+        sys.exit(f"skate run: the module {name!r} does not exist.")
     sys.argv[0] = spec.origin or name
     _execute_spec(spec)
 
@@ -83,12 +83,12 @@ def _found(name: str) -> ModuleSpec | None:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # a package above it is there, and needs something that is not
+            raise  # a parent package exists, and one of its imports fails
         return None
 
 
 def _replace_first_path(folder: str | None) -> None:
-    """Put a folder where the interpreter has put that of our own program, if it was let to."""
+    """Replace the folder of our own program, which the interpreter has put first unless it runs in safe-path mode."""
     if not sys.flags.safe_path:
         sys.path[:1] = [] if folder is None else [folder]
 
@@ -97,14 +97,14 @@ def _execute_spec(spec: ModuleSpec) -> None:
     loader: Any = spec.loader
     code = loader.get_code(spec.name)
     if code is None:
-        sys.exit(f"skate run: {spec.name} has no Python code that could run.")
-    facts = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": loader, "__spec__": spec}
-    _execute(code, _new_main(__package__=spec.parent, **facts))
+        sys.exit(f"skate run: {spec.name} has no Python code to run.")
+    attributes = {"__file__": spec.origin, "__cached__": spec.cached, "__loader__": loader, "__spec__": spec}
+    _execute(code, _new_main(__package__=spec.parent, **attributes))
 
 
-def _new_main(**facts: Any) -> ModuleType:
+def _new_main(**attributes: Any) -> ModuleType:
     main = ModuleType(MAIN)
-    main.__dict__.update(__builtins__=builtins, __annotations__={}, **facts)
+    main.__dict__.update(__builtins__=builtins, __annotations__={}, **attributes)
     sys.modules[MAIN] = main
     return main
 
@@ -113,17 +113,20 @@ def _execute(code: CodeType, main: ModuleType) -> None:
     exec(code, main.__dict__)
 
 
-def _leave_us_out_of_tracebacks() -> None:
+def _hide_own_frames() -> None:
+    """Remove the frames of this module from uncaught tracebacks."""
     show = sys.excepthook
 
-    def show_without_us(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        trace = _without_us(trace)
+    def show_user_frames(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        trace = _user_frames(trace)
         show(kind, error.with_traceback(trace), trace)
 
-    sys.excepthook = show_without_us
+    sys.excepthook = show_user_frames
 
 
-def _without_us(trace: TracebackType | None) -> TracebackType | None:
+def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     """Return the part of a traceback below the last frame of this module."""
     below = trace
     while trace is not None:

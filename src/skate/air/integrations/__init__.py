@@ -1,3 +1,3 @@
-"""Callbacks that tell other tools about a run: experiment trackers, and frameworks."""
+"""Integrations with experiment trackers and frameworks."""
 
 __all__: list[str] = []

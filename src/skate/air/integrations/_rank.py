@@ -1,4 +1,4 @@
-"""Which worker of a run talks to an experiment tracker."""
+"""The selection of the worker that reports to an experiment tracker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from skate.train.error import SessionMisuseError
 
 
 def current_context() -> TrainContext | None:
-    """Return the context of the training function that runs here; None if there is none."""
+    """Return the context of the training function in this process; None outside of one."""
     try:
         return get_context()
     except SessionMisuseError:
@@ -17,7 +17,7 @@ def current_context() -> TrainContext | None:
 
 
 class Disabled:
-    """Takes all calls and does nothing: the tracker of a worker that does not talk to it."""
+    """Accepts all calls and does nothing: the tracker of a worker that does not report to it."""
 
     def __getattr__(self, name: str) -> Any:
         return Disabled()

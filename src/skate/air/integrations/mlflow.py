@@ -1,4 +1,4 @@
-"""Tells MLflow about a run."""
+"""The integration with MLflow."""
 
 from __future__ import annotations
 
@@ -28,24 +28,25 @@ def setup_mlflow(
     tags: dict[str, Any] | None = None,
     rank_zero_only: bool = True,
 ) -> Any:
-    """Begin a run of MLflow in a training function, and return the module `mlflow`, whose functions add to it.
+    """Start an MLflow run in a training function, and return the module `mlflow`, whose functions log to it.
 
     Args:
-        config: The settings to keep with the run.
-        tracking_uri: Where MLflow keeps its runs; as MLflow decides if not given.
-        registry_uri: Where it keeps models.
-        experiment_id: The experiment that the run belongs to.
-        experiment_name: The same by name, if there is no such id; the training run's name if not given.
-        tracking_token: What to authenticate with.
-        artifact_location: Where a new experiment keeps its files.
-        run_name: The name of MLflow's run; the training run's if not given.
-        create_experiment_if_not_exists: Make the experiment if there is none of that name.
-        tags: Tags of the run.
-        rank_zero_only: Only rank 0 begins a run; other ranks get an object that takes all calls and does nothing.
+        config: The parameters of the run.
+        tracking_uri: Where MLflow stores its runs; MLflow's default if not given.
+        registry_uri: Where MLflow stores models.
+        experiment_id: The experiment of the run.
+        experiment_name: The name of the experiment, if no id is given; the name of the training run by default.
+        tracking_token: The token for authentication.
+        artifact_location: Where a new experiment stores its artifacts.
+        run_name: The name of the MLflow run; the name of the training run by default.
+        create_experiment_if_not_exists: Whether to create a missing experiment.
+        tags: The tags of the run.
+        rank_zero_only: Whether only rank 0 starts a run; other ranks get an object that accepts all calls and does
+            nothing.
 
     Raises:
-        ImportError: MLflow is missing.
-        ValueError: There is no such experiment.
+        ImportError: MLflow is not installed.
+        ValueError: The experiment does not exist.
     """
     mlflow = _optional.load("mlflow", "setup_mlflow")
     context = current_context()
@@ -60,39 +61,39 @@ def setup_mlflow(
     mlflow.set_registry_uri(registry_uri)
     client = mlflow.MlflowClient(tracking_uri=tracking_uri, registry_uri=registry_uri)
     experiment = experiment_id or _experiment_named(
-        client, experiment_name, artifact_location, makes_it=create_experiment_if_not_exists
+        client, experiment_name, artifact_location, create=create_experiment_if_not_exists
     )
     mlflow.start_run(experiment_id=experiment, run_name=run_name, tags=dict(tags or {}))
     mlflow.log_params(dict(config or {}))
     return mlflow
 
 
-def _experiment_named(client: Any, name: str | None, location: str | None, *, makes_it: bool) -> str:
+def _experiment_named(client: Any, name: str | None, location: str | None, *, create: bool) -> str:
     found = client.get_experiment_by_name(name) if name is not None else None
     if found is not None:
         return str(found.experiment_id)
-    if name is None or not makes_it:
+    if name is None or not create:
         raise ValueError(
-            f"MLflow has no experiment of the name {name!r}: give setup_mlflow() an experiment_id or the name of one, "
-            "or create_experiment_if_not_exists=True"
+            f"MLflow has no experiment of the name {name!r}: give setup_mlflow() an experiment_id, an existing "
+            "experiment_name, or create_experiment_if_not_exists=True"
         )
     return str(client.create_experiment(name, artifact_location=location))
 
 
 class MLflowLoggerCallback(UserCallback):
-    """Keeps the settings and the metrics of a run in MLflow: of the lowest rank that reports.
+    """Logs the parameters of a run, and the metrics of the lowest rank that reports, to MLflow.
 
     Args:
-        tracking_uri: Where MLflow keeps its runs; as MLflow decides if not given.
-        registry_uri: Where it keeps models.
-        experiment_name: The experiment that the run belongs to, which is made if it is missing.
-        tags: Tags of the run.
-        tracking_token: What to authenticate with.
-        save_artifact: Also upload the run's folder at the end, if it is on this machine.
-        log_params_on_trial_end: Tell the settings at the end in place of the beginning.
+        tracking_uri: Where MLflow stores its runs; MLflow's default if not given.
+        registry_uri: Where MLflow stores models.
+        experiment_name: The experiment of the run, which is created if it is missing.
+        tags: The tags of the run.
+        tracking_token: The token for authentication.
+        save_artifact: Whether to upload the run's folder at the end, if it is local.
+        log_params_on_trial_end: Whether to log the parameters at the end instead of the start.
 
     Raises:
-        ImportError: MLflow is missing.
+        ImportError: MLflow is not installed.
     """
 
     def __init__(
@@ -120,11 +121,11 @@ class MLflowLoggerCallback(UserCallback):
     def after_report(
         self, run_context: RunContext, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
-        """Hand on the numbers of a report."""
+        """Log the numeric metrics of a report."""
         if self._run is None:
             self._run = self._begin(run_context)
-        said = next((each for each in metrics if each), {})
-        for name, value in numbers(said).items():
+        first = next((each for each in metrics if each), {})
+        for name, value in numbers(first).items():
             self._client.log_metric(self._run, name, value, step=self._step)
         self._step += 1
 
@@ -132,7 +133,7 @@ class MLflowLoggerCallback(UserCallback):
         if self._run is None:
             self._run = self._begin(run_context)
         if self._params_at_end:
-            self._tell_settings(run_context)
+            self._log_params(run_context)
         folder = Path(str(run_context.run_config.storage_path), str(run_context.run_config.name))
         if self._save_artifact and folder.is_dir():
             self._client.log_artifacts(self._run, str(folder))
@@ -145,7 +146,7 @@ class MLflowLoggerCallback(UserCallback):
         run = self._client.create_run(self._experiment(), tags=tags, run_name=name)
         self._run = str(run.info.run_id)
         if not self._params_at_end:
-            self._tell_settings(run_context)
+            self._log_params(run_context)
         return self._run
 
     def _experiment(self) -> str:
@@ -158,6 +159,6 @@ class MLflowLoggerCallback(UserCallback):
             else self._client.create_experiment(self._experiment_name)
         )
 
-    def _tell_settings(self, run_context: RunContext) -> None:
+    def _log_params(self, run_context: RunContext) -> None:
         for name, value in (run_context.train_loop_config or {}).items():
             self._client.log_param(self._run, name, value)

@@ -1,4 +1,4 @@
-"""Tells Weights & Biases about a run."""
+"""The integration with Weights & Biases."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ def setup_wandb(
     rank_zero_only: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Begin a run of Weights & Biases in a training function, and return it.
+    """Start a run of Weights & Biases in a training function, and return it.
 
     Args:
-        config: The settings to keep with the run.
-        api_key: The key to authenticate with.
+        config: The configuration of the run.
+        api_key: The key for authentication.
         api_key_file: A file with that key.
-        rank_zero_only: Only rank 0 begins a run; other ranks get an object that takes all calls and does nothing.
-        **kwargs: For `wandb.init`; `id`, `name` and `group` are those of the training run if not given.
+        rank_zero_only: Whether only rank 0 starts a run; other ranks get an object that accepts all calls and does
+            nothing.
+        **kwargs: Arguments for `wandb.init`; `id`, `name` and `group` default to those of the training run.
 
     Raises:
-        ImportError: wandb is missing.
-        ValueError: Both a key and a file with one are given.
+        ImportError: wandb is not installed.
+        ValueError: Both a key and a file are given.
     """
     wandb = _optional.load("wandb", "setup_wandb")
     context = current_context()
@@ -61,20 +62,20 @@ def _authenticate(api_key: str | None, api_key_file: str | None) -> None:
 
 
 class WandbLoggerCallback(UserCallback):
-    """Keeps the settings and the metrics of a run in Weights & Biases: of the lowest rank that reports.
+    """Logs the configuration of a run, and the metrics of the lowest rank that reports, to Weights & Biases.
 
     Args:
-        project: The project that the run belongs to; `$WANDB_PROJECT_NAME` if not given.
-        group: The group; `$WANDB_GROUP_NAME`, or the run's name, if not given.
-        api_key_file: A file with the key to authenticate with.
+        project: The project of the run; `$WANDB_PROJECT_NAME` if not given.
+        group: The group; `$WANDB_GROUP_NAME`, or the name of the run, if not given.
+        api_key_file: A file with the key for authentication.
         api_key: That key.
-        excludes: Metrics to leave out.
-        log_config: Tell the settings with each report too.
-        upload_checkpoints: Also upload checkpoints.
-        **kwargs: For `wandb.init`.
+        excludes: Metrics to omit.
+        log_config: Whether to log the configuration with each report.
+        upload_checkpoints: Whether to upload checkpoints.
+        **kwargs: Arguments for `wandb.init`.
 
     Raises:
-        ImportError: wandb is missing.
+        ImportError: wandb is not installed.
     """
 
     def __init__(
@@ -101,13 +102,13 @@ class WandbLoggerCallback(UserCallback):
     def after_report(
         self, run_context: RunContext, metrics: list[dict[str, Any]], checkpoint: Checkpoint | None
     ) -> None:
-        """Hand on a report, and its checkpoint if that is wanted."""
+        """Log the metrics of a report and, if enabled, upload its checkpoint."""
         self._begin(run_context)
-        said = next((each for each in metrics if each), {})
-        told = {name: value for name, value in said.items() if name not in self._excludes}
+        first = next((each for each in metrics if each), {})
+        logged = {name: value for name, value in first.items() if name not in self._excludes}
         if self._log_config:
-            told["config"] = dict(run_context.train_loop_config or {})
-        self._run.log(told)
+            logged["config"] = dict(run_context.train_loop_config or {})
+        self._run.log(logged)
         if checkpoint is not None and self._upload_checkpoints:
             artifact = self._wandb.Artifact(name=f"checkpoint_{run_context.run_config.name}", type="model")
             with checkpoint.as_directory() as folder:
