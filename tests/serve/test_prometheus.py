@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from skate.serve._prometheus import ADDRESS_VARIABLE, HEADERS_VARIABLE, parsed
+from skate.serve._observability.prometheus import ADDRESS_VARIABLE, HEADERS_VARIABLE, parsed
 from skate.serve.autoscaling_policy import (
     PrometheusQueryMixin,
     PrometheusSample,

@@ -10,13 +10,13 @@ import msgspec
 from skate.air import _arguments as arguments
 from skate.serve._config.defaults import DEFAULT
 from skate.serve._ids import DEFAULT_APP_NAME, DeploymentID, ReplicaID, new_request_id
-from skate.serve._responses import (
+from skate.serve._router.responses import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
     DeploymentResponseGenerator,
 )
 from skate.serve._router.runtime import current_runtime
-from skate.serve._router.selection import ReplicaSelection, chosen
+from skate.serve._router.selection import ReplicaSelection, choose_replica
 from skate.serve._wire.frames import Context
 from skate.serve.context import _get_replica, _get_request
 
@@ -168,7 +168,7 @@ class DeploymentHandle(Generic[T]):
             handle.
         """
         options = self._handle_options
-        return chosen(
+        return choose_replica(
             current_runtime(),
             self.deployment_id,
             _context_of(self.deployment_id, options),
@@ -178,7 +178,7 @@ class DeploymentHandle(Generic[T]):
         )
 
     def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:
-        """Send a request to a replica that `choose_replica` has chosen, and return a response at once.
+        """Send a request to a replica that `choose_replica` has choose_replica, and return a response at once.
 
         Args:
             selection: What `choose_replica` gave.

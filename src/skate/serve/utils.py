@@ -19,6 +19,6 @@ def get_trace_context() -> Any:
         True
     """
     # Most programs make no traces, and need none of this.
-    from skate.serve._watch.tracing import current_tracer, trace_context
+    from skate.serve._observability.tracing import current_tracer, trace_context
 
     return None if current_tracer() is None else trace_context()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from skate.serve._build.spec import ApplicationSpec
 from skate.serve._loop import ServeLoop
+from skate.serve._observability.observers import ProcessObserver
+from skate.serve._observability.options import ObservabilityOptions
 from skate.serve._process import adopt
 from skate.serve._schema.statuses import ServeStatus
-from skate.serve._watch.options import WatchOptions
-from skate.serve._watch.process import ProcessWatch
 
 if TYPE_CHECKING:
     from skate.serve._controller.state import State
@@ -31,12 +31,12 @@ class Controller:
         self,
         http_options: dict[str, Any] | None,
         grpc_options: dict[str, Any] | None,
-        watch: WatchOptions | None = None,
+        watch: ObservabilityOptions | None = None,
     ) -> None:
         # Not above: the program that starts Serve imports this module, and has no use for what is behind it.
         from skate.serve._controller.state import State
 
-        self._watch = ProcessWatch("controller", watch or WatchOptions())
+        self._watch = ProcessObserver("controller", watch or ObservabilityOptions())
         self._loop = ServeLoop("skate-serve-controller")
         self._is_over = threading.Event()
         self._turn = threading.Lock()  # of those who shut it down

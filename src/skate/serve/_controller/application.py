@@ -14,9 +14,9 @@ from skate.serve._controller.deployment import DeploymentKeeper
 from skate.serve._controller.health import Health
 from skate.serve._controller.memory import Recall
 from skate.serve._controller.records import ApplicationRecord
-from skate.serve._router.router import DeploymentNews
+from skate.serve._observability.controller_metrics import record_application
 from skate.serve._schema.statuses import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus
-from skate.serve._watch.controller import tell_application
+from skate.serve._wire.updates import DeploymentUpdate
 
 __all__ = ["ApplicationKeeper"]
 
@@ -34,7 +34,7 @@ class ApplicationKeeper:
     def __init__(
         self,
         spec: ApplicationSpec,
-        post: Callable[[str, DeploymentNews], None],
+        post: Callable[[str, DeploymentUpdate], None],
         note: Callable[[], None],
         health: Health,
     ) -> None:
@@ -59,7 +59,7 @@ class ApplicationKeeper:
         record: ApplicationRecord,
         recall: Recall,
         actors: Collection[str],
-        post: Callable[[str, DeploymentNews], None],
+        post: Callable[[str, DeploymentUpdate], None],
         note: Callable[[], None],
         health: Health,
     ) -> ApplicationKeeper:
@@ -207,9 +207,9 @@ class ApplicationKeeper:
         task.add_done_callback(self._notices.discard)
 
     def _tell(self) -> None:
-        tell_application(self)
+        record_application(self)
         for name, keeper in list(self.deployments.items()):
             if keeper.is_gone:
                 del self.deployments[name]
         if self.is_gone:
-            tell_application(self)
+            record_application(self)

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 
-from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
+from skate.serve._wire.frames import Frame, Subscribe, Update, acknowledgement_key
 from skate.serve._wire.link import Link
 
 __all__ = ["Board"]
@@ -15,7 +15,7 @@ __all__ = ["Board"]
 class Board:
     """Keeps values and sends each to its subscribers, now and whenever it changes."""
 
-    def __init__(self, heard: Callable[[Link, News], None], left: Callable[[Link], None]) -> None:
+    def __init__(self, heard: Callable[[Link, Update], None], left: Callable[[Link], None]) -> None:
         self._heard = heard
         self._left = left
         self._values: dict[str, bytes] = {}
@@ -29,7 +29,7 @@ class Board:
             return
         self._values[key] = value
         for link in self._subscribers[key]:
-            link.send(News(key, value))
+            link.send(Update(key, value))
 
     async def until_seen(self, key: str, expected: Callable[[], int] = lambda: 0) -> None:
         """Wait until everybody who is told of a key, which all have to confirm, acts on its newest value.
@@ -40,7 +40,7 @@ class Board:
             key: What is told.
             expected: Says how many there are to be told; some of them may have to connect first.
         """
-        seen = seen_key(key)
+        seen = acknowledgement_key(key)
         while len(self._subscribers[key]) < expected() or any(
             self._seen.get((seen, link)) != self._values.get(key) for link in self._subscribers[key]
         ):
@@ -71,9 +71,9 @@ class Board:
             self._subscribers[frame.key].add(link)
             value = self._values.get(frame.key)
             if value is not None:
-                link.send(News(frame.key, value))
-        elif isinstance(frame, News):
-            if frame.key.startswith(seen_key("")):
+                link.send(Update(frame.key, value))
+        elif isinstance(frame, Update):
+            if frame.key.startswith(acknowledgement_key("")):
                 self._seen[frame.key, link] = frame.value
                 self._tell_moved()
             else:

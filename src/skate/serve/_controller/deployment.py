@@ -21,16 +21,15 @@ from skate.serve._controller.resources import most_here, needs_of, room_for, too
 from skate.serve._controller.rollout import Phase, decide
 from skate.serve._controller.shared_actors import SharedActor, SharedActors
 from skate.serve._ids import ReplicaID, new_id
-from skate.serve._replica.spec import ReplicaSpec
-from skate.serve._router.custom import RouterNews
-from skate.serve._router.router import DeploymentNews
+from skate.serve._observability.options import current_options
+from skate.serve._replica import ReplicaSpec
 from skate.serve._schema.statuses import (
     DeploymentStatus,
     DeploymentStatusOverview,
     DeploymentStatusTrigger,
     ReplicaState,
 )
-from skate.serve._watch.options import watch_options
+from skate.serve._wire.updates import DeploymentUpdate, RouterUpdate
 
 __all__ = ["DeploymentKeeper"]
 
@@ -55,7 +54,7 @@ class DeploymentKeeper:
     def __init__(
         self,
         spec: DeploymentSpec,
-        post: Callable[[DeploymentNews], None],
+        post: Callable[[DeploymentUpdate], None],
         changed: Callable[[], None],
         health: Health,
     ) -> None:
@@ -293,7 +292,7 @@ class DeploymentKeeper:
                 rank=rank,
                 world_size=world_size,
                 is_ingress=spec.is_ingress,
-                watch=watch_options(),
+                observability=current_options(),
                 gang=None if seat is None else seat.gang,
             ),
             spec,
@@ -396,10 +395,10 @@ class DeploymentKeeper:
             )
         self.step()
 
-    def _news(self) -> DeploymentNews:
+    def _news(self) -> DeploymentUpdate:
         options = self.spec.options
         scaling = options.autoscaling_config
-        return DeploymentNews(
+        return DeploymentUpdate(
             [replica.told() for replica in self._of_phase(Phase.RUNNING)],
             max_queued=options.max_queued_requests,
             retry_after_s=options.backpressure_retry_after_s,
@@ -451,11 +450,11 @@ class DeploymentKeeper:
         self.step()
 
 
-def _router_of(options: DeploymentOptions) -> RouterNews | None:
+def _router_of(options: DeploymentOptions) -> RouterUpdate | None:
     config = options.request_router_config
     if config is None or config.is_default_request_router():
         return None
-    return RouterNews(
+    return RouterUpdate(
         str(config.request_router_class),
         config.packed_class,
         config.request_router_kwargs,

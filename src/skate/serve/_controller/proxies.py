@@ -11,11 +11,11 @@ from typing import Any
 import skate
 from skate.serve._controller.records import ProxyRecord
 from skate.serve._ids import NAMESPACE, PROXY_PREFIX, new_id
+from skate.serve._observability.controller_metrics import record_proxy, record_proxy_stopped
+from skate.serve._observability.options import current_options
 from skate.serve._process import actor_class, ask, ended, surroundings_of_proxy
 from skate.serve._proxy import Proxy
 from skate.serve._schema.statuses import ProxyStatus
-from skate.serve._watch.controller import tell_proxy, tell_proxy_stopped
-from skate.serve._watch.options import watch_options
 from skate.util import get_node_ip_address
 
 __all__ = ["ProxyKeeper"]
@@ -103,7 +103,7 @@ class ProxyKeeper:
             max_concurrency=8,
         )
         self._actor = await loop.run_in_executor(
-            None, lambda: made.remote(self._http, self._grpc, watch=watch_options())
+            None, lambda: made.remote(self._http, self._grpc, observability=current_options())
         )
         try:
             info: dict[str, Any] = await ask(self._actor.start)
@@ -121,7 +121,7 @@ class ProxyKeeper:
         if self._grpc is not None:
             self._grpc = {**self._grpc, "port": info["grpc"][1]}
         self._note()
-        tell_proxy(*_here(), ProxyStatus.HEALTHY.to_numeric())
+        record_proxy(*_here(), ProxyStatus.HEALTHY.to_numeric())
         self._watching = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
@@ -133,7 +133,7 @@ class ProxyKeeper:
                 logger.warning("The proxy ended: %s. It is started again.", error)
                 self._info = self._name = self._actor = None
                 self._note()
-                tell_proxy(*_here(), ProxyStatus.STARTING.to_numeric())
+                record_proxy(*_here(), ProxyStatus.STARTING.to_numeric())
                 self._starting = asyncio.ensure_future(self._start())
 
     async def _find(self) -> None:
@@ -156,7 +156,7 @@ class ProxyKeeper:
         if self._actor is not None:
             await asyncio.get_running_loop().run_in_executor(None, skate.kill, self._actor)
         self._name = self._info = None
-        tell_proxy_stopped(*_here(), time.perf_counter() - began)
+        record_proxy_stopped(*_here(), time.perf_counter() - began)
 
 
 def _here() -> tuple[str, str]:

@@ -17,10 +17,10 @@ from skate.serve._controller.records import ReplicaRecord
 from skate.serve._controller.resources import needs_of, node_share
 from skate.serve._controller.rollout import Phase, Seen
 from skate.serve._ids import NAMESPACE
+from skate.serve._observability.controller_metrics import record_replica_started, record_replica_stopped
 from skate.serve._process import actor_class, ask, ended, surroundings
 from skate.serve._replica import Replica, ReplicaSpec
-from skate.serve._router.line import ReplicaInfo
-from skate.serve._watch.controller import tell_replica_started, tell_replica_stopped
+from skate.serve._wire.updates import ReplicaInfo
 
 __all__ = ["ReplicaKeeper"]
 
@@ -181,7 +181,7 @@ class ReplicaKeeper:
         self.info = await ask(self._actor.start)
         self.phase = Phase.RUNNING
         self.was_running = True
-        tell_replica_started(self.spec.id.deployment_id, time.time() - self.started_at)
+        record_replica_started(self.spec.id.deployment_id, time.time() - self.started_at)
         self._changed()
 
     async def _find(self) -> None:
@@ -295,7 +295,7 @@ class ReplicaKeeper:
         if self._life is not None:
             self._life.cancel()
         await self._clean_up()
-        tell_replica_stopped(self.spec.id.deployment_id, time.perf_counter() - began)
+        record_replica_stopped(self.spec.id.deployment_id, time.perf_counter() - began)
         self.is_over.set()
         self._changed()
 

@@ -21,9 +21,13 @@ from skate.serve._controller.replica import ReplicaKeeper
 from skate.serve._controller.rollout import Phase
 from skate.serve._ids import DeploymentID, ReplicaID
 from skate.serve._loop import ServeLoop
-from skate.serve._router.router import LoadReport
+from skate.serve._observability.controller_metrics import (
+    record_handle_delay,
+    record_replica_delay,
+    record_scaling,
+)
 from skate.serve._schema.statuses import DeploymentStatus
-from skate.serve._watch.controller import tell_handle_delay, tell_replica_delay, tell_scaling
+from skate.serve._wire.updates import LoadReport
 
 __all__ = ["Scaling"]
 
@@ -249,7 +253,7 @@ class _Group:
         member = self.members[report.deployment]
         late = max(time.time() - report.at, 0.0)
         self._health.handle_delays.add(late)
-        tell_handle_delay(member.id, late)
+        record_handle_delay(member.id, late)
         self._note((member.id, caller), lambda: member.heard(caller, report))
 
     def left(self, caller: str) -> None:
@@ -309,7 +313,7 @@ class _Group:
                 took = time.perf_counter() - began
                 scope = "deployment" if self._together is None else "application"
                 for _, _, member in seen.values():
-                    tell_scaling(member.scaler, now, took, scope)
+                    record_scaling(member.scaler, now, took, scope)
 
         async def decided_there() -> dict[str, int]:
             return decided()
@@ -404,7 +408,7 @@ class _Group:
         self._unwell.discard(id)
         late = max(time.time() - found["at"], 0.0)
         self._health.replica_delays.add(late)
-        tell_replica_delay(id.deployment_id, late)
+        record_replica_delay(id.deployment_id, late)
         if not found["measures"]:
             self._silent.add(id)
         if not self._runs_user_code:

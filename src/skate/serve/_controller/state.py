@@ -22,11 +22,10 @@ from skate.serve._controller.records import Record
 from skate.serve._controller.recovery import Found, end, look
 from skate.serve._controller.scaling import Scaling
 from skate.serve._process import reachable_host
-from skate.serve._router.router import DeploymentNews, LoadReport
-from skate.serve._routes import Route
 from skate.serve._schema.statuses import ApplicationStatus, ServeStatus
 from skate.serve._wire import Address, Link, Listener
-from skate.serve._wire.frames import News
+from skate.serve._wire.frames import Update
+from skate.serve._wire.updates import DeploymentUpdate, LoadReport, Route
 
 __all__ = ["State"]
 
@@ -247,7 +246,7 @@ class State:
         await self._memory.close()
         await self._listener.close()
 
-    def _post_deployment(self, key: str, news: DeploymentNews) -> None:
+    def _post_deployment(self, key: str, news: DeploymentUpdate) -> None:
         self._board.post(f"deployment:{key}", msgspec.msgpack.encode(news))
         self._scaling.stepped(key)
 
@@ -260,7 +259,7 @@ class State:
         }
         self._board.post(_ROUTES, msgspec.msgpack.encode(list(routes.values())))
 
-    def _heard(self, link: Link, news: News) -> None:
+    def _heard(self, link: Link, news: Update) -> None:
         if news.key == "load":
             self._scaling.heard(link.name, msgspec.msgpack.decode(news.value, type=LoadReport))
 

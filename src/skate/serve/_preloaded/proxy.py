@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import skate.serve._proxy.doors  # noqa: F401  # what is behind the actor
+import skate.serve._proxy.listeners  # noqa: F401  # what is behind the actor
 from skate.serve._preloaded._installed import load_installed
 
 load_installed("uvloop", "uvicorn.lifespan.off", "uvicorn.protocols.http.httptools_impl", "uvicorn.server")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from skate.serve._ending import Ending
 from skate.serve._loop import ServeLoop
+from skate.serve._observability.observers import ProcessObserver
+from skate.serve._observability.options import ObservabilityOptions
 from skate.serve._process import adopt
 from skate.serve._router.runtime import close_runtime, set_loop
-from skate.serve._watch.options import WatchOptions
-from skate.serve._watch.process import ProcessWatch
 
 if TYPE_CHECKING:
-    from skate.serve._proxy.doors import Doors
+    from skate.serve._proxy.listeners import Listeners
 
 __all__ = ["Proxy"]
 
@@ -26,22 +26,22 @@ class Proxy:
         self,
         http: dict[str, Any] | None,
         grpc: dict[str, Any] | None = None,
-        watch: WatchOptions | None = None,
+        observability: ObservabilityOptions | None = None,
     ) -> None:
         self._http = http
         self._grpc = grpc
-        self._watch = ProcessWatch("proxy", watch or WatchOptions())
+        self._observer = ProcessObserver("proxy", observability or ObservabilityOptions())
         self._loop = ServeLoop("skate-serve-proxy")
         adopt(self._loop)
         set_loop(self._loop)
-        self._ending = Ending()
-        self._turn = threading.Lock()
+        self._stopped = Ending()
+        self._lock = threading.Lock()
         self._listening: dict[str, Any] | None = None
-        self._doors: Doors | None = None
+        self._listeners: Listeners | None = None
 
     def start(self) -> dict[str, Any]:
         """Listen, and return where; a controller that took the place of another one may ask again."""
-        with self._turn:
+        with self._lock:
             if self._listening is None:
                 self._listening = {"pid": os.getpid(), **self._listen()}
         return self._listening
@@ -50,20 +50,20 @@ class Proxy:
         if self._http is None:
             return {}
         # Not above: the controller imports this module, and has no use for a server of HTTP.
-        from skate.serve._proxy.doors import Doors
+        from skate.serve._proxy.listeners import Listeners
 
-        self._doors = Doors(self._http, self._grpc, self._watch.tracer)
-        return self._loop.wait(self._doors.open())
+        self._listeners = Listeners(self._http, self._grpc, self._observer.tracer)
+        return self._loop.wait(self._listeners.open())
 
     def stop(self) -> None:
         """Stop when the requests under way have been answered."""
-        if self._doors is not None:
-            self._loop.wait(self._doors.close())
+        if self._listeners is not None:
+            self._loop.wait(self._listeners.close())
         close_runtime()
-        self._watch.close()
+        self._observer.close()
         self._loop.stop()
-        self._ending.set()
+        self._stopped.set()
 
     def until_stopped(self) -> bool:
         """Return when the proxy has been stopped; whoever waits for it learns at once if the process dies."""
-        return self._ending.wait()
+        return self._stopped.wait()

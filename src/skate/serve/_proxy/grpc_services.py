@@ -10,9 +10,9 @@ import grpc  # type: ignore[import-untyped]  # it has no types
 from skate.serve.generated import serve_pb2, serve_pb2_grpc
 
 if TYPE_CHECKING:
-    from skate.serve._proxy.grpc import GrpcServer
+    from skate.serve._proxy.grpc_server import GrpcServer
 
-__all__ = ["OwnServices", "UserServices"]
+__all__ = ["InternalServices", "UserServices"]
 
 
 class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -48,10 +48,10 @@ class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
             )
             if found is None:
                 return None  # not noted: clients may ask for anything
-            self._handlers[path] = self._passing_on(path, found)
+            self._handlers[path] = self._forwarding_handler(path, found)
         return self._handlers[path]
 
-    def _passing_on(self, path: str, given: Any) -> grpc.RpcMethodHandler:
+    def _forwarding_handler(self, path: str, given: Any) -> grpc.RpcMethodHandler:
         codec = self._server.codec(given)
 
         async def answer(request: Any, context: Any) -> bytes:
@@ -68,7 +68,7 @@ class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
         )
         return made
 
-    def add_reflection(self, server: Any, own: OwnServices) -> None:
+    def add_reflection(self, server: Any, own: InternalServices) -> None:
         """Let clients ask which services there are, where the package for that is installed."""
         try:
             from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
@@ -91,7 +91,7 @@ class _AnyServicer:
         raise NotImplementedError
 
 
-class OwnServices(grpc.GenericRpcHandler):  # type: ignore[misc]
+class InternalServices(grpc.GenericRpcHandler):  # type: ignore[misc]
     """What Serve itself answers: which applications there are, and whether it is well."""
 
     def __init__(self, server: GrpcServer) -> None:

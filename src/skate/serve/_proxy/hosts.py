@@ -20,7 +20,7 @@ __all__ = ["AllowedHosts"]
 _VARIABLE = "SKATE_SERVE_ALLOWED_HOSTS"
 # RFC 9112, 3.2: a name, an IPv4 address or an IPv6 address in brackets, and maybe a port.
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
-_MOST_KNOWN = 1000  # accepted values to remember: a client may invent new ones without end
+_MAX_KNOWN = 1000  # accepted values to remember: a client may invent new ones without end
 
 
 class AllowedHosts:
@@ -81,7 +81,7 @@ class AllowedHosts:
         name = parsed[1].decode("ascii").lower().rstrip(".")
         if not self._allows(name):
             return self._not_allowed(f"the name {name!r}")
-        if len(self._known) < _MOST_KNOWN:
+        if len(self._known) < _MAX_KNOWN:
             self._known.add(value)
         return None
 

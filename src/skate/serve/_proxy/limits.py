@@ -46,7 +46,7 @@ class Limits:
             default = getattr(cls, name)
             value = options.get(option)
             if value is None and (word := environ.get(f"SKATE_SERVE_{option.upper()}")):
-                value = _number(option, word, type(default))
+                value = _parse_number(option, word, type(default))
             if value is not None:
                 found[name] = value
         if "connections" not in found:
@@ -59,16 +59,16 @@ class Limits:
 
     def is_too_long(self, headers: Headers) -> bool:
         """Tell whether a request announces a body that is not taken."""
-        length = _announced(headers)
+        length = _content_length(headers)
         return length is not None and length > self.body_bytes
 
     def is_short(self, headers: Headers) -> bool:
         """Tell whether a request announces a body that may as well be read before anything is done with it."""
-        length = _announced(headers)
+        length = _content_length(headers)
         return length is not None and length <= _SHORT_BODY
 
 
-def _announced(headers: Headers) -> int | None:
+def _content_length(headers: Headers) -> int | None:
     for name, value in headers:
         if name == b"content-length" and value.isdigit():
             return int(value)
@@ -84,7 +84,7 @@ _OPTIONS = {
 }
 
 
-def _number(option: str, word: str, kind: type) -> int | float:
+def _parse_number(option: str, word: str, kind: type) -> int | float:
     try:
         value: int | float = kind(word)
     except ValueError:

@@ -22,8 +22,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from skate.serve._preloaded._installed import is_installed
+from skate.serve._replica.user_code import UserCode
+from skate.serve._wire.frames import Headers
 
-__all__ = ["to_json"]
+__all__ = ["encode_response", "stream_response", "to_json"]
 
 
 def to_json(value: Any) -> bytes:
@@ -56,7 +58,7 @@ def _encode(value: Any) -> Any:
         if isinstance(value, kinds):
             return convert(value)
     if isinstance(value, type):
-        raise TypeError(_refusal(value))
+        raise TypeError(_describe_unsupported(value))
     return _encode_by_fastapi(value) if is_installed("fastapi") else _encode_object(value)
 
 
@@ -88,17 +90,17 @@ def _encode_by_fastapi(value: Any) -> Any:
     try:
         return jsonable_encoder(value, custom_encoder=ours)
     except ValueError as error:
-        raise TypeError(_refusal(value)) from error
+        raise TypeError(_describe_unsupported(value)) from error
 
 
 def _encode_object(value: Any) -> Any:
     try:
         return vars(value)
     except TypeError:
-        raise TypeError(_refusal(value)) from None
+        raise TypeError(_describe_unsupported(value)) from None
 
 
-def _refusal(value: Any) -> str:
+def _describe_unsupported(value: Any) -> str:
     kind = value.__name__ if isinstance(value, type) else type(value).__name__
     return (
         f"{'The class' if isinstance(value, type) else 'A value of type'} {kind} cannot be sent as JSON: return text, "
@@ -122,3 +124,46 @@ def _plain_key(key: Any) -> str | int | float | None:
     if isinstance(plain, str | int | float | None):
         return plain
     raise TypeError(f"A key of type {type(key).__name__} cannot be sent as JSON: use text or numbers.")
+
+
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_EMPTY = (b"content-type", b"text/plain")
+_BYTES = (b"content-type", b"application/octet-stream")
+_JSON = (b"content-type", b"application/json")
+
+
+def encode_response(result: Any) -> tuple[int, Headers, bytes] | None:
+    """Return status, headers and body of what can be sent in one piece; None for what streams, or has to be asked.
+
+    Text and bytes are sent as they are, None as an empty text, responses of Starlette as they say, all else as JSON.
+    """
+    kind = type(result)
+    if kind is str:
+        body = result.encode()
+        return 200, [_TEXT, (b"content-length", b"%d" % len(body))], body
+    if kind is bytes:
+        return 200, [_BYTES, (b"content-length", b"%d" % len(result))], result
+    if kind.__module__ == "starlette.responses" and kind.__name__ in _WHOLE:
+        return result.status_code, list(result.raw_headers), result.body
+    if callable(result) or hasattr(result, "__next__") or hasattr(result, "__anext__"):
+        return None
+    if result is None:
+        return 200, [_EMPTY, (b"content-length", b"0")], b""
+    body = to_json(result)
+    return 200, [_JSON, (b"content-length", b"%d" % len(body))], body
+
+
+_WHOLE = {"Response", "PlainTextResponse", "HTMLResponse", "JSONResponse", "RedirectResponse"}
+
+
+def stream_response(result: Any, code: UserCode) -> Any:
+    """Return what streams as an ASGI application: a response, or a generator, whose items are parts of the body."""
+    if callable(result):
+        return result
+    from starlette.responses import StreamingResponse
+
+    async def parts() -> Any:
+        async for item in code.items(result):
+            yield item if isinstance(item, str | bytes) else to_json(item)
+
+    return StreamingResponse(parts(), media_type="text/plain")

@@ -1,4 +1,4 @@
-"""Serve in this process: its loop, its line to the controller, and a router for each deployment that is called."""
+"""Serve in this process: its loop, its connection to the controller, and a router for each deployment that is called."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import skate
 from skate.serve._ids import CONTROLLER_NAME, NAMESPACE, DeploymentID, new_id
 from skate.serve._loop import ServeLoop
 from skate.serve._process import ask, is_shared
-from skate.serve._router.router import DeploymentNews, LoadReport, Router
+from skate.serve._router.router import Router
 from skate.serve._wire.address import Address
-from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
+from skate.serve._wire.frames import Frame, Subscribe, Update, acknowledgement_key
 from skate.serve._wire.link import Link, LinkClosed, connect
+from skate.serve._wire.updates import DeploymentUpdate, LoadReport
 from skate.serve.exceptions import RayServeException
 from skate.util._session import on_shutdown
 
@@ -39,10 +40,10 @@ class Runtime:
         self.serve_loop = loop or ServeLoop()
         self._owns_loop = loop is None
         self._routers: dict[str, Router] = {}
-        self._listeners: dict[str, Any] = {}
-        self._confirmed: set[str] = set()  # keys whose news the controller waits for to be heard
+        self._callbacks: dict[str, Any] = {}
+        self._acknowledged: set[str] = set()  # keys whose news the controller waits for to be heard
         self._link: Link | None = None
-        self._linking: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -52,41 +53,41 @@ class Runtime:
         if router is None:
             router = self._routers[id.key] = Router(id, self.name, self._report)
 
-            def tell(data: bytes) -> None:
-                router.update(msgspec.msgpack.decode(data, type=DeploymentNews))
+            def callback(data: bytes) -> None:
+                router.update(msgspec.msgpack.decode(data, type=DeploymentUpdate))
 
-            self.listen(f"deployment:{id.key}", tell)
+            self.subscribe(f"deployment:{id.key}", callback)
         return router
 
-    def listen(self, key: str, tell: Any, *, confirms: bool = False) -> None:
-        """Have `tell` called with what stands under a key, now and whenever it changes. On the loop only.
+    def subscribe(self, key: str, callback: Any, *, acknowledge: bool = False) -> None:
+        """Have `callback` called with what stands under a key, now and whenever it changes. On the loop only.
 
         Args:
             key: What to be told of.
-            tell: Called with each value.
-            confirms: Whether the controller is answered that the value has been heard: see `Board.until_seen`.
+            callback: Called with each value.
+            acknowledge: Whether the controller is answered that the value has been heard: see `Board.until_seen`.
         """
-        self._listeners[key] = tell
-        if confirms:
-            self._confirmed.add(key)
+        self._callbacks[key] = callback
+        if acknowledge:
+            self._acknowledged.add(key)
         if self._link is not None:
             self._link.send(Subscribe(key))
-        elif self._linking is None:
-            self._linking = asyncio.ensure_future(self._connect())
+        elif self._connecting is None:
+            self._connecting = asyncio.ensure_future(self._connect())
 
     def has_replicas(self, id: DeploymentID) -> bool:
         """Tell whether a replica of a deployment is known here."""
         router = self._routers.get(id.key)
         return router is not None and router.has_replicas
 
-    def keep(self, task: asyncio.Task[Any]) -> None:
+    def retain(self, task: asyncio.Task[Any]) -> None:
         """Keep a task alive until it is done, which the loop alone does not."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _report(self, report: LoadReport) -> None:
         if self._link is not None:
-            self._link.send(News("load", msgspec.msgpack.encode(report)))
+            self._link.send(Update("load", msgspec.msgpack.encode(report)))
 
     async def _connect(self) -> None:
         """Find the controller and subscribe to everything; again and again, since it may be starting over."""
@@ -102,28 +103,28 @@ class Runtime:
                 await asyncio.sleep(_RECONNECT_S)  # nobody tells when a name comes to exist
                 continue
             self._link = link
-            self._linking = None
-            for key in self._listeners:
+            self._connecting = None
+            for key in self._callbacks:
                 link.send(Subscribe(key))
             return
 
     def _receive(self, link: Link, frame: Frame) -> None:
-        if isinstance(frame, News):
-            tell = self._listeners.get(frame.key)
-            if tell is not None:
-                tell(frame.value)
-            if frame.key in self._confirmed:
-                link.send(News(seen_key(frame.key), frame.value))
+        if isinstance(frame, Update):
+            callback = self._callbacks.get(frame.key)
+            if callback is not None:
+                callback(frame.value)
+            if frame.key in self._acknowledged:
+                link.send(Update(acknowledgement_key(frame.key), frame.value))
 
     def _closed(self, _: Link) -> None:
         self._link = None
-        if not self._is_closed and self._linking is None:
-            self._linking = asyncio.ensure_future(self._connect())
+        if not self._is_closed and self._connecting is None:
+            self._connecting = asyncio.ensure_future(self._connect())
 
     async def _close(self) -> None:
         self._is_closed = True
-        if self._linking is not None:
-            self._linking.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
         if self._link is not None:
             self._link.abort()
         for router in self._routers.values():

@@ -10,39 +10,39 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from skate.serve._ids import DeploymentID, ReplicaID
-from skate.serve._router.calls import Outgoing
+from skate.serve._router.requests import OutgoingRequest
 from skate.serve._router.runtime import Runtime
 from skate.serve._wire.frames import Context, Frame
 from skate.serve.exceptions import ReplicaUnavailableError
 
 if TYPE_CHECKING:
-    from skate.serve._router.line import Line
+    from skate.serve._router.connection import Connection
 
-__all__ = ["ReplicaSelection", "Reservation", "chosen"]
+__all__ = ["ReplicaSelection", "Reservation", "choose_replica"]
 
-_Given = tuple[tuple[Any, ...], dict[str, Any]]
+CallArgs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class Reservation(Outgoing):
+class Reservation(OutgoingRequest):
     """Goes through the router like a request, and takes up room at the replica that it comes to; nothing is sent.
 
     On the loop of Serve, but for the constructor.
 
     Args:
         context: That of the request that is to follow.
-        given: Its arguments, as far as a router of the user's decides by them.
+        call_args: Its arguments, as far as a router of the user's decides by them.
     """
 
-    def __init__(self, context: Context, given: _Given) -> None:
+    def __init__(self, context: Context, call_args: CallArgs) -> None:
         super().__init__(context)
         self.args = None
-        self.heavy = given  # where routers look for arguments that are not packed
-        self.placed: Future[Line] = Future()
+        self.delivered_args = call_args  # where routers poll for arguments that are not packed
+        self.assigned: Future[Connection] = Future()
 
-    def send(self, line: Line) -> None:
+    def send(self, connection: Connection) -> None:
         """Take note of the replica."""
-        if not self.placed.done():  # it may have been cancelled at this moment, and is released next
-            self.placed.set_result(line)
+        if not self.assigned.done():  # it may have been cancelled at this moment, and is released next
+            self.assigned.set_result(connection)
 
     def receive(self, frame: Frame) -> bool:
         """Expect nothing."""
@@ -50,31 +50,31 @@ class Reservation(Outgoing):
 
     def failed(self, error: Exception) -> None:
         """Take note that there is no replica, or no longer one."""
-        if not self.placed.done():
-            self.placed.set_exception(error)
+        if not self.assigned.done():
+            self.assigned.set_exception(error)
 
     def cancel(self) -> None:
         """Leave the replica alone, which knows nothing of it."""
 
     @property
-    def can_start_over(self) -> bool:
+    def can_retry(self) -> bool:
         """Whether another replica would do: the choice has been told."""
         return False
 
-    def dispatch(self, call: Outgoing) -> None:
-        """Send a request in its place, to that replica alone."""
-        line = self.placed.result()
-        if self.line is None or line.is_leaving or not line.link.is_open:
-            call.turn_away(ReplicaUnavailableError(line.info.id))
+    def dispatch(self, request: OutgoingRequest) -> None:
+        """Send a request in its reservation, to that replica alone."""
+        connection = self.assigned.result()
+        if self.connection is None or connection.is_draining or not connection.link.is_open:
+            request.abort(ReplicaUnavailableError(connection.info.id))
             return
-        call.always, call.bound_to = True, line.info.id
-        line.begin(call)
-        line.finish(self)
+        request.force, request.target_replica_id = True, connection.info.id
+        connection.begin(request)
+        connection.finish(self)
 
 
 @dataclass
 class ReplicaSelection:
-    """A replica that `DeploymentHandle.choose_replica` has chosen, with room reserved for one request.
+    """A replica that `DeploymentHandle.choose_replica` has choose_replica, with room reserved for one request.
 
     Args:
         replica_id: The unique part of its id.
@@ -108,13 +108,13 @@ class ReplicaSelection:
 
 
 @asynccontextmanager
-async def chosen(
-    runtime: Runtime, id: DeploymentID, context: Context, method: str, stream: bool, given: _Given
+async def choose_replica(
+    runtime: Runtime, id: DeploymentID, context: Context, method: str, stream: bool, call_args: CallArgs
 ) -> AsyncIterator[ReplicaSelection]:
     """Choose a replica, and keep room there until a request has been dispatched or the context ends."""
     import skate.util
 
-    reservation = Reservation(context, given)
+    reservation = Reservation(context, call_args)
     loop = runtime.serve_loop
 
     def release() -> None:
@@ -122,13 +122,13 @@ async def chosen(
 
     try:
         loop.call(lambda: runtime.router(id).submit(reservation))
-        line = await asyncio.wrap_future(reservation.placed)
-        replica = ReplicaID(line.info.id, id)
+        connection = await asyncio.wrap_future(reservation.assigned)
+        replica = ReplicaID(connection.info.id, id)
         yield ReplicaSelection(
             replica.unique_id,
             skate.util.get_node_ip_address(),
             None,
-            line.info.node,
+            connection.info.node,
             _deployment_id=id,
             _reservation=reservation,
             _method_name=method,

@@ -24,7 +24,7 @@ class Address(msgspec.Struct, frozen=True):
     port: int = 0
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether this process runs on the listener's machine."""
         return self.machine == machine_id()
 

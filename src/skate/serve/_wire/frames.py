@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 
 __all__ = [
-    "Bye",
-    "ByeHeard",
     "Call",
     "Cancel",
     "Chunk",
@@ -20,35 +18,37 @@ __all__ = [
     "End",
     "Fail",
     "Frame",
+    "GoAway",
+    "GoAwayAck",
     "Grant",
     "Hello",
     "Http",
     "Item",
     "Load",
-    "News",
     "Nonce",
     "Reject",
     "Reply",
-    "Respond",
+    "ResponsePart",
     "Rpc",
     "RpcEnd",
     "Scope",
     "Subscribe",
+    "Update",
     "Welcome",
+    "acknowledgement_key",
     "decode",
     "encode",
-    "seen_key",
 ]
 
 Headers = list[tuple[bytes, bytes]]
 Metadata = list[tuple[str, Any]]  # of gRPC: values are text, or bytes under names that end in "-bin"
 
 
-class _Part(msgspec.Struct, array_like=True, gc=False):
+class _Struct(msgspec.Struct, array_like=True, gc=False):
     """A part of a frame: an array without names."""
 
 
-class Context(_Part):
+class Context(_Struct):
     """What follows a request wherever it goes."""
 
     request_id: str
@@ -61,7 +61,7 @@ class Context(_Part):
     method: str = ""  # of HTTP
 
 
-class Scope(_Part):
+class Scope(_Struct):
     """The head of an HTTP request or of a websocket's handshake."""
 
     type: str
@@ -79,27 +79,27 @@ class Scope(_Part):
 
 
 # Both sides: who are you?
-class Nonce(_Part, tag=1):
+class Nonce(_Struct, tag=1):
     """The listener's first word: prove that you know the secret, for this once."""
 
     nonce: bytes
 
 
-class Hello(_Part, tag=2):
+class Hello(_Struct, tag=2):
     """The caller's proof, and its name."""
 
     proof: bytes
     name: str
 
 
-class Welcome(_Part, tag=3):
+class Welcome(_Struct, tag=3):
     """The listener is satisfied; what it tells of itself."""
 
     about: dict[str, Any]
 
 
 # Caller to replica.
-class Call(_Part, tag=10):
+class Call(_Struct, tag=10):
     """Call a method. Without `args`, the arguments come by an actor call."""
 
     id: int
@@ -107,10 +107,10 @@ class Call(_Part, tag=10):
     context: Context
     args: bytes | None
     stream: bool = False
-    always: bool = False  # also if the replica is full
+    force: bool = False  # also if the replica is full
 
 
-class Http(_Part, tag=11):
+class Http(_Struct, tag=11):
     """Answer an HTTP request, or hold a websocket's conversation."""
 
     id: int
@@ -120,7 +120,7 @@ class Http(_Part, tag=11):
     more: bool  # further parts of the body follow as chunks
 
 
-class Chunk(_Part, tag=12):
+class Chunk(_Struct, tag=12):
     """A part of a request's body, or an event of a websocket's client."""
 
     id: int
@@ -129,24 +129,24 @@ class Chunk(_Part, tag=12):
     event: dict[str, Any] | None = None
 
 
-class Cancel(_Part, tag=13):
+class Cancel(_Struct, tag=13):
     """Nobody waits for this answer any more."""
 
     id: int
 
 
-class Grant(_Part, tag=14):
-    """There is room for so many further parts. Goes both ways."""
+class Grant(_Struct, tag=14):
+    """There is drain for so many further parts. Goes both ways."""
 
     id: int
     count: int
 
 
-class ByeHeard(_Part, tag=15):
+class GoAwayAck(_Struct, tag=15):
     """Nothing further will be sent over this link."""
 
 
-class Rpc(_Part, tag=16):
+class Rpc(_Struct, tag=16):
     """Answer a call over gRPC. Messages stay as they came from the client."""
 
     id: int
@@ -162,7 +162,7 @@ class Rpc(_Part, tag=16):
 
 
 # Replica to caller. `load` is how many requests the replica has under way, of all callers.
-class Reply(_Part, tag=20):
+class Reply(_Struct, tag=20):
     """The value. Without `value`, it is fetched by an actor call."""
 
     id: int
@@ -170,7 +170,7 @@ class Reply(_Part, tag=20):
     value: bytes | None
 
 
-class Fail(_Part, tag=21):
+class Fail(_Struct, tag=21):
     """The call raised."""
 
     id: int
@@ -178,7 +178,7 @@ class Fail(_Part, tag=21):
     error: bytes
 
 
-class Item(_Part, tag=22):
+class Item(_Struct, tag=22):
     """One value of a stream. Without `value`, it is fetched by an actor call under the number given."""
 
     id: int
@@ -186,14 +186,14 @@ class Item(_Part, tag=22):
     number: int = 0
 
 
-class End(_Part, tag=23):
+class End(_Struct, tag=23):
     """A stream is over."""
 
     id: int
     load: int
 
 
-class Respond(_Part, tag=24):
+class ResponsePart(_Struct, tag=24):
     """A part of an HTTP response: its head with the first part, or a further part."""
 
     id: int
@@ -204,17 +204,19 @@ class Respond(_Part, tag=24):
     more: bool
     event: dict[str, Any] | None = None  # of a websocket
     trailers: bool = False
-    spent: float = 0.0  # seconds that the replica had the request, where this part is all of the response
+    replica_time_s: float = (
+        0.0  # seconds that the replica had the request, where this part is all of the response
+    )
 
 
-class Reject(_Part, tag=25):
+class Reject(_Struct, tag=25):
     """Not begun: the replica is full, or about to stop."""
 
     id: int
     load: int
 
 
-class Load(_Part, tag=26):
+class Load(_Struct, tag=26):
     """Tells a caller that was rejected how things stand now, and which models are loaded when that changed."""
 
     load: int
@@ -222,7 +224,7 @@ class Load(_Part, tag=26):
     stats: bytes | None = None  # what `record_routing_stats` returned, when that changed
 
 
-class RpcEnd(_Part, tag=28):
+class RpcEnd(_Struct, tag=28):
     """The end of the answer to a call over gRPC, and its message if it is the only one; others came as items."""
 
     id: int
@@ -234,25 +236,25 @@ class RpcEnd(_Part, tag=28):
     compression: int | None = None
 
 
-class Bye(_Part, tag=27):
-    """The replica takes no further requests; answer with ByeHeard, and expect the answers still due."""
+class GoAway(_Struct, tag=27):
+    """The replica takes no further requests; answer with GoAwayAck, and expect the answers still due."""
 
 
 # Listener to subscriber, and back.
-class Subscribe(_Part, tag=30):
+class Subscribe(_Struct, tag=30):
     """Tell me this, now and whenever it changes."""
 
     key: str
 
 
-class News(_Part, tag=31):
+class Update(_Struct, tag=31):
     """The newest value under a key. Subscribers send what they measured in the same way."""
 
     key: str
     value: bytes
 
 
-def seen_key(key: str) -> str:
+def acknowledgement_key(key: str) -> str:
     """Return the key under which a subscriber sends back a value that it acts on now."""
     return f"seen:{key}"
 
@@ -267,18 +269,18 @@ Frame = (
     | Chunk
     | Cancel
     | Grant
-    | ByeHeard
+    | GoAwayAck
     | Reply
     | Fail
     | Item
     | End
-    | Respond
+    | ResponsePart
     | RpcEnd
     | Reject
     | Load
-    | Bye
+    | GoAway
     | Subscribe
-    | News
+    | Update
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -15,12 +15,12 @@ from typing import Any
 from skate.serve._wire.address import Address
 from skate.serve._wire.frames import Frame, Hello, Nonce, Welcome, decode, encode
 
-__all__ = ["Link", "LinkClosed", "connect", "proof_of"]
+__all__ = ["Link", "LinkClosed", "compute_proof", "connect"]
 
 logger = logging.getLogger("skate.serve")
 
 _SIZE = struct.Struct("<I")
-LARGEST_FRAME = 1 << 30
+MAX_FRAME_BYTES = 1 << 30
 _CONNECT_TIMEOUT_S = 10.0
 
 
@@ -28,7 +28,7 @@ class LinkClosed(ConnectionError):
     """The other side is gone, or did not let us in."""
 
 
-def proof_of(secret: bytes, nonce: bytes) -> bytes:
+def compute_proof(secret: bytes, nonce: bytes) -> bytes:
     """Return what only somebody who knows the secret can say about the nonce."""
     return hmac.digest(secret, nonce, hashlib.sha256)
 
@@ -53,7 +53,7 @@ class Link(asyncio.Protocol):
         self.is_open = False
         self._outgoing: list[bytes] = []
         self._incoming = bytearray()
-        self._room: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._descriptor = -1
@@ -77,11 +77,11 @@ class Link(asyncio.Protocol):
         outgoing.append(_SIZE.pack(len(data)))
         outgoing.append(data)
 
-    def send_through(self, frame: Frame) -> None:
+    def send_unbuffered(self, frame: Frame) -> None:
         """Write a frame, and those that wait, to the socket before returning.
 
         For parts of a stream: the code that makes the next part may block the loop, and a loop leaves what its
-        transports are given to the end of its turn. What the socket has no room for is left to the transport.
+        transports are given to the end of its turn. What the socket has no drain for is left to the transport.
         """
         if not self.is_open:
             return
@@ -106,12 +106,12 @@ class Link(asyncio.Protocol):
     @property
     def is_congested(self) -> bool:
         """Whether the other side reads more slowly than we write."""
-        return self._room is not None
+        return self._drained is not None
 
-    async def room(self) -> None:
+    async def drain(self) -> None:
         """Wait until the other side has read most of what was sent."""
-        while self._room is not None:
-            await asyncio.shield(self._room)
+        while self._drained is not None:
+            await asyncio.shield(self._drained)
 
     def close(self) -> None:
         """Send what waits, and close."""
@@ -145,7 +145,7 @@ class Link(asyncio.Protocol):
         try:
             while end - position >= 4:
                 (size,) = _SIZE.unpack_from(data, position)
-                if size > LARGEST_FRAME:
+                if size > MAX_FRAME_BYTES:
                     raise ValueError(f"a frame of {size} bytes")
                 if end - position - 4 < size:
                     break
@@ -162,14 +162,14 @@ class Link(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Note that the other side is slow: called by the event loop."""
-        if self._room is None and self._loop is not None:
-            self._room = self._loop.create_future()
+        if self._drained is None and self._loop is not None:
+            self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Note that there is room again: called by the event loop."""
-        room, self._room = self._room, None
-        if room is not None and not room.done():
-            room.set_result(None)
+        """Note that there is drain again: called by the event loop."""
+        drain, self._drained = self._drained, None
+        if drain is not None and not drain.done():
+            drain.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
         """End: called by the event loop."""
@@ -199,9 +199,9 @@ async def connect(
     loop = asyncio.get_running_loop()
     welcome: asyncio.Future[dict[str, Any]] = loop.create_future()
 
-    def introduce(link: Link, frame: Frame) -> None:
+    def handshake(link: Link, frame: Frame) -> None:
         if isinstance(frame, Nonce):
-            link.send(Hello(proof_of(address.secret, frame.nonce), name))
+            link.send(Hello(compute_proof(address.secret, frame.nonce), name))
         elif isinstance(frame, Welcome):
             link.about = frame.about
             link.receive, link.closed = receive, closed
@@ -213,12 +213,12 @@ async def connect(
             welcome.set_exception(LinkClosed("the process closed the connection"))
 
     def protocol() -> Link:
-        return Link(introduce, refused, name)
+        return Link(handshake, refused, name)
 
     link: Link
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            if address.is_here:
+            if address.is_local:
                 here = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 here.setblocking(False)
                 try:

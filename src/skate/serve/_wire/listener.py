@@ -14,7 +14,7 @@ from typing import Any
 
 from skate.serve._wire.address import Address, machine_id, new_secret
 from skate.serve._wire.frames import Frame, Hello, Nonce, Welcome
-from skate.serve._wire.link import Link, proof_of
+from skate.serve._wire.link import Link, compute_proof
 
 __all__ = ["Listener"]
 
@@ -54,10 +54,10 @@ class Listener:
             self._folder = tempfile.TemporaryDirectory(prefix="skate-serve-")
             path = os.path.join(self._folder.name, "socket")
         unix.bind(path)
-        self._servers.append(await loop.create_unix_server(self._admit, sock=unix, backlog=1024))
+        self._servers.append(await loop.create_unix_server(self._accept, sock=unix, backlog=1024))
         port = 0
         if self._host is not None:
-            server = await loop.create_server(self._admit, self._host, 0, backlog=1024)
+            server = await loop.create_server(self._accept, self._host, 0, backlog=1024)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
         return Address(machine_id(), path, self._secret, self._host, port)
@@ -72,32 +72,32 @@ class Listener:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _admit(self) -> Link:
+    def _accept(self) -> Link:
         """Make the link of a new connection, which has to prove itself before anything else is read."""
         nonce = secrets.token_bytes(32)
 
-        class Admission(Link):
+        class PendingLink(Link):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 super().connection_made(transport)
-                self.late = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT_S, self.abort)
+                self.hello_timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT_S, self.abort)
                 self.send(Nonce(nonce))
 
             def connection_lost(self, error: Exception | None) -> None:
-                self.late.cancel()
+                self.hello_timer.cancel()
                 super().connection_lost(error)
 
-        def judge(link: Link, frame: Frame) -> None:
-            assert isinstance(link, Admission)
+        def authenticate(link: Link, frame: Frame) -> None:
+            assert isinstance(link, PendingLink)
             if not isinstance(frame, Hello) or not hmac.compare_digest(
-                frame.proof, proof_of(self._secret, nonce)
+                frame.proof, compute_proof(self._secret, nonce)
             ):
                 link.abort()
                 return
-            link.late.cancel()
+            link.hello_timer.cancel()
             link.name = frame.name
             link.closed = self.links.discard
             self.links.add(link)
             self._opened(link)
             link.send(Welcome(self._about()))
 
-        return Admission(judge)
+        return PendingLink(authenticate)

@@ -12,9 +12,8 @@ import skate
 from skate.exceptions import RayActorError
 from skate.serve._ids import NAMESPACE, ReplicaID
 from skate.serve._process import ask
-from skate.serve._routing.base import RequestRouter
-from skate.serve._routing.replicas import RunningReplica
-from skate.serve._routing.requests import PendingRequest
+from skate.serve._router.request_router import RequestRouter
+from skate.serve._router.routing_views import PendingRequest, RunningReplica
 from skate.serve.context import _deployment_actor_name
 from skate.util import list_named_actors
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from skate.serve._ids import ReplicaID
-from skate.serve._routing.base import RequestRouter
-from skate.serve._routing.replicas import RunningReplica
-from skate.serve._routing.requests import PendingRequest
+from skate.serve._router.request_router import RequestRouter
+from skate.serve._router.routing_views import PendingRequest, RunningReplica
 
 __all__ = ["ConsistentHashRouter"]
 

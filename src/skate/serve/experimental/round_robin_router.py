@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from skate.serve._routing.base import RequestRouter
-from skate.serve._routing.mixins import FIFOMixin, MultiplexMixin
-from skate.serve._routing.replicas import RunningReplica
-from skate.serve._routing.requests import PendingRequest
+from skate.serve._router.request_router import FIFOMixin, MultiplexMixin, RequestRouter
+from skate.serve._router.routing_views import PendingRequest, RunningReplica
 
 __all__ = ["RoundRobinRouter"]
 

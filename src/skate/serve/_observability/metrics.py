@@ -1,0 +1,341 @@
+"""Numbers that cost next to nothing to record, and reach the session's metrics a moment later.
+
+A request must not pay for locks and lookups of labels in every process that it passes. So it is counted in plain
+objects, on the one loop that serves it; these are added to the metrics when a short time has passed since the first of
+them was recorded. An idle process does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+
+import skate
+from skate.serve._ids import DeploymentID
+from skate.util._metrics_store import Family, store
+
+__all__ = [
+    "BUCKET_BOUNDARIES_MS",
+    "FLUSH_INTERVAL_S",
+    "DurationHistogram",
+    "EventLoopMonitor",
+    "MetricsBuffer",
+    "ProxyMetrics",
+    "RouterMetrics",
+    "counter",
+    "gauge",
+    "histogram",
+]
+
+FLUSH_INTERVAL_S = 0.25
+"""How old a number may be until others see it."""
+
+BUCKET_BOUNDARIES_MS = (
+    *(factor * power for power in (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0) for factor in (1, 2, 5)),
+    100_000.0,
+    600_000.0,
+)
+
+
+def counter(name: str, description: str) -> Family:
+    """Declare a counter."""
+    return Family("counter", f"serve_{name}", description)
+
+
+def gauge(name: str, description: str) -> Family:
+    """Declare a gauge."""
+    return Family("gauge", f"serve_{name}", description)
+
+
+def histogram(name: str, description: str) -> Family:
+    """Declare a histogram of milliseconds."""
+    return Family("histogram", f"serve_{name}", description, BUCKET_BOUNDARIES_MS)
+
+
+class DurationHistogram:
+    """How many times took how long, since they were last added to the metrics."""
+
+    __slots__ = ("buckets",)
+
+    def __init__(self) -> None:
+        self.buckets = [0.0] * (len(BUCKET_BOUNDARIES_MS) + 2)
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        took = seconds * 1000
+        buckets = self.buckets
+        buckets[bisect_left(BUCKET_BOUNDARIES_MS, took)] += 1
+        buckets[-1] += took
+
+    def reset(self) -> tuple[float, list[float]]:
+        """Return how many there were and how they were durations, and start anew."""
+        taken, self.buckets = self.buckets, [0.0] * len(self.buckets)
+        return sum(taken[:-1]), taken
+
+
+class MetricsBuffer:
+    """Has a function called, soon after something was first recorded, that adds the numbers to the metrics.
+
+    Args:
+        flush: Adds them, with the functions below.
+        record_lag: Called before it with the seconds by which the loop is late.
+    """
+
+    def __init__(self, flush: Callable[[], None], record_lag: Callable[[float], None] | None = None) -> None:
+        self.is_scheduled = False
+        self._flush = flush
+        self._record_lag = record_lag
+        self._due_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def schedule_flush(self) -> None:
+        """Note that something was recorded. On the loop; callers look at `is_scheduled` first, which is cheaper."""
+        if not self.is_scheduled:
+            self.is_scheduled = True
+            # Not the loop's own clock, which stands still while the loop is blocked.
+            self._due_at = time.monotonic() + FLUSH_INTERVAL_S
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_INTERVAL_S, self._on_time)
+
+    def _on_time(self) -> None:
+        if self._record_lag is not None:
+            self._record_lag(max(time.monotonic() - self._due_at, 0.0))
+        self.flush()
+
+    def flush(self) -> None:
+        """Add the numbers to the metrics now."""
+        self.is_scheduled = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._flush()
+
+    def increment(self, family: Family, labels: Mapping[str, str], amount: float) -> None:
+        """Add to a counter."""
+        if amount:
+            store.increment(family, _tags(labels), amount)
+
+    def set(self, family: Family, labels: Mapping[str, str], value: float) -> None:
+        """Give a gauge its value."""
+        store.set(family, _tags(labels), value)
+
+    def add_histogram(self, family: Family, labels: Mapping[str, str], buckets: list[float]) -> None:
+        """Add to a histogram."""
+        store.add(family, _tags(labels), buckets)
+
+
+def _tags(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+_LATE = histogram("event_loop_scheduling_latency_ms", "How late a loop came to what was due.")
+_LOOKS = counter("event_loop_monitoring_iterations", "How often it was looked how late a loop is.")
+_TASKS = gauge("event_loop_tasks", "Tasks of a loop that are not done.")
+
+
+class EventLoopMonitor:
+    """Tells of the one loop that a process of Serve has. On that loop.
+
+    It has no timer of its own: `MetricsBuffer` does something at a set time anyway, while there are requests. An idle loop is
+    not late, and is left asleep.
+
+    Where Ray Serve has a loop for each, one loop answers, routes and runs the user's code here. It is told of under
+    each of these names, so that whoever looks for the loop of the user's code finds it.
+
+    Args:
+        component: "proxy" or "replica".
+        labels: What else to say of the process.
+    """
+
+    def __init__(self, component: str, labels: dict[str, str]) -> None:
+        types = ("main", "router") if component == "proxy" else ("main", "router", "user_code")
+        self._of_component = [{"component": component, "loop_type": each, **labels} for each in types]
+        self._labels: list[tuple[tuple[str, str], ...]] = []
+
+    def record_lag(self, late_s: float) -> None:
+        """Tell how late the loop is just now."""
+        if not self._labels:
+            actor = skate.get_runtime_context().get_actor_id() or ""
+            self._labels = [tuple(sorted({**each, "actor_id": actor}.items())) for each in self._of_component]
+        durations = DurationHistogram()
+        durations.add(late_s)
+        _, buckets = durations.reset()
+        tasks = len(asyncio.all_tasks())
+        for labels in self._labels:
+            store.add(_LATE, labels, buckets)
+            store.increment(_LOOKS, labels, 1)
+            store.set(_TASKS, labels, tasks)
+
+
+_REQUESTS = counter("num_router_requests", "Requests that callers have sent to a deployment.")
+_CALLS = counter("handle_request_counter", "Requests that came through handles, and not over HTTP.")
+_WAITED = histogram(
+    "request_router_fulfillment_time_ms", "How long requests waited at their callers for a replica with room."
+)
+_QUEUED = gauge("deployment_queued_queries", "Requests that wait at callers for a replica with room.")
+_ONGOING = gauge("num_ongoing_requests_at_replicas", "Requests that callers have sent and not seen answered.")
+
+
+class RouterMetrics:
+    """The metrics of one deployment's callers in this process, under the names that Ray Serve gives them.
+
+    Args:
+        id: The deployment.
+        queued: Says how many requests wait here.
+        ongoing: Says how many are at replicas.
+    """
+
+    def __init__(self, id: DeploymentID, queued: Callable[[], int], ongoing: Callable[[], int]) -> None:
+        self._labels = {"deployment": id.name, "application": id.app_name}
+        self._queued = queued
+        self._ongoing = ongoing
+        self._sent: dict[tuple[str, bool], int] = {}
+        self._put_aside = 0
+        self._waited = DurationHistogram()
+        self._buffer = MetricsBuffer(self._flush)
+
+    def submitted(self, route: str, is_call: bool) -> None:
+        """Note that a request is to be sent: now or, if none has room, later."""
+        key = (route, is_call)
+        self._sent[key] = self._sent.get(key, 0) + 1
+        if not self._buffer.is_scheduled:
+            self._buffer.schedule_flush()
+
+    def queued(self) -> None:
+        """Note that a request which was to be sent has to wait."""
+        self._put_aside += 1
+
+    def waited(self, seconds: float) -> None:
+        """Note how long a request waited that had to."""
+        self._waited.add(seconds)
+        if not self._buffer.is_scheduled:
+            self._buffer.schedule_flush()
+
+    def close(self) -> None:
+        """Add what was recorded last."""
+        self._buffer.flush()
+
+    def _flush(self) -> None:
+        buffer = self._buffer
+        sent, self._sent = self._sent, {}
+        for (route, is_call), number in sent.items():
+            labels = {**self._labels, "route": route}
+            buffer.increment(_REQUESTS, labels, number)
+            if is_call:
+                buffer.increment(_CALLS, labels, number)
+        at_once = sum(sent.values()) - self._put_aside
+        self._put_aside = 0
+        waited, buckets = self._waited.reset()
+        buckets[0] += at_once
+        if waited or at_once:
+            buffer.add_histogram(_WAITED, self._labels, buckets)
+        queued, ongoing = self._queued(), self._ongoing()
+        buffer.set(_QUEUED, self._labels, queued)
+        buffer.set(_ONGOING, self._labels, ongoing)
+        if queued or ongoing:
+            buffer.schedule_flush()  # nothing else tells when they have become fewer
+
+
+_OTHER = "OTHER"
+# A client may call its method anything, and every name would be a series of its own.
+_METHODS = frozenset(
+    ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "WEBSOCKET", _OTHER)
+)
+_FINE = frozenset(("1000", "1001", "OK"))  # of websockets, and of gRPC
+
+
+class ProxyMetrics:
+    """The metrics of one protocol, under the names that Ray Serve gives them.
+
+    Args:
+        protocol: "http" or "grpc".
+        count_ongoing: Says how many requests are being answered.
+    """
+
+    def __init__(self, protocol: str, count_ongoing: Callable[[], int]) -> None:
+        self._count_ongoing = count_ongoing
+        self._takes_any_method = protocol == "grpc"
+        self._requests = counter(f"num_{protocol}_requests", f"Requests over {protocol}.")
+        self._errors = counter(f"num_{protocol}_error_requests", "Requests that ended with an error.")
+        self._deployment_errors = counter(
+            f"num_deployment_{protocol}_error_requests", "Requests that ended with an error, by deployment."
+        )
+        self._latency = histogram(
+            f"{protocol}_request_latency_ms",
+            "From a request's arrival at the proxy to the end of its response.",
+        )
+        self._ongoing = gauge(f"num_ongoing_{protocol}_requests", "Requests that are being answered.")
+        self._ended: dict[tuple[str, str, str, str, int | str], DurationHistogram] = {}
+        self._overhead = histogram(
+            f"{protocol}_request_framework_latency_ms",
+            "What Serve adds to a request: all but waiting for a replica, and the replica's time for it.",
+        )
+        self._overheads: dict[tuple[str, str], DurationHistogram] = {}
+        # All protocols have one loop: it is enough that one of them tells of it.
+        record_lag = EventLoopMonitor("proxy", {}).record_lag if protocol == "http" else None
+        self._buffer = MetricsBuffer(self._flush, record_lag)
+
+    def began(self) -> None:
+        """Note that a request is being answered."""
+        if not self._buffer.is_scheduled:
+            self._buffer.schedule_flush()
+
+    def ended(
+        self, app: str, deployment: str, route: str, method: str, status: int | str, seconds: float
+    ) -> None:
+        """Note how a request ended, and how long that took."""
+        key = (app, deployment, route, method, status)
+        durations = self._ended.get(key)
+        if durations is None:
+            if method not in _METHODS and not self._takes_any_method:
+                self.ended(app, deployment, route, _OTHER, status, seconds)
+                return
+            durations = self._ended[key] = DurationHistogram()
+        durations.add(seconds)
+        if not self._buffer.is_scheduled:
+            self._buffer.schedule_flush()
+
+    def record_overhead(self, app: str, route: str, seconds: float) -> None:
+        """Note what Serve has added to the time of a request, which has ended or is about to."""
+        durations = self._overheads.get((app, route))
+        if durations is None:
+            durations = self._overheads[app, route] = DurationHistogram()
+        durations.add(seconds)
+
+    def close(self) -> None:
+        """Add what was recorded last."""
+        self._buffer.flush()
+
+    def _flush(self) -> None:
+        buffer = self._buffer
+        count_ongoing = self._count_ongoing()
+        buffer.set(self._ongoing, {}, count_ongoing)
+        if count_ongoing:
+            buffer.schedule_flush()  # nothing else tells that they take long
+        for (app, route), durations in self._overheads.items():
+            number, buckets = durations.reset()
+            if number:
+                buffer.add_histogram(self._overhead, {"application": app, "route": route}, buckets)
+        for (app, deployment, route, method, ending), durations in self._ended.items():
+            number, buckets = durations.reset()
+            if not number:
+                continue
+            status = str(ending)
+            labels = {"application": app, "route": route, "method": method}
+            buffer.increment(self._requests, {**labels, "status_code": status}, number)
+            buffer.add_histogram(self._latency, {**labels, "status_code": status}, buckets)
+            if _is_error(status):
+                buffer.increment(self._errors, {**labels, "error_code": status}, number)
+                if deployment:
+                    named = {**labels, "error_code": status, "deployment": deployment}
+                    buffer.increment(self._deployment_errors, named, number)
+
+
+def _is_error(status: str) -> bool:
+    """Tell whether a request failed: statuses of HTTP, closing codes of websockets, names of gRPC.
+
+    >>> [_is_error(status) for status in ("200", "404", "1000", "1011", "OK", "INTERNAL")]
+    [False, True, False, True, False, True]
+    """
+    return status not in _FINE and not (len(status) == 3 and status[0] in "123")

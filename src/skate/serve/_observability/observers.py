@@ -1,0 +1,246 @@
+"""What a replica tells of its requests: metrics, and the access log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from skate._api import variables
+from skate.serve._ids import ReplicaID
+from skate.serve._observability.access_log import AccessLog
+from skate.serve._observability.logs import Component, ServeLogs
+from skate.serve._observability.metrics import (
+    DurationHistogram,
+    EventLoopMonitor,
+    MetricsBuffer,
+    counter,
+    gauge,
+    histogram,
+)
+from skate.serve._observability.options import ObservabilityOptions, set_options
+from skate.serve._process import is_shared
+from skate.serve._wire.frames import Call, Http, Rpc
+from skate.util._metrics_store import Family
+
+if TYPE_CHECKING:
+    from skate.serve._observability.hooks import ServedRequest
+    from skate.serve._observability.tracing import Tracer
+
+__all__ = ["CANCELLED", "ProcessObserver", "ReplicaObserver"]
+
+_REQUESTS = counter("deployment_request_counter", "Requests that replicas have answered.")
+_ERRORS = counter("deployment_error_counter", "Requests whose code raised an error.")
+_LATENCY = histogram("deployment_processing_latency_ms", "How long a replica worked on a request.")
+_STARTS = counter("deployment_replica_starts", "Replicas that have been started.")
+_HEALTHY = gauge("deployment_replica_healthy", "1 while the replica says that it is well, 0 otherwise.")
+_RUNNING = gauge("replica_processing_queries", "Requests that a replica works on.")
+_STARTING = histogram("replica_initialization_latency_ms", "How long replicas took to start.")
+_CHANGING = histogram("replica_reconfigure_latency_ms", "How long replicas took to take a new `user_config`.")
+_CHECKING = histogram("health_check_latency_ms", "How long health checks took.")
+_MEASURING = histogram("user_autoscaling_stats_latency_ms", "How long `record_autoscaling_stats` took.")
+_UNMEASURED = counter("record_autoscaling_stats_failed", "Calls of `record_autoscaling_stats` that failed.")
+_UNWELL = counter("health_check_failures", "Health checks that failed.")
+
+CANCELLED = 499
+"""The status of a request that nobody wanted to hear the answer to."""
+
+
+class ReplicaObserver:
+    """Watches the requests of one replica, under the names that Ray Serve gives its metrics. On the replica's loop.
+
+    Args:
+        id: The replica.
+        options: How Serve is watched.
+        logging: The deployment's own `LoggingConfig` as a dictionary, if it has one.
+        load: Says how many requests run.
+    """
+
+    def __init__(
+        self,
+        id: ReplicaID,
+        options: ObservabilityOptions,
+        logging: dict[str, Any] | None,
+        load: Callable[[], int],
+    ) -> None:
+        deployment = id.deployment_id
+        self._labels = {
+            "deployment": deployment.name,
+            "replica": id.unique_id,
+            "application": deployment.app_name,
+        }
+        # What happens once or twice in a replica's life makes no series for each of them.
+        self._of_deployment = {name: self._labels[name] for name in ("deployment", "application")}
+        self._load = load
+        self._options = options
+        self._ended: dict[str, DurationHistogram] = {}
+        self._errors: dict[tuple[str, str], int] = {}
+        self._checks = DurationHistogram()
+        self._failed_checks = 0
+        self._buffer = MetricsBuffer(self._flush, EventLoopMonitor("replica", self._of_deployment).record_lag)
+        self._logs: ServeLogs | None = None
+        self._access: AccessLog | None = None
+        self.tracer: Tracer | None = None
+        self._shows_clients = variables.flag("SERVE_LOG_CLIENT_ADDRESS", False)
+        if is_shared():
+            return  # the logger is the program's own, and so are its traces
+        component = Component("replica", id)
+        self._logs = ServeLogs(component)
+        self._access = AccessLog(self._logs)
+        self.configure(logging)
+        if options.tracing is not None:
+            from skate.serve._observability.tracing import set_up
+
+            self.tracer = set_up(component, options)
+
+    def configure(self, logging: dict[str, Any] | None) -> None:
+        """Log in another way."""
+        if self._logs is not None and self._access is not None:
+            self._access.reset()
+            self._logs.configure(logging or self._options.logging)
+
+    def started(self, seconds: float) -> None:
+        """Note that the replica is ready, after so long."""
+        self._buffer.increment(_STARTS, self._labels, 1)
+        self._once(_STARTING, seconds)
+        self._buffer.set(_HEALTHY, self._labels, 1)
+        self._buffer.set(_RUNNING, self._labels, 0)
+        if self._logs is not None:
+            self._logs.tell(f"Started after {seconds * 1000:.1f}ms.")
+
+    def reconfigured(self, seconds: float) -> None:
+        """Note that the replica has taken a new `user_config`, after so long."""
+        self._once(_CHANGING, seconds)
+
+    def _once(self, family: Family, seconds: float) -> None:
+        durations = DurationHistogram()
+        durations.add(seconds)
+        self._buffer.add_histogram(family, self._of_deployment, durations.reset()[1])
+
+    def checked(self, seconds: float, is_well: bool) -> None:
+        """Note what a health check said."""
+        self._checks.add(seconds)
+        self._failed_checks += not is_well
+        self._buffer.set(_HEALTHY, self._labels, float(is_well))
+        self._buffer.schedule_flush()
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Note how long the user's object measures something for autoscaling, and whether it fails."""
+        began = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            self._buffer.increment(_UNMEASURED, {**self._labels, "exception_name": _type_name(error)}, 1)
+            raise
+        finally:
+            durations = DurationHistogram()
+            durations.add(time.perf_counter() - began)
+            self._buffer.add_histogram(_MEASURING, self._labels, durations.reset()[1])
+
+    def began(self) -> None:
+        """Note that a request runs."""
+        if not self._buffer.is_scheduled:
+            self._buffer.schedule_flush()
+
+    def ended(self, running: ServedRequest, frame: Call | Http | Rpc) -> None:
+        """Note that a request is over."""
+        seconds = time.perf_counter() - running.began
+        context = running.context
+        durations = self._ended.get(context.route)
+        if durations is None:
+            durations = self._ended[context.route] = DurationHistogram()
+        durations.add(seconds)
+        if running.error is not None:
+            key = (context.route, _type_name(running.error))
+            self._errors[key] = self._errors.get(key, 0) + 1
+        if not self._buffer.is_scheduled:
+            self._buffer.schedule_flush()
+        if self._logs is not None and self._logs.access_is_on:
+            self._log(self._logs, running, frame, seconds)
+
+    def _log(self, logs: ServeLogs, running: ServedRequest, frame: Call | Http | Rpc, seconds: float) -> None:
+        """Write the line of a request in the access log."""
+        context, access = running.context, self._access
+        assert access is not None, "there is one where there are logs"
+        is_cancelled = running.status == CANCELLED
+        if isinstance(frame, Http):
+            if not logs.logs_access:
+                return
+            method = frame.scope.method if frame.scope.type == "http" else "WS"
+            status = str(running.status or (500 if running.error is not None else 200))
+            client = frame.scope.client if self._shows_clients else None
+            address = "" if client is None else f" {client[0]}:{client[1]}"
+            access.add(context.request_id, context.route, method, context.route, status, seconds, address)
+        elif running.error is not None and not is_cancelled:
+            logs.failed(f"CALL {frame.method} ERROR {seconds * 1000:.1f}ms", running.error)
+        elif logs.logs_access:
+            status = "CANCELLED" if is_cancelled else "OK"
+            access.add(context.request_id, context.route, "CALL", frame.method, status, seconds)
+
+    def close(self) -> None:
+        """Write what was recorded last."""
+        self._buffer.flush()
+        if self._access is not None and self._logs is not None:
+            self._access.write()
+            self._logs.close()
+        if self.tracer is not None:
+            self.tracer.close()
+
+    def _flush(self) -> None:
+        buffer, labels = self._buffer, self._labels
+        for route, durations in self._ended.items():
+            number, buckets = durations.reset()
+            if number:
+                named = {**labels, "route": route}
+                buffer.increment(_REQUESTS, named, number)
+                buffer.add_histogram(_LATENCY, named, buckets)
+        errors, self._errors = self._errors, {}
+        for (route, kind), number in errors.items():
+            buffer.increment(_ERRORS, {**labels, "route": route, "exception_type": kind}, number)
+        checks, buckets = self._checks.reset()
+        if checks:
+            buffer.add_histogram(_CHECKING, labels, buckets)
+            buffer.increment(_UNWELL, labels, self._failed_checks)
+            self._failed_checks = 0
+        running = self._load()
+        buffer.set(_RUNNING, labels, running)
+        if running:
+            buffer.schedule_flush()  # nothing else tells that they take long
+
+
+def _type_name(error: BaseException) -> str:
+    """Return the name of what the user's code raised, which may have been wrapped on the way."""
+    return type(getattr(error, "cause", None) or error).__name__
+
+
+class ProcessObserver:
+    """Watches this process, if it is one of its own.
+
+    Args:
+        kind: "controller" or "proxy".
+        options: How Serve is watched.
+    """
+
+    def __init__(self, kind: str, options: ObservabilityOptions) -> None:
+        self.tracer: Tracer | None = None
+        self._logs: ServeLogs | None = None
+        set_options(options)
+        if is_shared():
+            return  # the logger is the program's own, and so are its traces
+        component = Component(kind, str(os.getpid()))
+        self._logs = ServeLogs(component)
+        self._logs.configure(options.logging)
+        if options.tracing is not None and kind == "proxy":
+            from skate.serve._observability.tracing import set_up
+
+            self.tracer = set_up(component, options)
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self.tracer is not None:
+            self.tracer.close()
+        if self._logs is not None:
+            self._logs.close()

@@ -1,0 +1,77 @@
+"""How this Serve is watched: what `serve.start` was told about logs and traces, for every process of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from skate._api import variables
+from skate.serve._config import numbers
+
+__all__ = ["ObservabilityOptions", "current_options", "set_options"]
+
+_EXPORTER = "SERVE_TRACING_EXPORTER_IMPORT_PATH"
+_RATIO = "SERVE_TRACING_SAMPLING_RATIO"
+
+
+@dataclass(frozen=True)
+class ObservabilityOptions:
+    """Fields of `LoggingConfig` and `TracingConfig`, checked; None where nothing was said."""
+
+    logging: dict[str, Any] | None = None
+    tracing: dict[str, Any] | None = None
+
+    @classmethod
+    def of(
+        cls, logging_config: Any, tracing_config: Any, environ: Mapping[str, str] = os.environ
+    ) -> ObservabilityOptions:
+        """Check what a user gave; where that is nothing about traces, the environment may say something.
+
+        Raises:
+            ValueError: A field is wrong.
+            ImportError: Traces are wanted, and OpenTelemetry is not installed.
+        """
+        if tracing_config is None:
+            tracing_config = _from_environment(environ)
+        if logging_config is None and tracing_config is None:
+            return cls()
+        from skate.serve.schema import LoggingConfig, TracingConfig
+
+        logs = numbers.model("logging_config", LoggingConfig, _fields(logging_config))
+        traces = numbers.model("tracing_config", TracingConfig, _fields(tracing_config))
+        if traces is not None and traces.enabled:
+            from skate.serve._observability.tracing import require_opentelemetry
+
+            require_opentelemetry()
+        return cls(
+            logging=None if logs is None else logs.model_dump(),
+            tracing=None if traces is None or not traces.enabled else traces.model_dump(),
+        )
+
+
+def _fields(given: Any) -> Any:
+    return given.model_dump() if hasattr(given, "model_dump") else given
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any] | None:
+    found = {name: value for name in (_EXPORTER, _RATIO) if (value := variables.text(name, environ))}
+    if _EXPORTER not in found:
+        return None
+    ratio = {"sampling_ratio": float(found[_RATIO])} if _RATIO in found else {}
+    return {"enabled": True, "exporter_import_path": found[_EXPORTER], **ratio}
+
+
+_current = ObservabilityOptions()
+
+
+def set_options(options: ObservabilityOptions) -> None:
+    """Note the options in this process: the controller gives them to all that it starts."""
+    global _current
+    _current = options
+
+
+def current_options() -> ObservabilityOptions:
+    """Return the options of this process."""
+    return _current

@@ -1,0 +1,70 @@
+"""Where requests come in from outside: HTTP, and gRPC where it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from skate.serve._proxy.http_app import HttpApp
+from skate.serve._proxy.http_server import HttpServer, bind
+from skate.serve._proxy.limits import Limits
+from skate.serve._router.runtime import current_runtime
+from skate.serve._wire.updates import Route
+
+if TYPE_CHECKING:
+    from skate.serve._proxy.grpc_server import GrpcServer
+
+__all__ = ["Listeners"]
+
+
+class Listeners:
+    """The servers of the proxy. They open together, once it is known which applications there are.
+
+    Args:
+        http: How HTTP is taken.
+        grpc: How gRPC is taken; None for not at all.
+        tracer: Makes spans of requests; None where they are not traced.
+    """
+
+    def __init__(self, http: dict[str, Any], grpc: dict[str, Any] | None, tracer: Any) -> None:
+        self._host: str = http["host"]
+        self._listening = bind(self._host, http["port"])
+        self._runtime, limits = current_runtime(), Limits.of(http)
+        self._app = HttpApp(self._runtime, limits, http.get("root_path", ""))
+        self._app.tracer = tracer
+        self._http = HttpServer(self._app, self._listening, http, limits, fast_path=self._app)
+        self._grpc: GrpcServer | None = None
+        if grpc is not None:
+            from skate.serve._proxy.grpc_server import (
+                GrpcServer,  # which needs pydantic: most proxies have no gRPC
+            )
+
+            self._grpc = GrpcServer(self._runtime, self._host, grpc, limits)
+
+    async def open(self) -> dict[str, Any]:
+        """Take requests; returns at which host and port those of each kind."""
+        found: dict[str, Any] = {"http": self._listening.getsockname()[:2]}
+        if self._grpc is not None:
+            found["grpc"] = (self._host, await self._grpc.start())
+        has_routes = asyncio.Event()
+
+        def update(data: bytes) -> None:
+            routes = msgspec.msgpack.decode(data, type=list[Route])
+            self._app.routes.update(routes)
+            if self._grpc is not None:
+                self._grpc.update(routes)
+            has_routes.set()
+
+        self._runtime.subscribe("routes", update, acknowledge=True)
+        await has_routes.wait()
+        await self._http.start()
+        return found
+
+    async def close(self) -> None:
+        """Take no more requests, and answer those that are under way."""
+        await self._http.stop()
+        self._app.metrics.close()
+        if self._grpc is not None:
+            await self._grpc.stop()

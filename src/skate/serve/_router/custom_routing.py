@@ -1,0 +1,275 @@
+"""Requests that go where a router of the user's sends them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import skate
+from skate._api.payloads import unpack
+from skate.serve._config import references
+from skate.serve._ids import DeploymentID
+from skate.serve._router.connection import Connection
+from skate.serve._router.request_router import FIFOMixin, RequestRouter
+from skate.serve._router.requests import OutgoingRequest
+from skate.serve._router.routing_views import PendingRequest, RequestMetadata, RoutingProgress, RunningReplica
+from skate.serve._wire.updates import RouterUpdate
+from skate.serve.exceptions import RayServeException
+
+__all__ = ["CustomRouting", "RouterUpdate"]
+
+logger = logging.getLogger("skate.serve")
+
+
+class CustomRouting:
+    """Asks the user's router about each request that waits, several at a time. On the loop of Serve.
+
+    Args:
+        id: The deployment.
+        settings: Which router to make.
+        queue: The requests that wait, oldest first.
+        wait_connected: Waits until the replicas that are known have been wait_connected to.
+        send: Sends a request that has left the queue.
+        fail: Ends a request with an error.
+    """
+
+    def __init__(
+        self,
+        id: DeploymentID,
+        settings: RouterUpdate,
+        queue: deque[OutgoingRequest],
+        wait_connected: Callable[[], Coroutine[Any, Any, object]],
+        send: Callable[[OutgoingRequest, Connection], None],
+        fail: Callable[[OutgoingRequest, Exception], None],
+    ) -> None:
+        self.settings = settings
+        self._id = id
+        self._queue = queue
+        self._wait_connected = wait_connected
+        self._send_to = send
+        self._fail = fail
+        self._router: RequestRouter | None = None
+        self._error: RayServeException | None = None
+        self._is_ready = asyncio.Event()
+        self._changed = asyncio.Event()  # set for a moment when a replica may have room
+        self._connections: dict[RunningReplica, Connection] = {}
+        self._replicas: dict[Connection, RunningReplica] = {}
+        self._in_routing: set[int] = set()  # the numbers of requests that the router is asked about
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._routed: dict[int, str] = {}  # internal ids of requests that replicas have, by their numbers
+        self._creating = asyncio.ensure_future(self._create_router())
+
+    def update(self, connections: Sequence[Connection], settings: RouterUpdate) -> None:
+        """Take on which replicas there are, and how long to wait for one."""
+        self.settings = settings
+        self._replicas = {
+            connection: self._replicas.get(connection) or RunningReplica(connection, self._id)
+            for connection in connections
+        }
+        self._connections = {replica: connection for connection, replica in self._replicas.items()}
+        if self._router is not None:
+            self._update_router()
+
+    def wake(self) -> None:
+        """Ask about requests that wait: there is another one, or a replica may have room."""
+        self._changed.set()
+        self._changed.clear()
+        most = RequestRouter.max_num_routing_tasks_cap
+        if self._router is not None:
+            most = self._router.max_num_routing_tasks_cap
+        for _ in range(min(len(self._queue), most) - len(self._tasks)):
+            self._tasks.add(asyncio.ensure_future(self._route()))
+
+    def finished(self, connection: Connection, request: OutgoingRequest) -> None:
+        """Tell the router that a request is over."""
+        internal_id = self._routed.pop(request.id, None)
+        replica = self._replicas.get(connection) or RunningReplica(connection, self._id)
+        if internal_id is not None and self._router is not None:
+            self._notify(self._router.on_request_completed, replica.replica_id, internal_id)
+
+    def lost(self, connection: Connection, requests: Sequence[OutgoingRequest]) -> None:
+        """Tell the router that a replica is gone, with requests that it had."""
+        for request in requests:
+            self.finished(connection, request)
+        if self._router is not None:
+            replica = self._replicas.get(connection) or RunningReplica(connection, self._id)
+            self._notify(self._router.on_replica_actor_died, replica.replica_id)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._creating.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _create_router(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            # In a thread: the module may import much.
+            kind = await loop.run_in_executor(None, _load_class, self.settings)
+            context = skate.get_runtime_context()
+            router = kind(
+                deployment_id=self._id,
+                self_actor_id=context.get_actor_id(),
+                self_node_id=context.get_node_id(),
+                initial_backoff_s=self.settings.initial_backoff_s,
+                backoff_multiplier=self.settings.backoff_multiplier,
+                max_backoff_s=self.settings.max_backoff_s,
+            )
+            router.initialize_state(**self.settings.kwargs)
+        except Exception as error:
+            logger.exception("The request router %s of %s cannot be made.", self.settings.path, self._id)
+            self._error = RayServeException(
+                f"The request router {self.settings.path} of {self._id} cannot be made: "
+                f"{type(error).__name__}: {error}"
+            )
+        else:
+            self._router = router
+            self._update_router()
+        self._is_ready.set()
+
+    def _update_router(self) -> None:
+        assert self._router is not None
+        settings = self.settings
+        self._router.update_backoff_params(
+            settings.initial_backoff_s, settings.backoff_multiplier, settings.max_backoff_s
+        )
+        self._notify(self._router.update_replicas, list(self._replicas.values()))
+
+    def _notify(self, method: Callable[..., None], *args: Any) -> None:
+        try:
+            method(*args)
+        except Exception:
+            logger.exception("The request router %s of %s failed.", self.settings.path, self._id)
+
+    async def _route(self) -> None:
+        try:
+            await self._is_ready.wait()
+            while (request := self._next()) is not None:
+                self._in_routing.add(request.id)
+                try:
+                    await self._route_request(request)
+                except Exception as error:
+                    if _is_waiting(request):
+                        self._queue.remove(request)
+                        self._fail(request, error)
+                finally:
+                    self._in_routing.discard(request.id)
+        finally:
+            # At once: a request that comes in this very turn needs another task.
+            self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]  # this runs in one
+
+    def _next(self) -> OutgoingRequest | None:
+        return next((request for request in self._queue if request.id not in self._in_routing), None)
+
+    async def _route_request(self, request: OutgoingRequest) -> None:
+        if self._router is None:
+            assert self._error is not None
+            raise self._error
+        pending = _PendingCall(request)
+        progress = pending.routing_context
+        attempt = 0
+        await self._wait_connected()  # or requests would go to those that happen to be the first
+        while _is_waiting(request):
+            tries = progress.tries
+            replica = await self._choose(self._router, pending)
+            if replica is not None:
+                chosen = self._request_for(request, self._router)
+                if chosen is None:
+                    self._notify(self._router.on_request_cancelled, pending.metadata.internal_request_id)
+                else:
+                    self._assign(chosen, pending if chosen is request else _PendingCall(chosen), replica)
+                continue
+            if progress.tries == tries:  # otherwise the router has begun with those it likes best
+                await self._wait(self._router._backoff_s(attempt))
+                attempt += 1
+
+    async def _choose(self, router: RequestRouter, pending: PendingRequest) -> RunningReplica | None:
+        candidates = [
+            replica for replica, connection in self._connections.items() if not connection.is_draining
+        ]
+        if not candidates:
+            return None
+        for rank in await router.choose_replicas(candidates, pending):
+            free = [replica for replica in rank if replica in self._connections and replica.has_room]
+            if free:
+                return min(free, key=lambda replica: replica.queue_len)
+        return None
+
+    def _request_for(self, request: OutgoingRequest, router: RequestRouter) -> OutgoingRequest | None:
+        """Return the request that gets the replica that was chosen for one, which may be gone by now."""
+        if not isinstance(router, FIFOMixin):
+            return request if _is_waiting(request) else None
+        model = request.context.model
+        alike = (each for each in self._queue if each.context.model == model)
+        return next(alike, self._queue[0] if self._queue else None)
+
+    def _assign(self, request: OutgoingRequest, pending: PendingRequest, replica: RunningReplica) -> None:
+        self._queue.remove(request)
+        self._routed[request.id] = pending.metadata.internal_request_id
+        self._send_to(request, self._connections[replica])
+        assert self._router is not None
+        self._notify(self._router.on_request_routed, pending, replica.replica_id, None)
+
+    async def _wait(self, longest_s: float) -> None:
+        try:
+            async with asyncio.timeout(longest_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return  # the router may have changed its mind without our knowing
+
+
+class _PendingCall(PendingRequest):
+    """A request of this process, whose arguments are unpacked if the router looks at them."""
+
+    def __init__(self, request: OutgoingRequest) -> None:
+        context = request.context
+        method = getattr(request, "method", "__call__")
+        self.metadata = RequestMetadata(
+            request_id=context.request_id,
+            internal_request_id=f"{context.request_id}-{request.id}",
+            call_method=method,
+            route=context.route,
+            app_name=context.app,
+            multiplexed_model_id=context.model,
+            session_id=context.session,
+            is_streaming=hasattr(request, "items"),
+            is_http_request=bool(context.method),
+        )
+        self.created_at = time.time()
+        self.routing_context = RoutingProgress()
+        self._request = request
+        self._call_args: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+
+    def _arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._call_args is None:
+            packed, delivered_args = (
+                getattr(self._request, "args", None),
+                getattr(self._request, "delivered_args", None),
+            )
+            self._call_args = delivered_args or (((), {}) if packed is None else unpack(packed))
+        return self._call_args
+
+    @property
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]  # nobody sets it
+        """What the deployment is called with."""
+        return self._arguments()[0]
+
+    @property
+    def kwargs(self) -> dict[str, Any]:  # type: ignore[override]  # nobody sets it
+        """What the deployment is called with, by name."""
+        return self._arguments()[1]
+
+
+def _is_waiting(request: OutgoingRequest) -> bool:
+    return request.connection is None and not request.is_done
+
+
+def _load_class(settings: RouterUpdate) -> type[RequestRouter]:
+    kind: Any = references.load(settings.path) if settings.code is None else references.unpack(settings.code)
+    if not (isinstance(kind, type) and issubclass(kind, RequestRouter)):
+        raise TypeError(f"{kind!r} does not derive from skate.serve.request_router.RequestRouter")
+    return kind
