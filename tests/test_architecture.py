@@ -36,6 +36,16 @@ TRAIN = (
     "skate.train.data_parallel_trainer",
     "skate.train._frameworks",
 )
+# The parts of Serve on the way of a request, from the bottom to the top: each may import those before it, and the
+# modules of Serve that have no row.
+SERVE = (
+    "skate.serve._wire",
+    "skate.serve._observability",
+    "skate.serve._router",
+    "skate.serve._replica",
+    "skate.serve._proxy",
+    "skate.serve._preloaded",
+)
 TRAINING = {"skate.train", *(part for part in TRAIN if "._" not in part)}  # what is public of it
 LIBRARIES = {"skate.air", "skate.data", "skate.tune", "skate.serve"} | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
@@ -64,7 +74,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{part: CORE | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},
     "skate.train": CORE | {"skate.air", "skate.data"} | set(TRAIN),
     "skate.tune": CORE | TRAINING | {"skate.air", "skate.data"},
-    "skate.serve": CORE | TRAINING | {"skate.air", "skate.data"},
+    **{part: CORE | {"skate.air", "skate.serve"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
+    # A replica and a proxy meet only through the router and the wire.
+    "skate.serve._proxy": CORE | {"skate.air", "skate.serve"} | set(SERVE[:3]),
+    "skate.serve": CORE | TRAINING | {"skate.air", "skate.data"} | set(SERVE),
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
     "skate.serve.llm": CORE | LIBRARIES,

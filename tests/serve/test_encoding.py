@@ -76,7 +76,7 @@ VALUES: list[tuple[Any, Any]] = [
 
 @pytest.fixture(params=["with FastAPI", "without FastAPI"])
 def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "is_installed", lambda _: request.param == "with FastAPI")
+    monkeypatch.setattr(encoding, "_has_fastapi", lambda: request.param == "with FastAPI")
 
 
 @pytest.mark.usefixtures("installed")

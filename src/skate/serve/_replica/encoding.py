@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import functools
 import ipaddress
 import json
 import pathlib
@@ -19,9 +20,9 @@ import re
 import sys
 import uuid
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
-from skate.serve._preloaded._installed import is_installed
 from skate.serve._replica.user_code import UserCode
 from skate.serve._wire.frames import Headers
 
@@ -59,7 +60,7 @@ def _encode(value: Any) -> Any:
             return convert(value)
     if isinstance(value, type):
         raise TypeError(_describe_unsupported(value))
-    return _encode_by_fastapi(value) if is_installed("fastapi") else _encode_object(value)
+    return _encode_by_fastapi(value) if _has_fastapi() else _encode_object(value)
 
 
 def _decimal(value: decimal.Decimal) -> int | float:
@@ -79,6 +80,11 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     ((ipaddress._IPAddressBase,), str),
     (re.Pattern, lambda value: value.pattern),
 )
+
+
+@functools.cache
+def _has_fastapi() -> bool:
+    return find_spec("fastapi") is not None
 
 
 def _encode_by_fastapi(value: Any) -> Any:
