@@ -1,4 +1,4 @@
-"""Routing requests your own way: derive from `RequestRouter`, and name the class in `RequestRouterConfig`."""
+"""Custom request routing: derive from `RequestRouter`, and name the class in `RequestRouterConfig`."""
 
 from skate.serve._ids import ReplicaID
 from skate.serve._router.request_router import (
@@ -8,7 +8,9 @@ from skate.serve._router.request_router import (
     PowerOfTwoChoicesRequestRouter,
     RequestRouter,
 )
-from skate.serve._router.request_router import ReplicaResult as ReplicaResult  # as in Ray, no part of the API
+from skate.serve._router.request_router import (
+    ReplicaResult as ReplicaResult,
+)  # as in Ray, not part of the API
 from skate.serve._router.routing_views import PendingRequest, RunningReplica
 
 __all__ = [

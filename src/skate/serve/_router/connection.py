@@ -1,4 +1,4 @@
-"""One replica as a router sees it: its link, what it has been attempts, how busy it says it is."""
+"""A router's connection to one replica: ongoing requests, reported load, loaded models."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _tasks: set[asyncio.Task[Any]] = set()
 
 
 def _spawn(coroutine: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine; the loop alone would not keep it alive."""
+    """Run a coroutine as a task, and keep a reference to it until it is done."""
     task = asyncio.ensure_future(coroutine)
     _tasks.add(task)
     task.add_done_callback(_tasks.discard)
 
 
 class Connection:
-    """The connection to one replica.
+    """A connection to one replica.
 
     Args:
         info: The replica.
-        name: The caller's name, which tells its deliveries from others'.
-        freed: Called when there may be room for another request.
-        rejected: Called with a request that the replica did not begin with.
-        gone: Called when the connection ends, with the requests that were not answered.
+        name: The caller's name, which identifies its deliveries at the replica.
+        freed: Called when the replica may have room for another request.
+        rejected: Called with each request that the replica rejected.
+        gone: Called when the connection closes, with the unanswered requests.
     """
 
     def __init__(
@@ -55,26 +55,30 @@ class Connection:
         self.name = name
         self.link: Link = Link(self._receive)
         self.ongoing: dict[int, OutgoingRequest] = {}
-        self.load = 0  # under way at the replica, of all callers, as it said last
+        self.load = 0  # ongoing requests of all callers, as the replica last reported
         self.models: frozenset[str] = frozenset()
-        self.stats: dict[str, Any] = {}  # what the user's code measured for routing
+        self.stats: dict[str, Any] = {}  # the latest result of `record_routing_stats`
         self.finished: Callable[[Connection, OutgoingRequest], None] | None = None
-        self.is_full = False  # it said so; over as soon as it says otherwise
-        self.is_draining = False  # it takes nothing further
+        self.is_full = False  # set by a rejection, and cleared by the next load report or answer
+        self.is_draining = False  # the replica takes no further requests
         self._actor: Any = None
         self._freed = freed
         self._rejected = rejected
         self._gone = gone
 
     async def open(self) -> None:
-        """Connect; raises LinkClosed if the replica is gone."""
+        """Connect to the replica.
+
+        Raises:
+            LinkClosed: If the replica is gone.
+        """
         self.link = await connect(self.info.address, self._receive, self._closed, self.name)
         self.models = frozenset(self.link.about.get("models", ()))
         self._take_stats(self.link.about.get("stats"))
 
     @property
     def has_room(self) -> bool:
-        """Whether another request may be attempts now."""
+        """Whether the replica may take another request now."""
         return (
             len(self.ongoing) < self.info.max_ongoing_requests
             and not self.is_full
@@ -84,11 +88,11 @@ class Connection:
 
     @property
     def queue_len(self) -> int:
-        """How many requests the replica has, as far as can be known here."""
+        """Number of ongoing requests at the replica, as far as this caller knows."""
         return max(len(self.ongoing), self.load)
 
     def begin(self, request: OutgoingRequest) -> None:
-        """Send a request."""
+        """Send a request to the replica."""
         self.ongoing[request.id] = request
         request.connection = self
         request.attempts += 1
@@ -98,16 +102,16 @@ class Connection:
             request.span = None
 
     def deliver(self, id: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Send arguments through the object store: references in them are resolved on the way, as for any actor."""
+        """Send arguments by an actor call, which resolves references among them."""
         _spawn(self._deliver(id, args, kwargs))
 
     async def fetch(self, id: int, number: int = 0) -> Any:
-        """Return a reference to an answer that the replica keeps in the object store."""
+        """Return a reference to a result that the replica keeps in the object store."""
         actor = await self._find_actor()
         return actor.collect.remote(self.name, id, number)
 
     def fetch_result(self, result: Result, id: int, number: int = 0) -> None:
-        """Set an result to the reference to an answer that the replica keeps."""
+        """Set a result to the reference of a value that the replica keeps."""
 
         async def fetch() -> None:
             try:
@@ -128,7 +132,7 @@ class Connection:
         return self._actor
 
     def drain(self) -> None:
-        """Send nothing further, and close once everything has been answered."""
+        """Send no further requests, and close after the last answer."""
         self.is_draining = True
         self._close_if_done()
 
@@ -140,19 +144,19 @@ class Connection:
         if type(frame) in _STATUS_FRAMES:
             self._handle_status(frame)
             return
-        request = self.ongoing.get(frame.id)  # type: ignore[union-attr]  # all others are answers
+        request = self.ongoing.get(frame.id)  # all other frames are answers
         if request is None:
-            return  # cancelled
+            return  # a cancelled request
         if request.receive(frame):
             self.finish(request)
-            self.load = frame.load  # type: ignore[union-attr]  # every last answer tells it
+            self.load = frame.load  # every final answer carries it
             self.is_full = False
             self._freed()
             if self.is_draining:
                 self._close_if_done()
 
     def _handle_status(self, frame: Frame) -> None:
-        """Take what the replica says of itself."""
+        """Handle a frame about the replica itself."""
         match frame:
             case Reject(id=id, load=load):
                 self.load = load
@@ -175,7 +179,7 @@ class Connection:
                 self._freed()
 
     def finish(self, request: OutgoingRequest) -> None:
-        """Note that nothing further is expected for a request."""
+        """Remove a request that expects no further answers."""
         request.is_done = True
         self.ongoing.pop(request.id, None)
         if self.finished is not None:
@@ -186,7 +190,7 @@ class Connection:
             return
         try:
             self.stats = unpack(packed)
-        except Exception as error:  # they may be of a class that is not known here
+        except Exception as error:  # unpickling may need a class that this process does not have
             logger.warning("The routing stats of replica %s cannot be read: %s", self.info.id, error)
 
     def _closed(self, _: Link) -> None:

@@ -1,4 +1,4 @@
-"""Requests that go where a router of the user's sends them."""
+"""Routing by a user-defined `RequestRouter`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ logger = logging.getLogger("skate.serve")
 
 
 class CustomRouting:
-    """Asks the user's router about each request that waits, several at a time. On the loop of Serve.
+    """Ask a user-defined router about each queued request, several at a time. On the Serve event loop.
 
     Args:
         id: The deployment.
-        settings: Which router to make.
-        queue: The requests that wait, oldest first.
-        wait_connected: Waits until the replicas that are known have been wait_connected to.
+        settings: The router to create.
+        queue: The queued requests, oldest first.
+        wait_connected: Waits for the connections to the known replicas.
         send: Sends a request that has left the queue.
         fail: Ends a request with an error.
     """
@@ -55,16 +55,16 @@ class CustomRouting:
         self._router: RequestRouter | None = None
         self._error: RayServeException | None = None
         self._is_ready = asyncio.Event()
-        self._changed = asyncio.Event()  # set for a moment when a replica may have room
+        self._changed = asyncio.Event()  # pulsed when a replica may have room
         self._connections: dict[RunningReplica, Connection] = {}
         self._replicas: dict[Connection, RunningReplica] = {}
-        self._in_routing: set[int] = set()  # the numbers of requests that the router is asked about
+        self._in_routing: set[int] = set()  # ids of the requests that the router is choosing replicas for
         self._tasks: set[asyncio.Task[None]] = set()
-        self._routed: dict[int, str] = {}  # internal ids of requests that replicas have, by their numbers
+        self._routed: dict[int, str] = {}  # internal request ids of the requests at replicas, by request id
         self._creating = asyncio.ensure_future(self._create_router())
 
     def update(self, connections: Sequence[Connection], settings: RouterUpdate) -> None:
-        """Take on which replicas there are, and how long to wait for one."""
+        """Set the replicas and the settings."""
         self.settings = settings
         self._replicas = {
             connection: self._replicas.get(connection) or RunningReplica(connection, self._id)
@@ -75,7 +75,7 @@ class CustomRouting:
             self._update_router()
 
     def wake(self) -> None:
-        """Ask about requests that wait: there is another one, or a replica may have room."""
+        """Start routing tasks: a request was queued, or a replica may have room."""
         self._changed.set()
         self._changed.clear()
         most = RequestRouter.max_num_routing_tasks_cap
@@ -85,14 +85,14 @@ class CustomRouting:
             self._tasks.add(asyncio.ensure_future(self._route()))
 
     def finished(self, connection: Connection, request: OutgoingRequest) -> None:
-        """Tell the router that a request is over."""
+        """Notify the router that a request ended."""
         internal_id = self._routed.pop(request.id, None)
         replica = self._replicas.get(connection) or RunningReplica(connection, self._id)
         if internal_id is not None and self._router is not None:
             self._notify(self._router.on_request_completed, replica.replica_id, internal_id)
 
     def lost(self, connection: Connection, requests: Sequence[OutgoingRequest]) -> None:
-        """Tell the router that a replica is gone, with requests that it had."""
+        """Notify the router that a replica died, and that its requests ended."""
         for request in requests:
             self.finished(connection, request)
         if self._router is not None:
@@ -100,7 +100,7 @@ class CustomRouting:
             self._notify(self._router.on_replica_actor_died, replica.replica_id)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Cancel all tasks."""
         self._creating.cancel()
         for task in self._tasks:
             task.cancel()
@@ -108,7 +108,7 @@ class CustomRouting:
     async def _create_router(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            # In a thread: the module may import much.
+            # In a thread, because importing the module may take long.
             kind = await loop.run_in_executor(None, _load_class, self.settings)
             context = skate.get_runtime_context()
             router = kind(
@@ -121,9 +121,9 @@ class CustomRouting:
             )
             router.initialize_state(**self.settings.kwargs)
         except Exception as error:
-            logger.exception("The request router %s of %s cannot be made.", self.settings.path, self._id)
+            logger.exception("Could not create the request router %s of %s.", self.settings.path, self._id)
             self._error = RayServeException(
-                f"The request router {self.settings.path} of {self._id} cannot be made: "
+                f"Could not create the request router {self.settings.path} of {self._id}: "
                 f"{type(error).__name__}: {error}"
             )
         else:
@@ -159,8 +159,8 @@ class CustomRouting:
                 finally:
                     self._in_routing.discard(request.id)
         finally:
-            # At once: a request that comes in this very turn needs another task.
-            self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]  # this runs in one
+            # Immediately, because a request that arrives in this iteration of the loop needs another task.
+            self._tasks.remove(asyncio.current_task())  # this code runs in a task
 
     def _next(self) -> OutgoingRequest | None:
         return next((request for request in self._queue if request.id not in self._in_routing), None)
@@ -172,7 +172,7 @@ class CustomRouting:
         pending = _PendingCall(request)
         progress = pending.routing_context
         attempt = 0
-        await self._wait_connected()  # or requests would go to those that happen to be the first
+        await self._wait_connected()  # otherwise all requests would go to the first replicas that connected
         while _is_waiting(request):
             tries = progress.tries
             replica = await self._choose(self._router, pending)
@@ -183,7 +183,9 @@ class CustomRouting:
                 else:
                     self._assign(chosen, pending if chosen is request else _PendingCall(chosen), replica)
                 continue
-            if progress.tries == tries:  # otherwise the router has begun with those it likes best
+            if (
+                progress.tries == tries
+            ):  # otherwise the router narrowed its choice, and may choose more replicas next time
                 await self._wait(self._router._backoff_s(attempt))
                 attempt += 1
 
@@ -200,7 +202,7 @@ class CustomRouting:
         return None
 
     def _request_for(self, request: OutgoingRequest, router: RequestRouter) -> OutgoingRequest | None:
-        """Return the request that gets the replica that was chosen for one, which may be gone by now."""
+        """Return the request that receives a replica chosen for `request`, or None if none is left."""
         if not isinstance(router, FIFOMixin):
             return request if _is_waiting(request) else None
         model = request.context.model
@@ -219,11 +221,11 @@ class CustomRouting:
             async with asyncio.timeout(longest_s):
                 await self._changed.wait()
         except TimeoutError:
-            return  # the router may have changed its mind without our knowing
+            return  # the router may choose differently now
 
 
 class _PendingCall(PendingRequest):
-    """A request of this process, whose arguments are unpacked if the router looks at them."""
+    """A queued request as the router sees it. Arguments are unpacked on first access."""
 
     def __init__(self, request: OutgoingRequest) -> None:
         context = request.context
@@ -255,12 +257,12 @@ class _PendingCall(PendingRequest):
 
     @property
     def args(self) -> tuple[Any, ...]:  # type: ignore[override]  # nobody sets it
-        """What the deployment is called with."""
+        """The positional arguments of the call."""
         return self._arguments()[0]
 
     @property
     def kwargs(self) -> dict[str, Any]:  # type: ignore[override]  # nobody sets it
-        """What the deployment is called with, by name."""
+        """The keyword arguments of the call."""
         return self._arguments()[1]
 
 

@@ -1,4 +1,4 @@
-"""Which replica gets the next request."""
+"""The built-in routing policy: which replica receives the next request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Candidate", "choose"]
 
 
 class Candidate(Protocol):
-    """What has to be known of a replica."""
+    """The attributes of a replica that the policy uses."""
 
     @property
     def has_room(self) -> bool: ...
@@ -25,14 +25,15 @@ C = TypeVar("C", bound=Candidate)
 def choose(candidates: Sequence[C], model: str, draw: Callable[[int], int]) -> C | None:
     """Return the replica for a request, or None if all of them are full.
 
-    Of two replicas drawn at random the less busy one is taken: nearly as good as asking all of them, and unlike
-    "force the least busy" it does not send everybody to the same one while the news of it is on its way. A request for
-    a model goes to replicas that have it loaded, if one of them has room; otherwise to where the fewest are loaded.
+    The policy takes the less busy of two random replicas. This is nearly as good as comparing all of them and, unlike
+    "always the least busy", does not send every caller to the same replica while load reports are in transit. A request
+    for a model goes to a replica that has loaded it, if one has room, and otherwise to the replica with the fewest
+    models.
 
     Args:
         candidates: The replicas.
-        model: The id of the wanted model, or "".
-        draw: Returns a random number below the one that it is call_args.
+        model: The id of the requested model, or "".
+        draw: Returns a random number below its argument.
     """
     count = len(candidates)
     if model:

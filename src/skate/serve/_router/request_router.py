@@ -1,4 +1,4 @@
-"""The base class of request routers."""
+"""The base class of request routers, and its mixins."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ __all__ = [
 
 
 class ReplicaResult:
-    """By this, routers written for Ray annotate the answer in `on_request_routed`; there is none yet, so it is None."""
+    """The type of `on_request_routed`'s third argument in Ray. Skate passes None."""
 
 
 class RequestRouter(ABC):
-    """Decides which replica gets a request. Derive from it, and name the class in `RequestRouterConfig`.
+    """Choose the replicas for requests. Derive from it, and name the class in `RequestRouterConfig`.
 
-    Each process that calls the deployment has an object of the class, and everything happens on one event loop there:
-    methods must not block. `choose_replicas` says where a request may go, best first. Serve sends it to a replica of
-    the first rank that has room, and to the least busy one of those. If none has room, it asks again when one has.
+    Each process that calls the deployment creates one instance. All of its methods run on one event loop and must not
+    block. `choose_replicas` returns ranks of replicas, the preferred ones first. Serve sends the request to the least
+    busy replica with room in the first rank that has one. If no replica has room, Serve asks again as soon as one does.
 
     Example:
         >>> from skate.serve.request_router import RequestRouter
@@ -41,7 +41,7 @@ class RequestRouter(ABC):
     """
 
     max_num_routing_tasks_cap = 50
-    """How many requests are asked for at a time."""
+    """The most requests that are routed concurrently."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class RequestRouter(ABC):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Make a router; Serve does it. Set up your own state in `initialize_state`.
+        """Create the router. Serve does this; set up your own state in `initialize_state`.
 
         Args:
-            deployment_id: The deployment whose requests it routes.
+            deployment_id: The deployment whose requests the router routes.
             handle_source: Has no effect.
-            self_actor_id: The actor that the router is in, if it is in one.
+            self_actor_id: The id of the actor that the router runs in, or None.
             self_actor_handle: Has no effect.
-            use_replica_queue_len_cache: Has no effect: replicas tell how busy they are by themselves.
+            use_replica_queue_len_cache: Has no effect, because replicas report their load.
             get_curr_time_s: A clock, for tests.
             create_replica_wrapper_func: Has no effect.
-            initial_backoff_s: How long to wait at most when no replica has room; it ends when one has.
-            backoff_multiplier: How much longer each next wait is.
-            max_backoff_s: The longest wait.
-            *args: For classes beside this one.
-            **kwargs: For classes beside this one.
+            initial_backoff_s: The longest first wait for a replica with room.
+            backoff_multiplier: The factor by which each further wait grows.
+            max_backoff_s: The limit of each wait.
+            *args: For other base classes.
+            **kwargs: For other base classes.
         """
         self._deployment_id = deployment_id
         self._self_actor_id = self_actor_id
@@ -83,58 +83,58 @@ class RequestRouter(ABC):
         self._replicas: dict[ReplicaID, RunningReplica] = {}
         self._replicas_list: list[RunningReplica] = []
 
-    def initialize_state(self, **kwargs: Any) -> None:  # noqa: B027 - many need none
-        """Set up what the router needs. It is called with `request_router_kwargs`, before the first request."""
+    def initialize_state(self, **kwargs: Any) -> None:  # noqa: B027 - optional
+        """Initialize the router with `request_router_kwargs`. Serve calls it before the first request."""
 
     @abstractmethod
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> Sequence[Sequence[RunningReplica]]:
-        """Say which replicas a request may go to.
+        """Return the replicas that may process a request.
 
         Args:
-            candidate_replicas: All that can be reached, whether or not they have room.
+            candidate_replicas: All reachable replicas, with or without room.
             pending_request: The request.
 
         Returns:
             Ranks of replicas, the preferred ones first.
         """
 
-    def on_request_routed(  # noqa: B027 - to be overridden where it is of use
+    def on_request_routed(  # noqa: B027 - optional
         self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any
     ) -> None:
-        """Hear that a request has been sent to a replica.
+        """Handle that a request was sent to a replica.
 
         Args:
             pending_request: The request.
             replica_id: The replica.
-            result: Always None: a router does not see answers.
+            result: Always None, because a router does not see results.
         """
 
     def on_request_completed(  # noqa: B027 - the same
         self, replica_id: ReplicaID, internal_request_id: str
     ) -> None:
-        """Hear that a request is over, with a value, an error, or because it was cancelled.
+        """Handle that a request ended with a value, an error, or a cancellation.
 
         Args:
-            replica_id: The replica that had it.
-            internal_request_id: Its id, as in the metadata of the request.
+            replica_id: The replica that processed it.
+            internal_request_id: The `internal_request_id` of its metadata.
         """
 
     def on_request_cancelled(self, internal_request_id: str) -> None:  # noqa: B027 - the same
-        """Hear that a request was cancelled after a replica had been choose_replica, and before it was sent.
+        """Handle that a request was cancelled after a replica was chosen and before it was sent.
 
         Args:
-            internal_request_id: Its id, as in the metadata of the request.
+            internal_request_id: The `internal_request_id` of its metadata.
         """
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """Hear that a replica is gone, and drop it."""
+        """Remove a replica that died."""
         if self._replicas.pop(replica_id, None) is not None:
             self._replicas_list = list(self._replicas.values())
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Hear which replicas there are now; call this method where you override it."""
+        """Replace the replicas. Overriding methods must call this one."""
         self._replicas = {replica.replica_id: replica for replica in replicas}
         self._replicas_list = list(replicas)
 
@@ -144,7 +144,7 @@ class RequestRouter(ABC):
         backoff_multiplier: float | None = None,
         max_backoff_s: float | None = None,
     ) -> None:
-        """Take on how long to wait where no replica has room, as far as it is call_args."""
+        """Set the given backoff parameters."""
         if initial_backoff_s is not None:
             self.initial_backoff_s = initial_backoff_s
         if backoff_multiplier is not None:
@@ -155,23 +155,23 @@ class RequestRouter(ABC):
     def select_available_replicas(
         self, candidates: Iterable[RunningReplica] | None = None
     ) -> list[RunningReplica]:
-        """Return the replicas that have room for another request, of some or of all."""
+        """Return the replicas with room, of the candidates or of all."""
         among = self._replicas_list if candidates is None else candidates
         return [replica for replica in among if replica.has_room]
 
     @property
     def curr_replicas(self) -> dict[ReplicaID, RunningReplica]:
-        """All replicas by their ids."""
+        """The replicas, by id."""
         return self._replicas
 
     @property
     def app_name(self) -> str:
-        """The application of the deployment."""
+        """The application that contains the deployment."""
         return self._deployment_id.app_name
 
     @property
     def deployment_id(self) -> DeploymentID:
-        """The deployment whose requests are routed."""
+        """The deployment whose requests the router routes."""
         return self._deployment_id
 
     def _backoff_s(self, attempt: int) -> float:
@@ -179,7 +179,7 @@ class RequestRouter(ABC):
         return min(grown, self.max_backoff_s)
 
 
-_MATCHING_S = 1.0  # how long a request waits for a replica that has its model already
+_MODEL_MATCH_TIMEOUT_S = 1.0  # seconds that a request waits for a replica with its model
 
 
 if TYPE_CHECKING:
@@ -189,14 +189,15 @@ else:
 
 
 class FIFOMixin(_Router):
-    """Gives the replica that was choose_replica to the request that has waited longest, of those that want the same model.
+    """Assign each chosen replica to the oldest request for the same model.
 
-    Without it, each request goes where the router wanted it. It has no methods: to derive from it is enough.
+    Without this mixin, each request goes to the replica that was chosen for it. The class has no methods; deriving from
+    it is enough.
     """
 
 
 class LocalityMixin(_Router):
-    """Knows which replicas are on the same node as the caller."""
+    """Rank replicas by locality: those on the caller's node first."""
 
     def __init__(
         self,
@@ -207,22 +208,22 @@ class LocalityMixin(_Router):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Make a router; Serve does it.
+        """Create the router. Serve does this.
 
         Args:
-            self_node_id: The node that the caller is on.
-            prefer_local_node_routing: Whether `apply_locality_routing` tries replicas there first.
-            prefer_local_az_routing: Has no effect: nobody tells Skate of zones.
+            self_node_id: The node of the caller.
+            prefer_local_node_routing: Whether `apply_locality_routing` tries replicas on that node first.
+            prefer_local_az_routing: Has no effect, because Skate does not know availability zones.
             self_availability_zone: Has no effect.
-            *args: For classes beside this one.
-            **kwargs: For classes beside this one.
+            *args: For other base classes.
+            **kwargs: For other base classes.
         """
         super().__init__(*args, **kwargs)
         self._self_node_id = self_node_id
         self._prefer_local_node_routing = prefer_local_node_routing
 
     def apply_locality_routing(self, pending_request: PendingRequest | None = None) -> set[ReplicaID]:
-        """Return the replicas to try now: those on this node once, where that is wanted, then all of them."""
+        """Return the replicas to try now: first those on this node if preferred, then all."""
         if pending_request is None:
             return set(self._replicas)
         progress = pending_request.routing_context
@@ -235,23 +236,24 @@ class LocalityMixin(_Router):
         return set(self._replicas)
 
     def rank_replicas_via_locality(self, replicas: Sequence[RunningReplica]) -> list[list[RunningReplica]]:
-        """Return replicas in ranks: on this node, in this zone (which nobody knows of), elsewhere."""
+        """Return three ranks: replicas on this node, in this zone (always empty), and elsewhere."""
         here = [each for each in replicas if each.node_id == self._self_node_id]
         elsewhere = [each for each in replicas if each.node_id != self._self_node_id]
         return [here, [], elsewhere]
 
 
 class MultiplexMixin(_Router):
-    """Knows which replicas have a model loaded."""
+    """Rank replicas by the models that they have loaded."""
 
     @property
     def _multiplexed_matching_timeout(self) -> float:
-        return _MATCHING_S
+        return _MODEL_MATCH_TIMEOUT_S
 
     def apply_multiplex_routing(self, pending_request: PendingRequest | None = None) -> set[ReplicaID]:
         """Return the replicas to try now.
 
-        First those that have the model of the request, for a while. Then those with the fewest models, once. Then all.
+        These are first the replicas that have loaded the requested model, until a time-out; then, once, those with the
+        fewest models; then all.
         """
         model = "" if pending_request is None else pending_request.metadata.multiplexed_model_id
         if pending_request is None or not model:
@@ -274,7 +276,7 @@ class MultiplexMixin(_Router):
     def rank_replicas_via_multiplex(
         self, replicas: Sequence[RunningReplica], multiplexed_model_id: str
     ) -> list[list[RunningReplica]]:
-        """Return replicas in ranks: with the model, of the others those with the fewest models, and the rest."""
+        """Return three ranks: replicas with the model, those with the fewest models, and the rest."""
         loaded: list[RunningReplica] = []
         others: list[tuple[int, RunningReplica]] = []
         for each in replicas:
@@ -290,15 +292,15 @@ class MultiplexMixin(_Router):
 
 
 class PowerOfTwoChoicesRequestRouter(FIFOMixin, LocalityMixin, MultiplexMixin, RequestRouter):
-    """Takes the less busy of two replicas drawn at random; what Serve does where nobody says otherwise.
+    """Choose the less busy of two random replicas: the default policy of Serve.
 
-    It is here to be derived from. A deployment that names it, or none, is routed by a shorter way to the same end.
+    It exists as a base class. For deployments that use it unchanged, Serve applies the same policy without it.
     """
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> Sequence[Sequence[RunningReplica]]:
-        """Return two replicas, of those that have the request's model or are near."""
+        """Return two random replicas among those with the requested model, or among the local ones."""
         if pending_request is not None and pending_request.metadata.multiplexed_model_id:
             ids = self.apply_multiplex_routing(pending_request)
         else:

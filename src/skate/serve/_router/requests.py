@@ -1,4 +1,4 @@
-"""A request as its caller sees it: what is attempts to a replica, and what becomes of the answers."""
+"""Requests on the caller's side: how they are sent, and where their answers go."""
 
 from __future__ import annotations
 
@@ -19,28 +19,31 @@ if TYPE_CHECKING:
 __all__ = ["WINDOW_SIZE", "OutgoingRequest", "StreamingRequest", "UnaryRequest"]
 
 MAX_ATTEMPTS = 3
-"""Two replicas may die at the same moment, and with them a request that was attempts from one to the other. One that is the
-cause of it must not take all of them along."""
+"""The most replicas that a request is sent to.
+
+It exceeds two because two replicas may die at the same moment. It is bounded so that a request which kills its replica
+does not kill all of them.
+"""
 
 _numbers = itertools.count(1).__next__
 
 
 class OutgoingRequest:
-    """A request under way. Everything but the constructor happens on the loop of Serve.
+    """A request on its way to a replica and back.
 
-    A request is attempts to one replica. It may be attempts to another one if the first did not begin with it; and, when
-    `context.retry` says that it may run twice, if the first died.
+    The router sends it to one replica. It sends it to another one if the first rejected it or, when `context.retry`
+    allows it to run twice, if the first died. Everything except the constructor runs on the Serve event loop.
     """
 
-    # Most requests never change most of these.
-    connection: Connection | None = None  # the replica that has it
-    attempts = 0  # how many replicas may have begun with it
+    # Class attributes hold the defaults, which most requests never change.
+    connection: Connection | None = None  # to the replica that processes the request
+    attempts = 0  # number of replicas that may have begun to process it
     is_done = False
-    queued_at = 0.0  # when it began to wait
-    queue_time_s = 0.0  # seconds in the queue
-    force = False  # however busy the replica is
-    target_replica_id = ""  # the replica that alone may answer it, if it was choose_replica before
-    span: Any = None  # of its way to a replica, where traces are made
+    queued_at = 0.0  # when it entered the queue; 0.0 outside the queue
+    queue_time_s = 0.0
+    force = False  # whether a full replica has to accept it
+    target_replica_id = ""  # the only replica that may process it; "" for any
+    span: Any = None  # the tracing span of the routing, if any
 
     def __init__(self, context: Context) -> None:
         self.id = _numbers()
@@ -48,41 +51,41 @@ class OutgoingRequest:
 
     @abstractmethod
     def send(self, connection: Connection) -> None:
-        """Send the request to a replica."""
+        """Send the request over a connection."""
 
     @abstractmethod
     def receive(self, frame: Frame) -> bool:
-        """Take an answer; returns whether it was the last."""
+        """Handle an answer, and return whether it was the last one."""
 
     @abstractmethod
     def failed(self, error: Exception) -> None:
-        """There will be no answer."""
+        """Handle a failure: no answer will arrive."""
 
     def abort(self, error: Exception) -> None:
-        """End it with an error: no replica gets it, or none any more."""
+        """End the request with an error."""
         self.is_done = True
         self.fail_span(error)
         self.failed(error)
 
     def fail_span(self, error: Exception) -> None:
-        """Take note, in the trace that it belongs to, that it does not get to a replica."""
+        """End the routing span with an error."""
         if self.span is not None:
             self.span.fail(error)
             self.span = None
 
     @property
     def can_retry(self) -> bool:
-        """Whether another replica may answer instead: nothing of the answer has been call_args away yet."""
+        """Whether the request may be sent to another replica after the first one died."""
         return self.context.retry and self.attempts < MAX_ATTEMPTS
 
     def cancel(self) -> None:
-        """Let the replica stop working on it, if one has it."""
+        """Tell the replica, if any, to stop processing the request."""
         if self.connection is not None and not self.is_done:
             self.connection.link.send(Cancel(self.id))
 
 
 class UnaryRequest(OutgoingRequest):
-    """A call of a method that gives one value."""
+    """A call of a method that returns one value."""
 
     def __init__(
         self,
@@ -97,7 +100,7 @@ class UnaryRequest(OutgoingRequest):
         super().__init__(context)
         self.method = method
         self.args = args
-        self.delivered_args = delivered_args  # the arguments themselves, when they travel by an actor call
+        self.delivered_args = delivered_args  # unpacked arguments, delivered by an actor call
         self.done = done
         if force:
             self.force = force
@@ -110,7 +113,7 @@ class UnaryRequest(OutgoingRequest):
         connection.link.send(frame, now=len(connection.ongoing) == 1)
 
     def receive(self, frame: Frame) -> bool:
-        """Take the value or the error."""
+        """Handle the value or the error."""
         if isinstance(frame, Reply):
             self.done(self, frame)
         elif isinstance(frame, Fail):
@@ -122,12 +125,15 @@ class UnaryRequest(OutgoingRequest):
         return True
 
     def failed(self, error: Exception) -> None:
-        """Give the error to whoever waits."""
+        """Pass the error to the caller."""
         self.done(self, error)
 
 
 class StreamingRequest(OutgoingRequest):
-    """A call of a generator. The reader may be in another thread or loop: it only takes items off the left."""
+    """A call of a generator method.
+
+    The reader may run in another thread or event loop: it only pops items from the left.
+    """
 
     def __init__(
         self,
@@ -141,7 +147,7 @@ class StreamingRequest(OutgoingRequest):
         self.args = args
         self.delivered_args = delivered_args
         self.items: deque[Result | None] = deque()  # None ends the stream
-        self.items_arrived = Result()  # set when items came; then replaced
+        self.items_arrived = Result()  # set when items arrive, and then replaced
         self._taken = 0
         self._connection: Connection | None = None
 
@@ -154,11 +160,11 @@ class StreamingRequest(OutgoingRequest):
 
     @property
     def can_retry(self) -> bool:
-        """Whether another replica may answer instead: not once an item has been read."""
+        """Whether the request may be sent to another replica: only before the first item."""
         return super().can_retry and not self.items and not self._taken
 
     def receive(self, frame: Frame) -> bool:
-        """Take an item, an error, or the end."""
+        """Handle an item, an error, or the end of the stream."""
         if isinstance(frame, Item):
             item = Result()
             if frame.value is not None:
@@ -175,8 +181,8 @@ class StreamingRequest(OutgoingRequest):
         elif isinstance(frame, Reply):
             self.failed(
                 TypeError(
-                    f"The method '{self.method}' gives one value, not a stream: call it without "
-                    "handle.options(stream=True), or let it yield."
+                    f"The method '{self.method}' returns one value, not a stream: call it without "
+                    "handle.options(stream=True), or make it a generator."
                 )
             )
         else:
@@ -191,7 +197,7 @@ class StreamingRequest(OutgoingRequest):
         self._push(None)
 
     def taken(self) -> None:
-        """Note that the reader has taken an item, and let the replica send further ones. On the loop of Serve."""
+        """Handle that the reader took an item: grant the replica further ones. On the Serve event loop."""
         self._taken += 1
         if self._taken % (WINDOW_SIZE // 2) == 0 and self._connection is not None and not self.is_done:
             self._connection.link.send(Grant(self.id, WINDOW_SIZE // 2))

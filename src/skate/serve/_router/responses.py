@@ -1,4 +1,4 @@
-"""What a handle's call gives: a response, a stream of them, or one of each replica."""
+"""Responses to calls through handles: a value, a stream of values, or one value per replica."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CallArgs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class _Response:
-    """A request that a handle has made."""
+    """A request made through a handle."""
 
     def __init__(self, runtime: Runtime, id: DeploymentID, context: Context) -> None:
         self._runtime = runtime
@@ -42,17 +42,17 @@ class _Response:
 
     @property
     def request_id(self) -> str:
-        """The id of the request, which also stands in logs and in its context."""
+        """The id of the request, as in logs and in the request's context."""
         return self._context.request_id
 
     def cancelled(self) -> bool:
-        """Tell whether the request was cancelled."""
+        """Return whether the request was cancelled."""
         return self._is_cancelled
 
     def cancel(self) -> None:
-        """Stop the request: it leaves the queue, or the replica's work on it is cancelled.
+        """Cancel the request: remove it from the queue, or cancel it at the replica.
 
-        It does nothing to a request that is done.
+        A request that is done is not affected.
         """
         if self._runtime.serve_loop.is_current:
             self._cancel()
@@ -84,12 +84,12 @@ class _Response:
         call_args: CallArgs,
         reservation: Reservation | None = None,
     ) -> None:
-        """Send the request, after what it waits for: responses to other calls among its arguments.
+        """Send the request, after the responses among its arguments have arrived.
 
         Args:
-            make: Makes it.
-            call_args: Its arguments.
-            reservation: The reservation at a replica that it takes; without one, the router finds a replica.
+            make: Creates the request from packed or unpacked arguments.
+            call_args: The arguments of the call.
+            reservation: A reservation to use; without one, the router chooses a replica.
         """
         args, kwargs = call_args
         waits = delivered_args = False
@@ -102,7 +102,7 @@ class _Response:
             packed = None if waits or delivered_args else pack_call(args, kwargs)
         except TypeError as error:
             raise TypeError(
-                f"Could not serialize the arguments of a call of {self._id}: {error}. Make such objects inside of the "
+                f"Could not serialize the arguments of a call of {self._id}: {error}. Create such objects inside the "
                 "deployment."
             ) from error
         runtime = self._runtime
@@ -118,11 +118,13 @@ class _Response:
         async def wait_then_send() -> None:
             try:
                 resolved = await _resolve(call_args)
-                # What is small goes with the call itself; references have to go through the engine.
+                # Small values travel with the call; values with references have to go through the engine.
                 small = None if _has_references(resolved) else pack(resolved)
             except ReplicaUnavailableError as error:
                 self._fail(
-                    RayServeException(f"{self._id} was not called, since its argument is missing: {error}")
+                    RayServeException(
+                        f"{self._id} was not called because an argument is not available: {error}"
+                    )
                 )
                 return
             except BaseException as error:
@@ -142,15 +144,15 @@ class _Response:
 
     def __reduce__(self) -> Any:
         raise RayServeException(
-            f"`{type(self).__name__}` is not serializable inside of another object: pass it as an argument of a "
+            f"`{type(self).__name__}` is not serializable inside another object: pass it as an argument of a "
             "handle's call, or get its value first."
         )
 
 
 class DeploymentResponse(_Response, Generic[T]):
-    """The answer to a call: `await` it, or get it by `result()`; or pass it on to another call as it is.
+    """The response to a call. Await it, call `result()`, or pass it to another call as an argument.
 
-    What is passed on is not fetched here if it is large: the next replica reads it from shared memory.
+    A large value that is passed on is not fetched here: the next replica reads it from shared memory.
     """
 
     def __init__(
@@ -171,14 +173,14 @@ class DeploymentResponse(_Response, Generic[T]):
         self._submit(make, call_args, reservation)
 
     def result(self, *, timeout_s: float | None = None, _skip_asyncio_check: bool = False) -> T:
-        """Wait for the answer and return it.
+        """Wait for the value and return it.
 
         Args:
-            timeout_s: How long to wait; None for as long as it takes.
+            timeout_s: The longest time to wait, in seconds; None for no limit.
 
         Raises:
-            TimeoutError: There was no answer in time; the request goes on.
-            RuntimeError: If called in an event loop, which it would block: `await` the response there.
+            TimeoutError: If no value arrives in time. The request continues.
+            RuntimeError: If called in an event loop, which it would block. Await the response there.
         """
         if not _skip_asyncio_check and _in_event_loop():
             raise RuntimeError(
@@ -190,7 +192,7 @@ class DeploymentResponse(_Response, Generic[T]):
             self._result.wait(timeout_s)
         except TimeoutError:
             raise TimeoutError(
-                f"The call of {self._id} gave no answer within {timeout_s:g} s; the request {self.request_id} goes on."
+                f"The call of {self._id} gave no answer within {timeout_s:g} s; the request {self.request_id} continues."
             ) from None
         value: T = self._result.value()
         return value
@@ -233,7 +235,7 @@ class DeploymentResponse(_Response, Generic[T]):
 
 
 class DeploymentResponseGenerator(_Response, Generic[T]):
-    """The answers to a call of a generator, one after the other: iterate with `for` or `async for`."""
+    """The response to a call of a generator: iterate over its values with `for` or `async for`."""
 
     def __init__(
         self,
@@ -246,7 +248,7 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
     ) -> None:
         super().__init__(runtime, id, context)
         self._stream: StreamingRequest | None = None
-        self._started = Result()  # set when the call has been made, or could not be
+        self._started = Result()  # set when the request has been created, or has failed
         self._is_finished = False
 
         def make(packed: bytes | None, call_args: CallArgs | None) -> OutgoingRequest:
@@ -299,7 +301,7 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
         return value
 
     def result(self, *, timeout_s: float | None = None, _skip_asyncio_check: bool = False) -> Any:
-        """Raise: a stream has no single result."""
+        """Raise TypeError, because a stream has no single result."""
         raise TypeError(
             "`DeploymentResponseGenerator` doesn't support `result()`. Use `for` or `async for` to get its values."
         )
@@ -339,7 +341,7 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
 
 
 class DeploymentBroadcastResponse:
-    """The answers of all replicas to one call."""
+    """The responses of all replicas to one call."""
 
     def __init__(
         self, runtime: Runtime, id: DeploymentID, context: Context, method: str, call_args: CallArgs
@@ -362,11 +364,11 @@ class DeploymentBroadcastResponse:
         self._sent = runtime.serve_loop.submit(send())
 
     def results(self, *, timeout_s: float | None = None, return_exceptions: bool = False) -> list[Any]:
-        """Wait for every answer, and return them.
+        """Wait for all results and return them.
 
         Args:
-            timeout_s: How long to wait for all of them together; None for as long as it takes.
-            return_exceptions: Whether to return errors in their places instead of raising the first.
+            timeout_s: The longest time to wait for all of them, in seconds; None for no limit.
+            return_exceptions: Whether to return errors in place of results instead of raising the first.
         """
         end = None if timeout_s is None else time.monotonic() + timeout_s
         found: list[Any] = []
@@ -383,7 +385,7 @@ class DeploymentBroadcastResponse:
     async def results_async(
         self, *, timeout_s: float | None = None, return_exceptions: bool = False
     ) -> list[Any]:
-        """Do what `results` does, in an event loop."""
+        """Wait for all results in an event loop: see `results`."""
 
         async def one(result: Result) -> Any:
             await result.ready()
@@ -396,7 +398,7 @@ class DeploymentBroadcastResponse:
 
 
 def _settle(result: Result, call: UnaryRequest, answer: Reply | Exception | bytes) -> None:
-    """Set an result to what a replica answered."""
+    """Set a result to the answer of a replica."""
     if result.is_set:
         return
     if not isinstance(answer, Reply):
@@ -408,7 +410,7 @@ def _settle(result: Result, call: UnaryRequest, answer: Reply | Exception | byte
 
 
 async def _resolve(call_args: CallArgs) -> CallArgs:
-    """Replace responses by their values; by references to them, where they are large."""
+    """Replace responses by their values, or by references to large values."""
 
     async def one(value: Any) -> Any:
         if not isinstance(value, DeploymentResponse):

@@ -1,4 +1,4 @@
-"""The answer to a call, awaited or waited for from any thread and any event loop."""
+"""The result of a call, readable from any thread and any event loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Result"]
 
 
 class Result:
-    """Set once, on the loop of Serve; read anywhere.
+    """A result that is set once, on the Serve event loop, and read anywhere.
 
-    It holds a value that is still packed, a reference to one, or an error. No lock is needed: whoever waits leaves word
-    first and looks afterwards, and the one who sets it does it the other way round.
+    It holds a packed value, a reference to a value, or an error. It needs no lock: waiters register before checking
+    `is_set`, and the setter sets `is_set` before waking them.
     """
 
     __slots__ = ("_error", "_packed", "_reference", "_waiters", "is_set")
@@ -29,7 +29,7 @@ class Result:
         self._waiters: list[Any] = []
 
     def set_packed(self, data: bytes) -> None:
-        """Set the value, as bytes."""
+        """Set the packed value."""
         self._packed = data
         self._wake_waiters()
 
@@ -51,21 +51,25 @@ class Result:
         self._waiters.clear()
 
     def poll(self) -> bool:
-        """Look again, after leaving word, whether it has been set."""
+        """Return whether the result is set. Waiters call it after registering."""
         return self.is_set
 
     @property
     def error(self) -> BaseException | None:
-        """The error, if that is what it was set to."""
+        """The error, or None."""
         return self._error
 
     @property
     def reference(self) -> Any:
-        """The reference to the value, if that is what it was set to."""
+        """The reference to the value, or None."""
         return self._reference
 
     def wait(self, timeout: float | None) -> None:
-        """Wait in this thread; raises TimeoutError."""
+        """Block this thread until the result is set.
+
+        Raises:
+            TimeoutError: If the result is not set in time.
+        """
         if self.is_set:
             return
         done = threading.Lock()
@@ -75,7 +79,7 @@ class Result:
             raise TimeoutError
 
     async def ready(self) -> None:
-        """Wait in the running event loop."""
+        """Wait in the running event loop until the result is set."""
         if self.is_set:
             return
         future = asyncio.get_running_loop().create_future()
@@ -84,7 +88,7 @@ class Result:
             await future
 
     def value(self) -> Any:
-        """Return the value, or raise the error, in this thread."""
+        """Return the value, or raise the error. It may block this thread."""
         if self._error is not None:
             raise self._error
         if self._packed is not None:
@@ -92,7 +96,7 @@ class Result:
         return skate.get(self._reference)
 
     async def value_async(self) -> Any:
-        """Return the value, or raise the error, in the running event loop."""
+        """Return the value, or raise the error, without blocking the event loop."""
         if self._reference is not None:
             return await self._reference
         return self.value()
@@ -109,7 +113,7 @@ def _wake(waiter: Any) -> None:
         try:
             loop.call_soon_threadsafe(_finish, waiter)
         except RuntimeError:
-            return  # that loop is closed: nobody waits there any more
+            return  # the waiter's loop is closed
 
 
 def _finish(future: asyncio.Future[None]) -> None:

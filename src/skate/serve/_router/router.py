@@ -1,4 +1,4 @@
-"""Sends the requests for one deployment to its replicas."""
+"""The router of a deployment: it queues requests and sends each one to a replica."""
 
 from __future__ import annotations
 
@@ -30,11 +30,19 @@ __all__ = ["DeploymentUpdate", "LoadReport", "Router"]
 
 logger = logging.getLogger("skate.serve")
 
-_CONNECT_TIMEOUT_S = 1.0  # with a replica that a router should know of before it chooses
+_CONNECT_TIMEOUT_S = 1.0  # seconds to wait for connections to known replicas before choosing among them
 
 
 class Router:
-    """Queues requests and gives each to a replica with room; all on the loop of Serve."""
+    """Send the requests of this process for one deployment to its replicas.
+
+    A request waits in the queue while no replica has room. All methods run on the Serve event loop.
+
+    Args:
+        id: The deployment.
+        name: The name of this caller, unique in the session.
+        report: Sends a load report to the controller.
+    """
 
     def __init__(self, id: DeploymentID, name: str, report: Callable[[LoadReport], None]) -> None:
         self.id = id
@@ -48,7 +56,9 @@ class Router:
         self._timer: asyncio.TimerHandle | None = None
         self._custom: CustomRouting | None = None
         self._updated = asyncio.Event()
-        self._limits_queue = False  # only once it has reached the replicas that were there when it began
+        self._limits_queue = (
+            False  # false until the first connections are open: before that, every request has to wait
+        )
         self._finishing: asyncio.Task[None] | None = None
         self._metrics = RouterMetrics(
             id,
@@ -58,16 +68,16 @@ class Router:
 
     @property
     def queued(self) -> int:
-        """How many requests wait for room at a replica."""
+        """Number of requests that wait for a replica with room."""
         return len(self._queue)
 
     @property
     def has_replicas(self) -> bool:
-        """Whether there is a replica to send to."""
+        """Whether the router is connected to a replica."""
         return bool(self._connected)
 
     async def wait_for_update(self) -> None:
-        """Wait until the controller has told of the deployment."""
+        """Wait for the first update from the controller."""
         await self._updated.wait()
 
     async def all_connections(self) -> list[Connection]:
@@ -77,13 +87,13 @@ class Router:
         return list(self._connected)
 
     async def _wait_connected(self) -> None:
-        """Wait until the replicas that are wait_for_update now have been connected to, as far as that does not take long."""
+        """Wait for the connections to the known replicas, up to a time-out."""
         await self.wait_for_update()
         if self._connecting:
             await asyncio.wait(set(self._connecting.values()), timeout=_CONNECT_TIMEOUT_S)
 
     def submit(self, request: OutgoingRequest) -> None:
-        """Send a request to a replica, now or when one has room."""
+        """Send a request to a replica, immediately or as soon as one has room."""
         context = request.context
         self._metrics.submitted(context.route, not context.method)
         if hooks.start_route_span is not None:
@@ -105,12 +115,12 @@ class Router:
         self._metrics.queued()
         self._queue.append(request)
         if not self._connected:
-            self._report_load()  # it may have to be scaled up from nothing
+            self._report_load()  # the deployment may have been scaled to zero
         if self._custom is not None:
             self._custom.wake()
 
     def cancel(self, request: OutgoingRequest) -> None:
-        """Forget a request: it leaves the queue, or its replica is told to stop. Its caller is not told anything."""
+        """Cancel a request without notifying its caller: remove it from the queue, or tell its replica to stop."""
         if request.is_done:
             return
         connection = request.connection
@@ -125,7 +135,7 @@ class Router:
         self._send_queued()
 
     def update(self, update: DeploymentUpdate) -> None:
-        """Take what the controller tells: connect to new replicas, drain those that are gone."""
+        """Apply an update: connect to new replicas, and drain the connections to removed ones."""
         self.latest = update
         self._set_custom_router(update.router)
         wanted = {info.id: info for info in update.replicas}
@@ -160,7 +170,7 @@ class Router:
         self._apply_queue_limit()
 
     def _apply_queue_limit(self) -> None:
-        """Apply the limit of the queue from now on, and to requests that came before the limit was wait_for_update."""
+        """Enforce `max_queued_requests` from now on, also on requests that arrived before the limit was known."""
         if self._limits_queue:
             return
         self._limits_queue = True
@@ -180,7 +190,7 @@ class Router:
         )
 
     async def close(self) -> None:
-        """Close every link."""
+        """Close all connections, and fail the queued requests."""
         if self._timer is not None:
             self._timer.cancel()
         if self._finishing is not None:
@@ -210,7 +220,7 @@ class Router:
         try:
             await connection.open()
         except LinkClosed as error:
-            # The controller learns of a dead replica by itself, and tells us.
+            # The controller detects dead replicas by itself and publishes an update.
             logger.debug("No connection to replica %s: %s", info.id, error)
             return
         finally:
@@ -230,7 +240,7 @@ class Router:
             self._custom.update(self._connected, self._custom.settings)
 
     def _set_custom_router(self, update: RouterUpdate | None) -> None:
-        """Ask a router of the user's from now on, or none."""
+        """Route by a user-defined router from now on, or by the built-in policy if `update` is None."""
         custom = self._custom
         if update is not None and custom is not None and update.has_same_router(custom.settings):
             custom.settings = update
@@ -270,7 +280,7 @@ class Router:
         self._send_queued()
 
     def _requeue(self, request: OutgoingRequest) -> None:
-        """Put a request that has been sent in vain before those that wait."""
+        """Put a request that a replica did not process at the head of the queue."""
         if request.target_replica_id:
             request.abort(ReplicaUnavailableError(request.target_replica_id))
         elif self.latest is not None and not self.latest.takes_requests:

@@ -1,4 +1,4 @@
-"""A replica as a router sees it."""
+"""Requests and replicas as a `RequestRouter` sees them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Connection(Protocol):
 
 
 class RunningReplica:
-    """A replica that requests can be sent to. What it tells is force what is known now."""
+    """A replica that takes requests. Its properties reflect the latest known state."""
 
     def __init__(self, connection: Connection, deployment_id: DeploymentID) -> None:
         self._connection = connection
@@ -52,42 +52,42 @@ class RunningReplica:
 
     @property
     def actor_id(self) -> str:
-        """The id of its actor."""
+        """The id of the replica's actor."""
         return self._connection.info.actor_id
 
     @property
     def node_id(self) -> str:
-        """The node that it runs on."""
+        """The id of the replica's node."""
         return self._connection.info.node
 
     @property
     def availability_zone(self) -> str | None:
-        """Always None: nobody tells Skate of zones."""
+        """Always None, because Skate does not know availability zones."""
         return None
 
     @property
     def max_ongoing_requests(self) -> int:
-        """How many requests it takes at a time."""
+        """The most requests that the replica processes at a time."""
         return self._connection.info.max_ongoing_requests
 
     @property
     def multiplexed_model_ids(self) -> set[str]:
-        """The models that it has loaded."""
+        """The ids of the models that the replica has loaded."""
         return set(self._connection.models)
 
     @property
     def routing_stats(self) -> dict[str, Any]:
-        """What the user's `record_routing_stats` returned last."""
+        """The latest result of the user's `record_routing_stats`."""
         return self._connection.stats
 
     @property
     def queue_len(self) -> int:
-        """How many requests it has under way, as far as is known here."""
+        """Number of ongoing requests at the replica, as far as this caller knows."""
         return self._connection.queue_len
 
     @property
     def has_room(self) -> bool:
-        """Whether it can take another request now."""
+        """Whether the replica can take another request now."""
         return self._connection.has_room
 
     @property
@@ -96,7 +96,7 @@ class RunningReplica:
         return False
 
     async def get_queue_len(self, *, deadline_s: float = 0.0) -> int:
-        """Return how many requests it has under way; it tells by itself, so that nobody has to ask.
+        """Return the number of ongoing requests. Replicas report it, so this does not wait for the replica.
 
         Args:
             deadline_s: Has no effect.
@@ -109,18 +109,18 @@ class RunningReplica:
 
 @dataclass(slots=True)
 class RequestMetadata:
-    """What a request says of itself.
+    """Metadata of a request.
 
     Args:
-        request_id: The id that stands in logs; calls that a request makes share it.
-        internal_request_id: The id of this one call.
-        call_method: The method that is called.
-        route: The HTTP route that it came by, or "".
+        request_id: The id in logs. Calls that a request makes share it.
+        internal_request_id: The id of this call alone.
+        call_method: The called method.
+        route: The HTTP route of the request, or "".
         app_name: The application.
-        multiplexed_model_id: The model that it wants, or "".
-        session_id: What it belongs to, or "".
-        is_streaming: Whether its answers come one after the other.
-        is_http_request: Whether it came over HTTP.
+        multiplexed_model_id: The requested model, or "".
+        session_id: The session of the request, or "".
+        is_streaming: Whether the call returns a stream of values.
+        is_http_request: Whether the request came over HTTP.
     """
 
     request_id: str
@@ -136,7 +136,7 @@ class RequestMetadata:
 
 @dataclass(slots=True)
 class RoutingProgress:
-    """Which replicas have been tried for a request, by routers that go from the best ones to all of them."""
+    """Progress of routers that try the preferred replicas before all others."""
 
     multiplexed_start_matching_time: float | None = None
     tried_first_multiplexed_models: bool = False
@@ -147,7 +147,7 @@ class RoutingProgress:
 
     @property
     def tries(self) -> tuple[bool, ...]:
-        """What has been tried so far."""
+        """The flags of all attempts so far."""
         return (
             self.tried_first_multiplexed_models,
             self.tried_fewest_multiplexed_models,
@@ -158,14 +158,14 @@ class RoutingProgress:
 
 @dataclass
 class PendingRequest:
-    """A request that waits for its replica.
+    """A request that waits for a replica.
 
     Args:
-        args: What the deployment is called with; empty for HTTP requests, whose body is read by the replica alone.
-        kwargs: The same by name.
-        metadata: What the request says of itself.
-        created_at: When it was made, by `time.time()`.
-        routing_context: How far its routing has come.
+        args: The positional arguments of the call. Empty for HTTP requests, whose body only the replica reads.
+        kwargs: The keyword arguments of the call.
+        metadata: The metadata of the request.
+        created_at: When the request was created, by `time.time()`.
+        routing_context: The progress of its routing.
     """
 
     args: Sequence[Any]

@@ -1,4 +1,4 @@
-"""Serve in this process: its loop, its connection to the controller, and a router for each deployment that is called."""
+"""The Serve runtime of a process: event loop, link to the controller, and a router per called deployment."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ logger = logging.getLogger("skate.serve")
 
 _lock = threading.Lock()
 _current: Runtime | None = None
-_own_loop: ServeLoop | None = None  # the loop of the replica or proxy that this process is
+_own_loop: ServeLoop | None = None  # the event loop of the replica or proxy that this process runs
 
 _RECONNECT_S = 0.1
 
 
 class Runtime:
-    """What handles in this process share."""
+    """The state that the handles of this process share."""
 
     def __init__(self, loop: ServeLoop | None) -> None:
         self.name = new_id(16)
@@ -41,14 +41,16 @@ class Runtime:
         self._owns_loop = loop is None
         self._routers: dict[str, Router] = {}
         self._callbacks: dict[str, Any] = {}
-        self._acknowledged: set[str] = set()  # keys whose news the controller waits for to be heard
+        self._acknowledged: set[str] = (
+            set()
+        )  # topics whose updates the controller waits for to be acknowledged
         self._link: Link | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def router(self, id: DeploymentID) -> Router:
-        """Return the router of a deployment. On the loop only."""
+        """Return the router of a deployment. On the Serve event loop only."""
         router = self._routers.get(id.key)
         if router is None:
             router = self._routers[id.key] = Router(id, self.name, self._report)
@@ -60,12 +62,12 @@ class Runtime:
         return router
 
     def subscribe(self, key: str, callback: Any, *, acknowledge: bool = False) -> None:
-        """Have `callback` called with what stands under a key, now and whenever it changes. On the loop only.
+        """Call a function with the current value of a topic and with each update. On the Serve event loop only.
 
         Args:
-            key: What to be told of.
+            key: The topic.
             callback: Called with each value.
-            acknowledge: Whether the controller is answered that the value has been heard: see `Board.until_seen`.
+            acknowledge: Whether to acknowledge each value to the controller.
         """
         self._callbacks[key] = callback
         if acknowledge:
@@ -76,12 +78,12 @@ class Runtime:
             self._connecting = asyncio.ensure_future(self._connect())
 
     def has_replicas(self, id: DeploymentID) -> bool:
-        """Tell whether a replica of a deployment is known here."""
+        """Return whether this process is connected to a replica of a deployment."""
         router = self._routers.get(id.key)
         return router is not None and router.has_replicas
 
     def retain(self, task: asyncio.Task[Any]) -> None:
-        """Keep a task alive until it is done, which the loop alone does not."""
+        """Keep a reference to a task until it is done, because the event loop does not."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -90,7 +92,7 @@ class Runtime:
             self._link.send(Update("load", msgspec.msgpack.encode(report)))
 
     async def _connect(self) -> None:
-        """Find the controller and subscribe to everything; again and again, since it may be starting over."""
+        """Connect to the controller and subscribe to all topics. Retry, because the controller may be restarting."""
         loop = asyncio.get_running_loop()
         while not self._is_closed:
             try:
@@ -99,8 +101,8 @@ class Runtime:
                 link = await connect(address, self._receive, self._closed, self.name)
             except (LinkClosed, ValueError, skate.exceptions.RayActorError) as error:
                 if isinstance(error, ValueError) and not self._link:
-                    logger.debug("There is no controller of Serve now: %s", error)
-                await asyncio.sleep(_RECONNECT_S)  # nobody tells when a name comes to exist
+                    logger.debug("The Serve controller does not exist now: %s", error)
+                await asyncio.sleep(_RECONNECT_S)  # the engine does not report when a named actor appears
                 continue
             self._link = link
             self._connecting = None
@@ -131,7 +133,7 @@ class Runtime:
             await router.close()
 
     def close(self) -> None:
-        """Close every connection, and end the loop if it is this object's own."""
+        """Close all connections, and stop the event loop if this object created it."""
         if self.serve_loop.loop.is_closed():
             return
         if self.serve_loop.is_current:
@@ -144,19 +146,23 @@ class Runtime:
 
 def _find_controller() -> Any:
     if not skate.is_initialized():
-        raise LinkClosed("the session is over")  # asking for an actor would start another one
+        raise LinkClosed("the session is over")  # `get_actor` would start another session
     return skate.get_actor(CONTROLLER_NAME, NAMESPACE)
 
 
 def set_loop(loop: ServeLoop) -> None:
-    """Let handles in this process live on the loop of the replica, or proxy, that it is."""
+    """Run the handles of this process on the event loop of its replica or proxy."""
     global _own_loop
     if not is_shared():
         _own_loop = loop
 
 
 def current_runtime() -> Runtime:
-    """Return Serve's part in this process; raises if no session runs."""
+    """Return the runtime of this process.
+
+    Raises:
+        RayServeException: If no session runs.
+    """
     global _current
     runtime = _current
     if runtime is not None:
@@ -171,18 +177,18 @@ def current_runtime() -> Runtime:
 
 
 def prepare(id: DeploymentID) -> None:
-    """Have a router connect to the replicas of a deployment that is about to be called from this process."""
+    """Connect to the replicas of a deployment that this process is about to call."""
     runtime = current_runtime()
     runtime.serve_loop.call(runtime.router, id)
 
 
 def is_known(id: DeploymentID) -> bool:
-    """Tell whether this process has called a deployment."""
+    """Return whether this process has a router for a deployment."""
     return _current is not None and id.key in _current._routers
 
 
 def close_runtime() -> None:
-    """Forget Serve in this process: the session is over, or Serve was shut down."""
+    """Close the runtime of this process, because the session or Serve ended."""
     global _current
     with _lock:
         runtime, _current = _current, None

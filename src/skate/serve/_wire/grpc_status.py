@@ -1,4 +1,4 @@
-"""Errors as statuses of gRPC. Statuses are numbers here, so that nothing has to import grpc."""
+"""gRPC statuses of errors, as numbers, so that no process has to import grpc."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ RESOURCE_EXHAUSTED = 8
 INTERNAL = 13
 UNAVAILABLE = 14
 
-_LONGEST = 4000  # details travel in a header, whose size clients bound
+_LONGEST = 4000  # details travel in a header, whose size clients limit
 
 
 def code_number(code: Any) -> int:
-    """Return the number of a `grpc.StatusCode`, or of what already is one."""
+    """Return the number of a `grpc.StatusCode`, or a number unchanged."""
     number = code.value[0] if hasattr(code, "value") else code
     if not isinstance(number, int):
-        raise TypeError(f"A status of gRPC is a grpc.StatusCode, not {code!r}.")
+        raise TypeError(f"A gRPC status must be a grpc.StatusCode, got {code!r}.")
     return number
 
 
 def status_of(error: BaseException) -> tuple[int, str]:
-    """Return the status and the text that a client is told of an error."""
+    """Return the status code and the text that a client receives for an error."""
     if isinstance(error, gRPCStatusError):
         code = INTERNAL if error.grpc_code is None else code_number(error.grpc_code)
         return code, shortened(error.grpc_details or str(error.original_exception))
@@ -53,7 +53,7 @@ def status_of(error: BaseException) -> tuple[int, str]:
 
 
 def shortened(text: str) -> str:
-    """Return a text that fits into a header."""
+    """Return a text shortened to fit into a header."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
@@ -72,7 +72,7 @@ def _code(error: BaseException) -> int:
 
 def _text(error: BaseException) -> str:
     if isinstance(error, RayTaskError):
-        # Of a deployment further on: what it raised, without its traceback, which is in the log there.
+        # Raised by another deployment: send the message without the traceback, which its log contains.
         cause = getattr(error, "cause", None)
         return _text(cause) if isinstance(cause, BaseException) else str(error)
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Takes connections from other processes of Serve, and lets those in that know the secret."""
+"""A listener for connections from other Serve processes, which have to know the secret."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _HELLO_TIMEOUT_S = 10.0
 
 
 class Listener:
-    """A unix socket, and on request a TCP socket for other machines, whose callers prove themselves first.
+    """A Unix socket, and optionally a TCP socket for other machines, whose callers authenticate first.
 
     Args:
-        opened: Called with each link that was let in; it sets what the link does with frames.
-        about: What callers are told of this process when they are let in.
-        host: An address of this machine to listen on for callers on other machines.
+        opened: Called with each authenticated link; it sets the link's callbacks.
+        about: Returns the description of this process for callers.
+        host: The address of this machine to listen on for other machines, or None.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Listener:
         self.links: set[Link] = set()
 
     async def open(self) -> Address:
-        """Listen, and return where."""
+        """Listen, and return the address."""
         loop = asyncio.get_running_loop()
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if sys.platform == "linux":
@@ -63,7 +63,7 @@ class Listener:
         return Address(machine_id(), path, self._secret, self._host, port)
 
     async def close(self) -> None:
-        """Listen no more, and close every link."""
+        """Stop listening, and close all links."""
         for server in self._servers:
             server.close()
         for link in list(self.links):
@@ -73,7 +73,7 @@ class Listener:
             self._folder.cleanup()
 
     def _accept(self) -> Link:
-        """Make the link of a new connection, which has to prove itself before anything else is read."""
+        """Create the link of a new connection, which reads nothing before its caller has authenticated."""
         nonce = secrets.token_bytes(32)
 
         class PendingLink(Link):

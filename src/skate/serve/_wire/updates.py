@@ -1,4 +1,4 @@
-"""Which application answers which path."""
+"""The values that the controller publishes to callers and proxies, and the load reports that it receives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["DeploymentUpdate", "LoadReport", "ReplicaInfo", "Route", "RouterUpda
 
 
 class Route(msgspec.Struct, frozen=True):
-    """The way to one application."""
+    """The route of one application."""
 
     prefix: str
     app: str
@@ -24,59 +24,59 @@ class Route(msgspec.Struct, frozen=True):
 
     @property
     def root(self) -> str:
-        """What stands before the paths that the application knows."""
+        """The prefix that the application does not see, or ""."""
         return "" if self.prefix == "/" else self.prefix
 
 
 class ReplicaInfo(msgspec.Struct):
-    """What the controller tells of a replica."""
+    """A replica that callers can connect to."""
 
     id: str
     actor: str  # the name of its actor
     address: Address
-    max_ongoing_requests: int  # requests that it takes at a time
+    max_ongoing_requests: int
     node: str = ""
     actor_id: str = ""
 
 
 class RouterUpdate(msgspec.Struct):
-    """Which router a deployment wants, as its callers are told."""
+    """The user-defined router of a deployment."""
 
     path: str
-    code: bytes | None = None  # of a class that was given as such
+    code: bytes | None = None  # the pickled class, if it has no import path
     kwargs: dict[str, Any] = {}
     initial_backoff_s: float = defaults.ROUTER_INITIAL_BACKOFF_S
     backoff_multiplier: float = defaults.ROUTER_BACKOFF_MULTIPLIER
     max_backoff_s: float = defaults.ROUTER_MAX_BACKOFF_S
 
     def has_same_router(self, other: RouterUpdate) -> bool:
-        """Tell whether a router that was made by the other is also the one wanted here."""
+        """Return whether both describe the same router, apart from its backoff."""
         return (self.path, self.code, self.kwargs) == (other.path, other.code, other.kwargs)
 
 
 class DeploymentUpdate(msgspec.Struct):
-    """What the controller tells of a deployment."""
+    """The state of a deployment, for its callers."""
 
     replicas: list[ReplicaInfo]
     max_queued: int = -1
     retry_after_s: float | None = None
     status_code: int = 503
     retry_lost: bool | None = None
-    report_every_s: float = 0.0  # how often callers tell their loads; 0 where nobody scales by it
+    report_every_s: float = 0.0  # how often callers report their load; 0 without autoscaling
     exists: bool = True
-    router: RouterUpdate | None = None  # the user's own
-    obstacle: str = ""  # why there can never be a replica, if so
+    router: RouterUpdate | None = None  # a user-defined router
+    obstacle: str = ""  # why the deployment cannot have replicas, if so
 
     @property
     def takes_requests(self) -> bool:
-        """Whether a request that no replica has drain for may wait."""
+        """Whether requests may wait for a replica."""
         return self.exists and (not self.obstacle or bool(self.replicas))
 
 
 class LoadReport(msgspec.Struct):
-    """How many requests wait at a caller, and how many it has sent to each replica."""
+    """The queued requests of a caller, and its ongoing requests at each replica."""
 
     deployment: str
     queued: int
     running: dict[str, int]
-    at: float  # when it was written, in seconds since 1970
+    at: float  # when it was written, by `time.time()`

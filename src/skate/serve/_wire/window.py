@@ -1,4 +1,4 @@
-"""How far a sender may be ahead of a reader."""
+"""Flow control for streams."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections import deque
 __all__ = ["WINDOW_SIZE", "Window"]
 
 WINDOW_SIZE = 32
-"""How many parts of a stream may be under way before the reader has taken the first."""
+"""The most parts of a stream in transit before the reader takes the first."""
 
 
 class Window:
-    """Counts parts: `take` waits when too many are under way, until the reader grants more."""
+    """A flow-control window. `take` waits while the window is empty, until the reader grants more parts."""
 
     __slots__ = ("_available", "_waiting")
 
@@ -21,7 +21,7 @@ class Window:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Take the available for one part, waiting for it if there is none."""
+        """Take the permission to send one part, waiting for it if necessary."""
         while self._available <= 0:
             future = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
@@ -33,7 +33,7 @@ class Window:
         self._available -= 1
 
     def grant(self, count: int) -> None:
-        """Make available for further parts."""
+        """Allow further parts."""
         self._available += count
         while self._waiting:
             future = self._waiting.popleft()
