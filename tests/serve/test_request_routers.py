@@ -371,7 +371,8 @@ def test_a_router_that_fails_fails_the_request(run: Callable[..., Any]) -> None:
 
 def test_a_router_that_cannot_be_made_is_named(run: Callable[..., Any]) -> None:
     handle = run(teller(Unmakeable).bind())
-    with pytest.raises(RayServeException, match=r"Could not create the request router.*Unmakeable.*: ValueError: needs a map"):
+    error = r"Could not create the request router .*Unmakeable.*: ValueError: needs a map"
+    with pytest.raises(RayServeException, match=error):
         handle.remote().result(timeout_s=30)
 
 

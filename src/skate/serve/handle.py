@@ -199,8 +199,8 @@ class DeploymentHandle(Generic[T]):
         reservation = selection._reservation
         if reservation is None or selection._deployment_id != self.deployment_id:
             raise ValueError(
-                f"The selection belongs to {selection._deployment_id}, but this handle calls {self.deployment_id}: use the "
-                "handle whose choose_replica() returned it."
+                f"The selection belongs to {selection._deployment_id}, but this handle calls {self.deployment_id}: "
+                "use the handle whose choose_replica() returned it."
             )
         if selection._dispatched:
             raise RuntimeError(

@@ -144,12 +144,12 @@ class Connection:
         if type(frame) in _STATUS_FRAMES:
             self._handle_status(frame)
             return
-        request = self.ongoing.get(frame.id)  # all other frames are answers
+        request = self.ongoing.get(frame.id)  # type: ignore[union-attr]  # all other frames are answers
         if request is None:
             return  # a cancelled request
         if request.receive(frame):
             self.finish(request)
-            self.load = frame.load  # every final answer carries it
+            self.load = frame.load  # type: ignore[union-attr]  # every final answer carries it
             self.is_full = False
             self._freed()
             if self.is_draining:

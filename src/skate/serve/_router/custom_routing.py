@@ -160,7 +160,7 @@ class CustomRouting:
                     self._in_routing.discard(request.id)
         finally:
             # Immediately, because a request that arrives in this iteration of the loop needs another task.
-            self._tasks.remove(asyncio.current_task())  # this code runs in a task
+            self._tasks.remove(asyncio.current_task())  # type: ignore[arg-type]  # this code runs in a task
 
     def _next(self) -> OutgoingRequest | None:
         return next((request for request in self._queue if request.id not in self._in_routing), None)

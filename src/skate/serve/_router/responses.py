@@ -192,7 +192,8 @@ class DeploymentResponse(_Response, Generic[T]):
             self._result.wait(timeout_s)
         except TimeoutError:
             raise TimeoutError(
-                f"The call of {self._id} gave no answer within {timeout_s:g} s; the request {self.request_id} continues."
+                f"The call of {self._id} gave no answer within {timeout_s:g} s; "
+                f"the request {self.request_id} continues."
             ) from None
         value: T = self._result.value()
         return value

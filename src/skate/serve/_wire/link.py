@@ -70,7 +70,7 @@ class Link(asyncio.Protocol):
         data = encode(frame)
         outgoing = self._outgoing
         if now and not outgoing:
-            self._transport.write(_SIZE.pack(len(data)) + data)  # set when the link opens
+            self._transport.write(_SIZE.pack(len(data)) + data)  # type: ignore[union-attr]  # set when the link opens
             return
         if not outgoing:
             self._loop.call_soon(self._flush)  # type: ignore[union-attr]
@@ -126,7 +126,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open the link. The event loop calls it."""
-        self._transport = transport  # it is a stream transport
+        self._transport = transport  # type: ignore[assignment]  # it is a stream transport
         self._descriptor = transport.get_extra_info("socket").fileno()
         self._loop = asyncio.get_running_loop()
         self.is_open = True
