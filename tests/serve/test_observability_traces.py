@@ -234,7 +234,5 @@ def test_the_environment_may_ask_for_traces() -> None:
 def test_an_exporter_has_to_give_span_processors() -> None:
     from skate.serve._observability.tracing import _processors
 
-    with pytest.raises(
-        TypeError, match=r"'builtins:dict' must return a list of SpanProcessor, it returned \{\}"
-    ):
+    with pytest.raises(TypeError, match=r"'builtins:dict' must return a list of SpanProcessor, got \{\}"):
         _processors("builtins:dict")

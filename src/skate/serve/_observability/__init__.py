@@ -1,1 +1,1 @@
-"""What Serve tells of itself: metrics, logs and traces, of each kind of process."""
+"""Logs, metrics and traces of all Serve processes."""

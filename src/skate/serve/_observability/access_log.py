@@ -1,8 +1,8 @@
-"""The access log: one line for each request that a replica has answered.
+"""The access log: one line per request that a replica has answered.
 
-At thousands of requests a second, records of `logging` would cost as much as the requests. So lines are made here, and
-written together when a moment has passed; in order with the records of the logger. Only where somebody else listens to
-the logger are they made into records.
+At thousands of requests a second, `logging` records would cost as much as the requests. `AccessLog` therefore formats
+lines itself and writes them in batches, in order with the records of the logger. It creates records only if the logger
+has other handlers.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from skate.serve._observability.logs import Clock, ServeLogs
 __all__ = ["AccessLog"]
 
 WRITE_INTERVAL_S = 0.1
-"""How old a line may be until it is in the file."""
+"""The longest delay until a line is in the file, in seconds."""
 
-MAX_CACHED_PARTS = 1000  # a client may call its methods anything
+MAX_CACHED_PARTS = 1000  # bounded because clients choose method names
 MAX_LINES_ON_STDERR = 20
-"""How many lines of one moment are shown on standard error; a person cannot read more, and the file has all."""
+"""The most lines of one batch on standard error. The file contains all of them."""
 
 
 class AccessLog:
-    """Collects lines and writes them. On the replica's loop."""
+    """Collect lines and write them in batches. On the replica's event loop."""
 
     def __init__(self, logs: ServeLogs) -> None:
         self._logs = logs
@@ -55,13 +55,13 @@ class AccessLog:
         """Log a request.
 
         Args:
-            request_id: Its id.
-            route: The route's prefix, or its pattern.
-            method: The method of HTTP, or CALL.
-            what: The route, or the name of the method that was called.
-            status: How it ended.
-            seconds: How long it took.
-            client: What follows in the line: the client's address after a space, or nothing.
+            request_id: The id of the request.
+            route: The prefix or pattern of its route.
+            method: The HTTP method, or CALL.
+            what: The route, or the name of the called method.
+            status: The status of the answer.
+            seconds: The duration of the request.
+            client: The suffix of the line: the client's address after a space, or "".
         """
         logs = self._logs
         if not logs.has_only_own_handlers:
@@ -73,7 +73,8 @@ class AccessLog:
         if parts is None:
             parts = self._parts[key] = self._parts_of(*key)
         if logs.is_text:
-            line = f"INFO {self._clock(now)} {self._component} {request_id} -- {parts[0]} {seconds * 1000:.1f}ms{client}\n"
+            head = f"INFO {self._clock(now)} {self._component} {request_id} --"
+            line = f"{head} {parts[0]} {seconds * 1000:.1f}ms{client}\n"
         else:
             took = seconds * 1000
             line = (
@@ -87,7 +88,7 @@ class AccessLog:
             self._timer = asyncio.get_running_loop().call_later(WRITE_INTERVAL_S, self.write)
 
     def _parts_of(self, method: str, what: str, status: str, route: str) -> tuple[str, str]:
-        """Return what is the same in many lines: they differ in the request's id and in times."""
+        """Return the parts that lines have in common; they differ in request ids and times."""
         if len(self._parts) > MAX_CACHED_PARTS:
             self._parts.clear()
         message = f"{method} {what} {status}"
@@ -97,17 +98,17 @@ class AccessLog:
         return f'"levelname": "INFO", "message": {json.dumps(message)[:-1]}', json.dumps(fields)[1:-1]
 
     def reset(self) -> None:
-        """Make lines anew: the encoding may have changed."""
+        """Write all lines and clear the cache, because the encoding may change."""
         self.write()
         self._parts.clear()
 
     def _write_before_record(self) -> None:
-        """Write what came before a record; those of other threads have no order that could be kept."""
+        """Write the collected lines before a record. Records of other threads have no defined order."""
         if self._lines and threading.get_ident() == self._thread:
             self.write()
 
     def write(self) -> None:
-        """Write what was collected."""
+        """Write the collected lines."""
         if not self._lines:
             return
         lines, self._lines = self._lines, []

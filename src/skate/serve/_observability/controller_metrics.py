@@ -1,4 +1,4 @@
-"""What the controller tells: how applications and deployments stand, how replicas and the proxy come and go."""
+"""The controller's metrics: statuses of applications and deployments, lifecycles of replicas and proxies."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ _DEPLOYMENT = gauge(
     "deployment_status",
     "1 DEPLOY_FAILED, 2 UNHEALTHY, 3 UPDATING, 4 UPSCALING, 5 DOWNSCALING, 6 HEALTHY, 0 gone.",
 )
-_TARGET = gauge("deployment_target_replicas", "How many replicas there should be.")
-_SCALED = gauge("autoscaling_target_replicas", "How many replicas there should be, by the load.")
-_WANTED = gauge("autoscaling_desired_replicas", "What the autoscaling policy said, before bounds and delays.")
-_COUNTED = gauge("autoscaling_total_requests", "Requests that the autoscaling policy has seen.")
-_AIMED = gauge("autoscaling_target_ongoing_requests", "Requests that a replica should work on.")
-_DECIDING = gauge("autoscaling_policy_execution_time_ms", "How long the autoscaling policy took.")
-_HANDLE_LATE = histogram(
-    "autoscaling_handle_metrics_delay_ms", "From a caller's report of its load until the controller has it."
+_TARGET = gauge("deployment_target_replicas", "Target number of replicas.")
+_SCALED = gauge("autoscaling_target_replicas", "Target number of replicas set by autoscaling.")
+_WANTED = gauge(
+    "autoscaling_desired_replicas", "Decision of the autoscaling policy before bounds and delays."
 )
-_REPLICA_LATE = histogram(
-    "autoscaling_replica_metrics_delay_ms", "From a replica's report of its load until the controller has it."
-)
+_COUNTED = gauge("autoscaling_total_requests", "Requests that the autoscaling policy counted.")
+_AIMED = gauge("autoscaling_target_ongoing_requests", "Target number of ongoing requests per replica.")
+_DECIDING = gauge("autoscaling_policy_execution_time_ms", "Duration of the autoscaling policy.")
+_HANDLE_LATE = histogram("autoscaling_handle_metrics_delay_ms", "Delay of callers' load reports.")
+_REPLICA_LATE = histogram("autoscaling_replica_metrics_delay_ms", "Delay of replicas' load reports.")
 _STARTED = histogram(
-    "replica_startup_latency_ms", "From the decision to start a replica until it takes requests."
+    "replica_startup_latency_ms", "Time from the decision to start a replica until it takes requests."
 )
-_STOPPED = histogram("replica_shutdown_duration_ms", "From the decision to stop a replica until it is gone.")
+_STOPPED = histogram(
+    "replica_shutdown_duration_ms", "Time from the decision to stop a replica until it is gone."
+)
 _PROXY = gauge("proxy_status", "1 STARTING, 2 HEALTHY, 3 UNHEALTHY, 4 DRAINING, 5 DRAINED, 0 gone.")
-_PROXY_STOPPED = histogram("proxy_shutdown_duration_ms", "How long the proxy took to stop.")
+_PROXY_STOPPED = histogram("proxy_shutdown_duration_ms", "Time that the proxy took to stop.")
 
 
 def record_application(app: ApplicationKeeper) -> None:
-    """Tell how an application and its deployments stand now."""
+    """Record the statuses of an application and its deployments."""
     of_app = ("application", app.spec.name)
     store.set(_APPLICATION, (of_app,), 0 if app.is_gone else app.status.to_numeric())
     for name, keeper in app.deployments.items():
@@ -64,50 +64,50 @@ def record_application(app: ApplicationKeeper) -> None:
 
 
 def record_replica_started(id: DeploymentID, seconds: float) -> None:
-    """Tell that a replica takes requests, so long after it was decided to start it."""
+    """Record the time that a replica took to start."""
     _observe(_STARTED, _labels(id), seconds)
 
 
 def record_replica_stopped(id: DeploymentID, seconds: float) -> None:
-    """Tell that a replica is gone, so long after it was decided to stop it."""
+    """Record the time that a replica took to stop."""
     _observe(_STOPPED, _labels(id), seconds)
 
 
 def record_handle_delay(id: DeploymentID, seconds: float) -> None:
-    """Tell how late a caller's report of its load has come."""
+    """Record the delay of a caller's load report."""
     _observe(_HANDLE_LATE, _labels(id), seconds)
 
 
 def record_replica_delay(id: DeploymentID, seconds: float) -> None:
-    """Tell how late a replica's report of its load has come."""
+    """Record the delay of a replica's load report."""
     _observe(_REPLICA_LATE, _labels(id), seconds)
 
 
 def record_scaling(scaler: DeploymentAutoscaler, now: float, seconds: float, scope: str) -> None:
-    """Tell what a decision about the number of replicas was made by.
+    """Record an autoscaling decision.
 
     Args:
-        scaler: Whose decision it is.
-        now: The time that it was made for.
-        seconds: How long it took.
-        scope: What it was made for: a "deployment", or a whole "application".
+        scaler: The autoscaler that decided.
+        now: The time of the decision.
+        seconds: The duration of the policy.
+        scope: The scope of the policy: "deployment" or "application".
     """
     labels = _labels(scaler.id)
     if scaler.wanted is not None:
         store.set(_WANTED, labels, scaler.wanted)
     store.set(_COUNTED, labels, scaler.requests(now))
-    if (aim := scaler.config.get_target_ongoing_requests()) is not None:  # a policy may have no use for it
+    if (aim := scaler.config.get_target_ongoing_requests()) is not None:  # optional for custom policies
         store.set(_AIMED, labels, aim)
     store.set(_DECIDING, (*labels, ("policy_scope", scope)), seconds * 1000)
 
 
 def record_proxy(node: str, address: str, status: int) -> None:
-    """Tell how the proxy of a node fares, as a number."""
+    """Record the numeric status of a node's proxy."""
     store.set(_PROXY, (("node_id", node), ("node_ip_address", address)), status)
 
 
 def record_proxy_stopped(node: str, address: str, seconds: float) -> None:
-    """Tell that the proxy of a node is gone, after so long."""
+    """Record that a node's proxy is gone, and the time that it took to stop."""
     record_proxy(node, address, 0)
     _observe(_PROXY_STOPPED, (("node_id", node), ("node_ip_address", address)), seconds)
 

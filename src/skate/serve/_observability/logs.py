@@ -1,7 +1,7 @@
-"""Where the processes of Serve log to: a file for each, and its standard error.
+"""Logging of Serve processes: a file per process, and standard error.
 
-Records of the logger `skate.serve` and of those below it are written with what is known of the request that they were
-made in. Programs written for Ray use the logger `ray.serve`: it is the same here.
+Records of the logger `skate.serve` and its children carry the context of the request that they belong to. `ray.serve`,
+which programs written for Ray use, has the same handlers.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from skate.serve.context import _get_request
 __all__ = ["Clock", "Component", "PrintRedirect", "ServeLogs", "logs_folder"]
 
 LOGGERS = ("skate.serve", "ray.serve")
-ACCESS = "serve_access_log"  # the attribute of records that are lines of the access log
-EXTRA_FIELDS = "ray_serve_extra_fields"  # a dict in `extra` whose items become fields of their own
+ACCESS = "serve_access_log"  # attribute of records that belong to the access log
+EXTRA_FIELDS = "ray_serve_extra_fields"  # dict in `extra` whose items become fields of the record
 _LARGEST_FILE = 100 << 20
 _OLD_FILES = 5
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -36,7 +36,7 @@ _OURS = frozenset(
 
 
 class Component:
-    """Which process of Serve logs, as its records and the name of its file say it."""
+    """The identity of a Serve process in log records and file names."""
 
     def __init__(self, kind: str, id: ReplicaID | str) -> None:
         self.kind = kind
@@ -54,7 +54,7 @@ class Component:
 
 
 def logs_folder() -> str:
-    """Return the folder of Serve's logs in this session, made if need be."""
+    """Return the folder of Serve's logs in this session, and create it if necessary."""
     import skate
 
     folder = os.path.join(skate.get_runtime_context().get_session_dir(), "logs", "serve")
@@ -63,39 +63,39 @@ def logs_folder() -> str:
 
 
 class ServeLogs:
-    """The handlers of this process. `configure` may be called again, with other settings."""
+    """The log handlers of this process. `configure` may be called again with other settings."""
 
     def __init__(self, component: Component) -> None:
         self.component = component
         self.is_text = True
         self.access_is_on = False
-        self.shows_access = False  # on standard error too
+        self.shows_access = False  # also write the access log to standard error
         self.file: _LogFile | None = None
         self.handlers: list[logging.Handler] = []
         self._last: logging.Handler | None = None
         self._print_redirect: PrintRedirect | None = None
-        # Called before a record is written: what was held back has to be written first.
+        # Called before a record is written, to write buffered lines first.
         self.before_record: Callable[[], None] = _do_nothing
         self._loggers = [logging.getLogger(name) for name in LOGGERS]
 
     @property
     def logs_access(self) -> bool:
-        """Whether requests are to be logged: the configuration says so, and nobody has turned the level up since."""
+        """Whether to log requests: the configuration enables it, and the level of the loggers allows it."""
         return self.access_is_on and self._loggers[0].level <= logging.INFO >= self._loggers[1].level
 
     @property
     def logs_prints(self) -> bool:
-        """Whether what is printed is logged."""
+        """Whether prints are redirected to the log."""
         return self._print_redirect is not None
 
     @property
     def has_only_own_handlers(self) -> bool:
-        """Whether nobody else listens to the logger."""
+        """Whether the logger has no other handlers."""
         listening = self._loggers[0].handlers
         return len(listening) == 2 and listening[1] is self._last
 
     def configure(self, config: dict[str, Any] | None) -> None:
-        """Log as a `LoggingConfig`, as a dictionary, says."""
+        """Apply the fields of a `LoggingConfig`."""
         config = config or {}
         self.close()
         self.is_text = config.get("encoding", "TEXT") != "JSON"
@@ -107,9 +107,9 @@ class ServeLogs:
         kept = _OrderedFileHandler(self.file, self)
         stream = _StderrHandler(self)
         is_replica, shown = self.component.kind == "replica", variables.text("SERVE_LOG_TO_STDERR")
-        self.shows_access = is_replica and shown == "1"  # a terminal full of requests hides everything else
+        self.shows_access = is_replica and shown == "1"  # not by default, because it would flood the terminal
         if not is_replica or shown == "0":
-            stream.setLevel(logging.WARNING)  # what Serve itself does is of interest where something is wrong
+            stream.setLevel(logging.WARNING)  # the terminal shows only problems of Serve itself
         form = (
             _TextFormatter(self.component, attributes)
             if self.is_text
@@ -131,19 +131,19 @@ class ServeLogs:
                 logger.addHandler(handler)
 
     def record(self, message: str) -> None:
-        """Write a line of the access log the long way, as a record."""
+        """Log a line of the access log as a record."""
         self._loggers[0].info(message, extra={ACCESS: True})
 
     def failed(self, message: str, error: BaseException) -> None:
-        """Log a request that failed, with the traceback that the error brings along."""
+        """Log a failed request with the traceback of its error."""
         self._loggers[0].error("%s: %s", message, error, extra={ACCESS: True})
 
     def tell(self, message: str) -> None:
-        """Log something to the file alone."""
+        """Log a message to the file only."""
         self._loggers[0].info(message, extra={"log_to_stderr": False})
 
     def close(self) -> None:
-        """Let go of the logger and of the file."""
+        """Remove the handlers, and close the file."""
         if self.file is None:
             return
         if self._print_redirect is not None:
@@ -160,12 +160,11 @@ class ServeLogs:
         self.handlers, self.file = [], None
 
 
-def _do_nothing() -> None:
-    """Do nothing."""
+def _do_nothing() -> None: ...
 
 
 class _LogFile(RotatingFileHandler):
-    """The log file, which is put aside when it is full."""
+    """The rotating log file."""
 
     def __init__(self, path: str) -> None:
         largest = variables.integer("ROTATION_MAX_BYTES", _LARGEST_FILE, at_least=0)
@@ -173,7 +172,7 @@ class _LogFile(RotatingFileHandler):
         super().__init__(path, maxBytes=largest, backupCount=kept, encoding="utf-8")
 
     def write(self, text: str) -> None:
-        """Write whole lines that need no formatting."""
+        """Write complete lines without formatting."""
         self.acquire()
         try:
             stream = self.stream or self._open()
@@ -188,7 +187,7 @@ class _LogFile(RotatingFileHandler):
 
 
 class _OrderedFileHandler(MemoryHandler):
-    """Gives each record to the file, after what is to be written before it."""
+    """Write records to the file, after buffered lines."""
 
     def __init__(self, file: _LogFile, logs: ServeLogs) -> None:
         super().__init__(1, target=file)
@@ -200,7 +199,7 @@ class _OrderedFileHandler(MemoryHandler):
 
 
 class _StderrHandler(logging.StreamHandler[Any]):
-    """Writes to standard error as it is at the time, without what is meant for the file only."""
+    """Write records to the current standard error, except those meant for the file only."""
 
     def __init__(self, logs: ServeLogs) -> None:
         super().__init__()
@@ -209,13 +208,13 @@ class _StderrHandler(logging.StreamHandler[Any]):
     def emit(self, record: logging.LogRecord) -> None:
         if getattr(record, "log_to_stderr", True):
             self._logs.before_record()
-            # What is printed may be logged: the log itself must not.
+            # Prints may be redirected to the log, but the log itself must not be.
             self.stream = sys.__stderr__ if self._logs.logs_prints else sys.stderr
             super().emit(record)
 
 
 class _RequestFilter(logging.Filter):
-    """Adds to records what is known of the request that they were made in."""
+    """Add the context of the current request to records."""
 
     def __init__(self, component: Component, with_access: bool) -> None:
         super().__init__()
@@ -261,7 +260,7 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def __init__(self, component: Component, attributes: tuple[str, ...]) -> None:
         super().__init__()
@@ -291,14 +290,14 @@ class _JsonFormatter(logging.Formatter):
 
 
 class Clock:
-    """Tells the time as logs write it; the seconds are formatted once a second only."""
+    """Format times for logs, with the seconds formatted once per second."""
 
     def __init__(self) -> None:
         self._second = 0
         self._text = ""
 
     def __call__(self, now: float) -> str:
-        """Return a time."""
+        """Return a formatted time."""
         second = int(now)
         if second != self._second:
             self._second = second
@@ -307,7 +306,7 @@ class Clock:
 
 
 class _LogStream(io.TextIOBase):
-    """A stream that logs what is written to it, a record for each write, to the file alone."""
+    """A stream that logs each write as a record, to the file only."""
 
     encoding = "utf-8"
 
@@ -315,21 +314,21 @@ class _LogStream(io.TextIOBase):
         self._logger = logger
 
     def writable(self) -> bool:
-        """Return that it can be written to."""
+        """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """Log a text that is more than the end of a line."""
+        """Log a text, unless it is only whitespace."""
         if text.strip():
             self._logger.info(text, extra={"log_to_stderr": False})
         return len(text)
 
 
 class PrintRedirect(contextlib.ExitStack):
-    """Has standard output and standard error of this process logged until it is closed.
+    """Redirect standard output and standard error of this process to a logger until closed.
 
     Args:
-        logger: Where to.
+        logger: The logger.
     """
 
     def __init__(self, logger: logging.Logger) -> None:

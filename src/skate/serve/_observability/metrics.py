@@ -1,8 +1,7 @@
-"""Numbers that cost next to nothing to record, and reach the session's metrics a moment later.
+"""Metrics of requests, which are cheap to record and reach the session's metrics store with a short delay.
 
-A request must not pay for locks and lookups of labels in every process that it passes. So it is counted in plain
-objects, on the one loop that serves it; these are added to the metrics when a short time has passed since the first of
-them was recorded. An idle process does nothing.
+A request must not pay for locks and label lookups in every process. Each process counts in plain objects on its event
+loop, and flushes them to the store a short time after the first record. An idle process does nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 FLUSH_INTERVAL_S = 0.25
-"""How old a number may be until others see it."""
+"""The longest delay of recorded values, in seconds."""
 
 BUCKET_BOUNDARIES_MS = (
     *(factor * power for power in (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0) for factor in (1, 2, 5)),
@@ -55,7 +54,7 @@ def histogram(name: str, description: str) -> Family:
 
 
 class DurationHistogram:
-    """How many times took how long, since they were last added to the metrics."""
+    """Histogram of durations not yet flushed to the metrics."""
 
     __slots__ = ("buckets",)
 
@@ -63,24 +62,24 @@ class DurationHistogram:
         self.buckets = [0.0] * (len(BUCKET_BOUNDARIES_MS) + 2)
 
     def add(self, seconds: float) -> None:
-        """Count one."""
+        """Add a duration."""
         took = seconds * 1000
         buckets = self.buckets
         buckets[bisect_left(BUCKET_BOUNDARIES_MS, took)] += 1
         buckets[-1] += took
 
     def reset(self) -> tuple[float, list[float]]:
-        """Return how many there were and how they were durations, and start anew."""
+        """Return the count and the buckets, and clear them."""
         taken, self.buckets = self.buckets, [0.0] * len(self.buckets)
         return sum(taken[:-1]), taken
 
 
 class MetricsBuffer:
-    """Has a function called, soon after something was first recorded, that adds the numbers to the metrics.
+    """Call a flush function a short time after the first record.
 
     Args:
-        flush: Adds them, with the functions below.
-        record_lag: Called before it with the seconds by which the loop is late.
+        flush: Writes the values to the store with the methods below.
+        record_lag: Called before each flush with the seconds by which the event loop is late.
     """
 
     def __init__(self, flush: Callable[[], None], record_lag: Callable[[float], None] | None = None) -> None:
@@ -91,10 +90,10 @@ class MetricsBuffer:
         self._timer: asyncio.TimerHandle | None = None
 
     def schedule_flush(self) -> None:
-        """Note that something was recorded. On the loop; callers look at `is_scheduled` first, which is cheaper."""
+        """Schedule a flush. On the event loop; callers check `is_scheduled` first, which is cheaper."""
         if not self.is_scheduled:
             self.is_scheduled = True
-            # Not the loop's own clock, which stands still while the loop is blocked.
+            # Not the loop's clock, which stops while the loop is blocked.
             self._due_at = time.monotonic() + FLUSH_INTERVAL_S
             self._timer = asyncio.get_running_loop().call_later(FLUSH_INTERVAL_S, self._on_time)
 
@@ -104,7 +103,7 @@ class MetricsBuffer:
         self.flush()
 
     def flush(self) -> None:
-        """Add the numbers to the metrics now."""
+        """Flush now."""
         self.is_scheduled = False
         if self._timer is not None:
             self._timer.cancel()
@@ -112,16 +111,16 @@ class MetricsBuffer:
         self._flush()
 
     def increment(self, family: Family, labels: Mapping[str, str], amount: float) -> None:
-        """Add to a counter."""
+        """Increment a counter."""
         if amount:
             store.increment(family, _tags(labels), amount)
 
     def set(self, family: Family, labels: Mapping[str, str], value: float) -> None:
-        """Give a gauge its value."""
+        """Set a gauge."""
         store.set(family, _tags(labels), value)
 
     def add_histogram(self, family: Family, labels: Mapping[str, str], buckets: list[float]) -> None:
-        """Add to a histogram."""
+        """Add buckets to a histogram."""
         store.add(family, _tags(labels), buckets)
 
 
@@ -129,23 +128,23 @@ def _tags(labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(labels.items()))
 
 
-_LATE = histogram("event_loop_scheduling_latency_ms", "How late a loop came to what was due.")
-_LOOKS = counter("event_loop_monitoring_iterations", "How often it was looked how late a loop is.")
-_TASKS = gauge("event_loop_tasks", "Tasks of a loop that are not done.")
+_LATE = histogram("event_loop_scheduling_latency_ms", "Scheduling delay of an event loop.")
+_ITERATIONS = counter("event_loop_monitoring_iterations", "Number of measurements of an event loop's delay.")
+_TASKS = gauge("event_loop_tasks", "Pending tasks of an event loop.")
 
 
 class EventLoopMonitor:
-    """Tells of the one loop that a process of Serve has. On that loop.
+    """Measure the delay of the event loop of a Serve process. On that loop.
 
-    It has no timer of its own: `MetricsBuffer` does something at a set time anyway, while there are requests. An idle loop is
-    not late, and is left asleep.
+    It has no timer of its own, but uses the flushes of `MetricsBuffer`, which run while requests arrive. An idle loop
+    is not measured.
 
-    Where Ray Serve has a loop for each, one loop answers, routes and runs the user's code here. It is told of under
-    each of these names, so that whoever looks for the loop of the user's code finds it.
+    Ray Serve has separate loops for the server, the router and the user's code. Skate runs all of them on one loop, and
+    records its metrics under each of Ray's names.
 
     Args:
         component: "proxy" or "replica".
-        labels: What else to say of the process.
+        labels: Further labels.
     """
 
     def __init__(self, component: str, labels: dict[str, str]) -> None:
@@ -154,7 +153,7 @@ class EventLoopMonitor:
         self._labels: list[tuple[tuple[str, str], ...]] = []
 
     def record_lag(self, late_s: float) -> None:
-        """Tell how late the loop is just now."""
+        """Record the current delay of the loop."""
         if not self._labels:
             actor = skate.get_runtime_context().get_actor_id() or ""
             self._labels = [tuple(sorted({**each, "actor_id": actor}.items())) for each in self._of_component]
@@ -164,26 +163,28 @@ class EventLoopMonitor:
         tasks = len(asyncio.all_tasks())
         for labels in self._labels:
             store.add(_LATE, labels, buckets)
-            store.increment(_LOOKS, labels, 1)
+            store.increment(_ITERATIONS, labels, 1)
             store.set(_TASKS, labels, tasks)
 
 
-_REQUESTS = counter("num_router_requests", "Requests that callers have sent to a deployment.")
-_CALLS = counter("handle_request_counter", "Requests that came through handles, and not over HTTP.")
+_REQUESTS = counter("num_router_requests", "Requests submitted to a deployment.")
+_CALLS = counter("handle_request_counter", "Requests submitted through handles.")
 _WAITED = histogram(
-    "request_router_fulfillment_time_ms", "How long requests waited at their callers for a replica with room."
+    "request_router_fulfillment_time_ms", "Time that requests waited at their callers for a replica."
 )
-_QUEUED = gauge("deployment_queued_queries", "Requests that wait at callers for a replica with room.")
-_ONGOING = gauge("num_ongoing_requests_at_replicas", "Requests that callers have sent and not seen answered.")
+_QUEUED = gauge("deployment_queued_queries", "Requests that wait at callers for a replica.")
+_ONGOING = gauge(
+    "num_ongoing_requests_at_replicas", "Requests that callers sent and that are not answered yet."
+)
 
 
 class RouterMetrics:
-    """The metrics of one deployment's callers in this process, under the names that Ray Serve gives them.
+    """The metrics of a deployment's callers in this process, under Ray Serve's names.
 
     Args:
         id: The deployment.
-        queued: Says how many requests wait here.
-        ongoing: Says how many are at replicas.
+        queued: Returns the number of queued requests.
+        ongoing: Returns the number of requests at replicas.
     """
 
     def __init__(self, id: DeploymentID, queued: Callable[[], int], ongoing: Callable[[], int]) -> None:
@@ -191,29 +192,29 @@ class RouterMetrics:
         self._queued = queued
         self._ongoing = ongoing
         self._sent: dict[tuple[str, bool], int] = {}
-        self._put_aside = 0
+        self._deferred = 0
         self._waited = DurationHistogram()
         self._buffer = MetricsBuffer(self._flush)
 
     def submitted(self, route: str, is_call: bool) -> None:
-        """Note that a request is to be sent: now or, if none has room, later."""
+        """Count a request, which is sent now or queued."""
         key = (route, is_call)
         self._sent[key] = self._sent.get(key, 0) + 1
         if not self._buffer.is_scheduled:
             self._buffer.schedule_flush()
 
     def queued(self) -> None:
-        """Note that a request which was to be sent has to wait."""
-        self._put_aside += 1
+        """Count a request that has to wait."""
+        self._deferred += 1
 
     def waited(self, seconds: float) -> None:
-        """Note how long a request waited that had to."""
+        """Record how long a queued request waited."""
         self._waited.add(seconds)
         if not self._buffer.is_scheduled:
             self._buffer.schedule_flush()
 
     def close(self) -> None:
-        """Add what was recorded last."""
+        """Flush the last values."""
         self._buffer.flush()
 
     def _flush(self) -> None:
@@ -224,8 +225,8 @@ class RouterMetrics:
             buffer.increment(_REQUESTS, labels, number)
             if is_call:
                 buffer.increment(_CALLS, labels, number)
-        at_once = sum(sent.values()) - self._put_aside
-        self._put_aside = 0
+        at_once = sum(sent.values()) - self._deferred
+        self._deferred = 0
         waited, buckets = self._waited.reset()
         buckets[0] += at_once
         if waited or at_once:
@@ -234,23 +235,23 @@ class RouterMetrics:
         buffer.set(_QUEUED, self._labels, queued)
         buffer.set(_ONGOING, self._labels, ongoing)
         if queued or ongoing:
-            buffer.schedule_flush()  # nothing else tells when they have become fewer
+            buffer.schedule_flush()  # no other event flushes the decrease
 
 
 _OTHER = "OTHER"
-# A client may call its method anything, and every name would be a series of its own.
+# Clients choose method names, and each name would be a series of its own.
 _METHODS = frozenset(
     ("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "WEBSOCKET", _OTHER)
 )
-_FINE = frozenset(("1000", "1001", "OK"))  # of websockets, and of gRPC
+_OK_STATUSES = frozenset(("1000", "1001", "OK"))  # websocket closing codes, and gRPC statuses
 
 
 class ProxyMetrics:
-    """The metrics of one protocol, under the names that Ray Serve gives them.
+    """The metrics of one protocol, under Ray Serve's names.
 
     Args:
         protocol: "http" or "grpc".
-        count_ongoing: Says how many requests are being answered.
+        count_ongoing: Returns the number of ongoing requests.
     """
 
     def __init__(self, protocol: str, count_ongoing: Callable[[], int]) -> None:
@@ -263,28 +264,28 @@ class ProxyMetrics:
         )
         self._latency = histogram(
             f"{protocol}_request_latency_ms",
-            "From a request's arrival at the proxy to the end of its response.",
+            "Time from a request's arrival at the proxy to the end of its response.",
         )
-        self._ongoing = gauge(f"num_ongoing_{protocol}_requests", "Requests that are being answered.")
+        self._ongoing = gauge(f"num_ongoing_{protocol}_requests", "Ongoing requests.")
         self._ended: dict[tuple[str, str, str, str, int | str], DurationHistogram] = {}
         self._overhead = histogram(
             f"{protocol}_request_framework_latency_ms",
-            "What Serve adds to a request: all but waiting for a replica, and the replica's time for it.",
+            "Overhead of Serve: latency without the wait for a replica and the replica's processing time.",
         )
         self._overheads: dict[tuple[str, str], DurationHistogram] = {}
-        # All protocols have one loop: it is enough that one of them tells of it.
+        # All protocols share one loop, so one of them measures it.
         record_lag = EventLoopMonitor("proxy", {}).record_lag if protocol == "http" else None
         self._buffer = MetricsBuffer(self._flush, record_lag)
 
     def began(self) -> None:
-        """Note that a request is being answered."""
+        """Count a request that began."""
         if not self._buffer.is_scheduled:
             self._buffer.schedule_flush()
 
     def ended(
         self, app: str, deployment: str, route: str, method: str, status: int | str, seconds: float
     ) -> None:
-        """Note how a request ended, and how long that took."""
+        """Record the status and duration of a request."""
         key = (app, deployment, route, method, status)
         durations = self._ended.get(key)
         if durations is None:
@@ -297,14 +298,14 @@ class ProxyMetrics:
             self._buffer.schedule_flush()
 
     def record_overhead(self, app: str, route: str, seconds: float) -> None:
-        """Note what Serve has added to the time of a request, which has ended or is about to."""
+        """Record the overhead of Serve for a request."""
         durations = self._overheads.get((app, route))
         if durations is None:
             durations = self._overheads[app, route] = DurationHistogram()
         durations.add(seconds)
 
     def close(self) -> None:
-        """Add what was recorded last."""
+        """Flush the last values."""
         self._buffer.flush()
 
     def _flush(self) -> None:
@@ -312,7 +313,7 @@ class ProxyMetrics:
         count_ongoing = self._count_ongoing()
         buffer.set(self._ongoing, {}, count_ongoing)
         if count_ongoing:
-            buffer.schedule_flush()  # nothing else tells that they take long
+            buffer.schedule_flush()  # long requests cause no other flush
         for (app, route), durations in self._overheads.items():
             number, buckets = durations.reset()
             if number:
@@ -333,9 +334,9 @@ class ProxyMetrics:
 
 
 def _is_error(status: str) -> bool:
-    """Tell whether a request failed: statuses of HTTP, closing codes of websockets, names of gRPC.
+    """Return whether a status means failure: HTTP statuses, websocket closing codes, gRPC status names.
 
     >>> [_is_error(status) for status in ("200", "404", "1000", "1011", "OK", "INTERNAL")]
     [False, True, False, True, False, True]
     """
-    return status not in _FINE and not (len(status) == 3 and status[0] in "123")
+    return status not in _OK_STATUSES and not (len(status) == 3 and status[0] in "123")

@@ -1,4 +1,4 @@
-"""What a replica tells of its requests: metrics, and the access log."""
+"""Observers, which log, measure and trace the requests of a replica, or set up logs and traces of a process."""
 
 from __future__ import annotations
 
@@ -31,31 +31,33 @@ if TYPE_CHECKING:
 
 __all__ = ["CANCELLED", "ProcessObserver", "ReplicaObserver"]
 
-_REQUESTS = counter("deployment_request_counter", "Requests that replicas have answered.")
-_ERRORS = counter("deployment_error_counter", "Requests whose code raised an error.")
-_LATENCY = histogram("deployment_processing_latency_ms", "How long a replica worked on a request.")
-_STARTS = counter("deployment_replica_starts", "Replicas that have been started.")
-_HEALTHY = gauge("deployment_replica_healthy", "1 while the replica says that it is well, 0 otherwise.")
-_RUNNING = gauge("replica_processing_queries", "Requests that a replica works on.")
-_STARTING = histogram("replica_initialization_latency_ms", "How long replicas took to start.")
-_CHANGING = histogram("replica_reconfigure_latency_ms", "How long replicas took to take a new `user_config`.")
-_CHECKING = histogram("health_check_latency_ms", "How long health checks took.")
-_MEASURING = histogram("user_autoscaling_stats_latency_ms", "How long `record_autoscaling_stats` took.")
-_UNMEASURED = counter("record_autoscaling_stats_failed", "Calls of `record_autoscaling_stats` that failed.")
-_UNWELL = counter("health_check_failures", "Health checks that failed.")
+_REQUESTS = counter("deployment_request_counter", "Requests answered by replicas.")
+_ERRORS = counter("deployment_error_counter", "Requests that raised an error.")
+_LATENCY = histogram("deployment_processing_latency_ms", "Processing time of requests in replicas.")
+_STARTS = counter("deployment_replica_starts", "Started replicas.")
+_HEALTHY = gauge("deployment_replica_healthy", "1 while the replica is healthy, 0 otherwise.")
+_RUNNING = gauge("replica_processing_queries", "Ongoing requests of a replica.")
+_STARTING = histogram("replica_initialization_latency_ms", "Time that replicas took to start.")
+_CHANGING = histogram(
+    "replica_reconfigure_latency_ms", "Time that replicas took to apply a new `user_config`."
+)
+_CHECKING = histogram("health_check_latency_ms", "Duration of health checks.")
+_MEASURING = histogram("user_autoscaling_stats_latency_ms", "Duration of `record_autoscaling_stats`.")
+_UNMEASURED = counter("record_autoscaling_stats_failed", "Failed calls of `record_autoscaling_stats`.")
+_UNWELL = counter("health_check_failures", "Failed health checks.")
 
 CANCELLED = 499
-"""The status of a request that nobody wanted to hear the answer to."""
+"""The status of a cancelled request."""
 
 
 class ReplicaObserver:
-    """Watches the requests of one replica, under the names that Ray Serve gives its metrics. On the replica's loop.
+    """Observe the requests of one replica, with metrics under Ray Serve's names. On the replica's event loop.
 
     Args:
         id: The replica.
-        options: How Serve is watched.
-        logging: The deployment's own `LoggingConfig` as a dictionary, if it has one.
-        load: Says how many requests run.
+        options: The logging and tracing options of Serve.
+        logging: The fields of the deployment's own `LoggingConfig`, or None.
+        load: Returns the number of ongoing requests.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class ReplicaObserver:
             "replica": id.unique_id,
             "application": deployment.app_name,
         }
-        # What happens once or twice in a replica's life makes no series for each of them.
+        # Rare events do not create a series per replica.
         self._of_deployment = {name: self._labels[name] for name in ("deployment", "application")}
         self._load = load
         self._options = options
@@ -85,7 +87,7 @@ class ReplicaObserver:
         self.tracer: Tracer | None = None
         self._shows_clients = variables.flag("SERVE_LOG_CLIENT_ADDRESS", False)
         if is_shared():
-            return  # the logger is the program's own, and so are its traces
+            return  # the program owns the logger and the traces
         component = Component("replica", id)
         self._logs = ServeLogs(component)
         self._access = AccessLog(self._logs)
@@ -96,13 +98,13 @@ class ReplicaObserver:
             self.tracer = set_up(component, options)
 
     def configure(self, logging: dict[str, Any] | None) -> None:
-        """Log in another way."""
+        """Apply another logging configuration."""
         if self._logs is not None and self._access is not None:
             self._access.reset()
             self._logs.configure(logging or self._options.logging)
 
     def started(self, seconds: float) -> None:
-        """Note that the replica is ready, after so long."""
+        """Record the time that the replica took to start."""
         self._buffer.increment(_STARTS, self._labels, 1)
         self._once(_STARTING, seconds)
         self._buffer.set(_HEALTHY, self._labels, 1)
@@ -111,7 +113,7 @@ class ReplicaObserver:
             self._logs.tell(f"Started after {seconds * 1000:.1f}ms.")
 
     def reconfigured(self, seconds: float) -> None:
-        """Note that the replica has taken a new `user_config`, after so long."""
+        """Record the time that the replica took to apply a new `user_config`."""
         self._once(_CHANGING, seconds)
 
     def _once(self, family: Family, seconds: float) -> None:
@@ -120,7 +122,7 @@ class ReplicaObserver:
         self._buffer.add_histogram(family, self._of_deployment, durations.reset()[1])
 
     def checked(self, seconds: float, is_well: bool) -> None:
-        """Note what a health check said."""
+        """Record the result of a health check."""
         self._checks.add(seconds)
         self._failed_checks += not is_well
         self._buffer.set(_HEALTHY, self._labels, float(is_well))
@@ -128,7 +130,7 @@ class ReplicaObserver:
 
     @contextmanager
     def measuring(self) -> Iterator[None]:
-        """Note how long the user's object measures something for autoscaling, and whether it fails."""
+        """Measure a call of `record_autoscaling_stats`."""
         began = time.perf_counter()
         try:
             yield
@@ -141,12 +143,12 @@ class ReplicaObserver:
             self._buffer.add_histogram(_MEASURING, self._labels, durations.reset()[1])
 
     def began(self) -> None:
-        """Note that a request runs."""
+        """Count a request that began."""
         if not self._buffer.is_scheduled:
             self._buffer.schedule_flush()
 
     def ended(self, running: ServedRequest, frame: Call | Http | Rpc) -> None:
-        """Note that a request is over."""
+        """Record a request that ended."""
         seconds = time.perf_counter() - running.began
         context = running.context
         durations = self._ended.get(context.route)
@@ -162,7 +164,7 @@ class ReplicaObserver:
             self._log(self._logs, running, frame, seconds)
 
     def _log(self, logs: ServeLogs, running: ServedRequest, frame: Call | Http | Rpc, seconds: float) -> None:
-        """Write the line of a request in the access log."""
+        """Write a line to the access log."""
         context, access = running.context, self._access
         assert access is not None, "there is one where there are logs"
         is_cancelled = running.status == CANCELLED
@@ -181,7 +183,7 @@ class ReplicaObserver:
             access.add(context.request_id, context.route, "CALL", frame.method, status, seconds)
 
     def close(self) -> None:
-        """Write what was recorded last."""
+        """Flush the metrics, and close logs and traces."""
         self._buffer.flush()
         if self._access is not None and self._logs is not None:
             self._access.write()
@@ -208,20 +210,20 @@ class ReplicaObserver:
         running = self._load()
         buffer.set(_RUNNING, labels, running)
         if running:
-            buffer.schedule_flush()  # nothing else tells that they take long
+            buffer.schedule_flush()  # long requests cause no other flush
 
 
 def _type_name(error: BaseException) -> str:
-    """Return the name of what the user's code raised, which may have been wrapped on the way."""
+    """Return the type name of the user's error, which may have been wrapped."""
     return type(getattr(error, "cause", None) or error).__name__
 
 
 class ProcessObserver:
-    """Watches this process, if it is one of its own.
+    """Set up logs and traces of a controller or proxy process, unless it shares the program's process.
 
     Args:
         kind: "controller" or "proxy".
-        options: How Serve is watched.
+        options: The logging and tracing options of Serve.
     """
 
     def __init__(self, kind: str, options: ObservabilityOptions) -> None:
@@ -229,7 +231,7 @@ class ProcessObserver:
         self._logs: ServeLogs | None = None
         set_options(options)
         if is_shared():
-            return  # the logger is the program's own, and so are its traces
+            return  # the program owns the logger and the traces
         component = Component(kind, str(os.getpid()))
         self._logs = ServeLogs(component)
         self._logs.configure(options.logging)
@@ -239,7 +241,7 @@ class ProcessObserver:
             self.tracer = set_up(component, options)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Close logs and traces."""
         if self.tracer is not None:
             self.tracer.close()
         if self._logs is not None:

@@ -1,4 +1,4 @@
-"""How this Serve is watched: what `serve.start` was told about logs and traces, for every process of it."""
+"""The logging and tracing options of `serve.start`, for every Serve process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RATIO = "SERVE_TRACING_SAMPLING_RATIO"
 
 @dataclass(frozen=True)
 class ObservabilityOptions:
-    """Fields of `LoggingConfig` and `TracingConfig`, checked; None where nothing was said."""
+    """The checked fields of `LoggingConfig` and `TracingConfig`; None if not given."""
 
     logging: dict[str, Any] | None = None
     tracing: dict[str, Any] | None = None
@@ -27,11 +27,11 @@ class ObservabilityOptions:
     def of(
         cls, logging_config: Any, tracing_config: Any, environ: Mapping[str, str] = os.environ
     ) -> ObservabilityOptions:
-        """Check what a user gave; where that is nothing about traces, the environment may say something.
+        """Check the user's options. Without a tracing config, environment variables may enable tracing.
 
         Raises:
-            ValueError: A field is wrong.
-            ImportError: Traces are wanted, and OpenTelemetry is not installed.
+            ValueError: If a field is invalid.
+            ImportError: If tracing is enabled and OpenTelemetry is not installed.
         """
         if tracing_config is None:
             tracing_config = _from_environment(environ)
@@ -67,7 +67,7 @@ _current = ObservabilityOptions()
 
 
 def set_options(options: ObservabilityOptions) -> None:
-    """Note the options in this process: the controller gives them to all that it starts."""
+    """Set the options of this process. The controller passes them to all processes that it starts."""
     global _current
     _current = options
 

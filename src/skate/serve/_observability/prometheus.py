@@ -1,4 +1,4 @@
-"""Numbers from a Prometheus server, kept fresh beside who needs them."""
+"""Queries to a Prometheus server for autoscaling policies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PrometheusSample:
-    """One number of a vector, with what it is the number of."""
+    """One sample of a vector, with its labels."""
 
     labels: Mapping[str, str]
     value: float
@@ -36,7 +36,7 @@ class PrometheusSample:
 
 @dataclass(frozen=True)
 class PrometheusScalar:
-    """The answer to a query that asks for one number."""
+    """The result of a query for one number."""
 
     value: float
     timestamp: float
@@ -44,7 +44,7 @@ class PrometheusScalar:
 
 @dataclass(frozen=True)
 class PrometheusVector:
-    """The answer to a query that asks for a number of each of several things; there may be none."""
+    """The result of a query for a vector of samples, which may be empty."""
 
     samples: tuple[PrometheusSample, ...]
 
@@ -53,18 +53,19 @@ PrometheusQueryResult = PrometheusScalar | PrometheusVector
 
 
 class PrometheusQueryMixin:
-    """A base for autoscaling policies that decide by what a Prometheus server knows.
+    """A base class of autoscaling policies that use metrics from a Prometheus server.
 
-    `prometheus_results` and `prometheus_metrics` never wait for the network: a thread of their own asks, from the
-    first read until the policy is gone. They are None while there is no fresh answer; `prometheus_error` says why.
+    `prometheus_results` and `prometheus_metrics` never wait for the network. A background thread queries the server
+    from the first read until the policy is garbage-collected. Both are None without a recent result; `prometheus_error`
+    gives the reason.
 
     Args:
-        prometheus_address: The server, such as `http://localhost:9090`; the variable `SKATE_PROMETHEUS_HOST`
-            (or `RAY_…`) if not given. Headers come from `SKATE_PROMETHEUS_HEADERS`, as JSON.
-        prometheus_queries: Expressions of PromQL.
-        fetch_interval_s: How long to wait between answers and the next questions, in seconds.
-        cache_ttl_s: How old an answer may be, in seconds.
-        **kwargs: For the next class in line.
+        prometheus_address: The address of the server, such as `http://localhost:9090`. Defaults to the variable
+            `SKATE_PROMETHEUS_HOST` (or `RAY_…`). `SKATE_PROMETHEUS_HEADERS` sets request headers, as JSON.
+        prometheus_queries: PromQL expressions.
+        fetch_interval_s: Seconds between queries.
+        cache_ttl_s: The longest time in seconds that a result is used.
+        **kwargs: For other base classes.
 
     Example:
         >>> from skate.serve.autoscaling_policy import PrometheusQueryMixin
@@ -97,27 +98,27 @@ class PrometheusQueryMixin:
 
     @property
     def prometheus_results(self) -> dict[str, PrometheusQueryResult] | None:
-        """The latest answers by query, or None."""
+        """The latest results by query, or None."""
         if not self._answers.is_asking:
             self._answers.ask()
-            # The thread knows the answers, not the policy: it ends when nobody can read them any more.
+            # The thread references the client and not the policy, so that it ends with the policy.
             weakref.finalize(self, self._answers.stop)
         return self._answers.fresh(self._cache_ttl_s)
 
     @property
     def prometheus_metrics(self) -> dict[str, float] | None:
-        """The latest answers that are one number, by query, or None without any."""
+        """The latest results that are a single number, by query, or None."""
         single = {query: _only_value(result) for query, result in (self.prometheus_results or {}).items()}
         return {query: value for query, value in single.items() if value is not None} or None
 
     @property
     def prometheus_error(self) -> str | None:
-        """Why the latest attempt to ask failed, or None."""
+        """The error of the latest query, or None."""
         return self._answers.error
 
 
 class _Answers:
-    """What the server said last, and the thread that asks it."""
+    """The latest results, and the thread that queries the server."""
 
     def __init__(
         self, url: str | None, queries: tuple[str, ...], headers: dict[str, str], interval: float
@@ -133,19 +134,19 @@ class _Answers:
         self.error: str | None = None
 
     def ask(self) -> None:
-        """Begin to ask, in a thread."""
+        """Start the query thread."""
         self.is_asking = True
         if self._url is None or not self._queries:
-            self.error = f"Nobody to ask: give queries, and prometheus_address or SKATE_{ADDRESS_VARIABLE}."
+            self.error = f"Set prometheus_queries, and prometheus_address or SKATE_{ADDRESS_VARIABLE}."
             return
         threading.Thread(target=self._keep_asking, name="serve-prometheus", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop the query thread."""
         self._stopped.set()
 
     def fresh(self, most_seconds: float) -> dict[str, PrometheusQueryResult] | None:
-        """Return the answers unless they are too old."""
+        """Return the results unless they are too old."""
         if self._at is None or time.monotonic() - self._at > most_seconds:
             return None
         return dict(self._results)
@@ -164,7 +165,7 @@ class _Answers:
             except (OSError, ValueError) as error:
                 failed = f"{query!r}: {error}"
         if failed is not None and self.error is None:
-            logger.warning("Prometheus does not answer %s", failed)
+            logger.warning("The Prometheus query failed: %s", failed)
         self.error = failed
         if results:
             self._results, self._at = results, time.monotonic()
@@ -176,16 +177,16 @@ class _Answers:
             with urllib.request.urlopen(request, timeout=QUERY_TIMEOUT_S) as response:
                 return parsed(json.load(response))
         except urllib.error.HTTPError as error:
-            with error:  # it holds the connection
+            with error:  # the error owns the connection
                 said = error.read(500).decode(errors="replace")
             raise ValueError(f"status {error.code}: {said}") from None
 
 
 def parsed(answer: Any) -> PrometheusQueryResult:
-    """Return the result in what the server answered.
+    """Parse the server's response.
 
     Raises:
-        ValueError: It is no answer to an instant query for numbers.
+        ValueError: If it is not a response to an instant query for numbers.
     """
     match answer:
         case {"status": "success", "data": {"resultType": "scalar", "result": [at, value]}}:

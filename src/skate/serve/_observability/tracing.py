@@ -1,7 +1,7 @@
-"""Spans of OpenTelemetry for requests: in the proxy, on the way to a replica, and in the replica.
+"""OpenTelemetry spans of requests: in the proxy, on the way to a replica, and in the replica.
 
-Nothing of this is imported before `serve.start(tracing_config=...)`, or the environment, asks for it. The context of a
-trace travels with a request as W3C headers do.
+OpenTelemetry is imported only if `serve.start(tracing_config=...)` or the environment enables tracing. The trace
+context travels with a request in W3C format.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _current: Tracer | None = None
 
 
 def require_opentelemetry() -> None:
-    """Raise if OpenTelemetry is not installed, and say how to get it."""
+    """Raise ImportError, with instructions, if OpenTelemetry is not installed."""
     load("opentelemetry.sdk.trace", "Tracing of Serve", "opentelemetry-sdk")
 
 
 def current_tracer() -> Tracer | None:
-    """Return what makes this process's spans, or None."""
+    """Return the tracer of this process, or None."""
     return _current
 
 
 def trace_context() -> Any:
-    """Return the OpenTelemetry context of the span that is current here; None where there is none."""
+    """Return the OpenTelemetry context of the current span, or None without a span."""
     from opentelemetry import context, trace
 
     here = context.get_current()
@@ -58,7 +58,7 @@ def trace_context() -> Any:
 
 
 def set_up(component: Component, options: ObservabilityOptions) -> Tracer:
-    """Begin to make spans in this process, and say where they go."""
+    """Enable tracing in this process with the configured exporter."""
     global _current
     from opentelemetry import trace
     from opentelemetry.sdk.resources import Resource
@@ -81,7 +81,7 @@ def set_up(component: Component, options: ObservabilityOptions) -> Tracer:
 
 
 def use_program_provider() -> None:
-    """Let requests of this program belong to the traces that it makes itself, by whatever it has set up."""
+    """Trace the requests of this program with its own OpenTelemetry provider."""
     global _current
     from opentelemetry import trace
 
@@ -90,19 +90,17 @@ def use_program_provider() -> None:
 
 
 def _processors(path: str) -> list[Any]:
-    """Return what a user's function says spans go to.
+    """Return the span processors that a user's function returns.
 
     Raises:
-        TypeError: It is no such function.
+        TypeError: If it returns anything else.
     """
     from opentelemetry.sdk.trace import SpanProcessor
 
     module, _, name = path.rpartition(":" if ":" in path else ".")
     made = getattr(importlib.import_module(module), name)()
     if not isinstance(made, list) or not all(isinstance(each, SpanProcessor) for each in made):
-        raise TypeError(
-            f"The tracing exporter {path!r} must return a list of SpanProcessor, it returned {made!r}."
-        )
+        raise TypeError(f"The tracing exporter {path!r} must return a list of SpanProcessor, got {made!r}.")
     return made
 
 
@@ -114,7 +112,7 @@ def _to_file(component: Component) -> Any:
     path = os.path.join(folder, f"{component.file_stem}.json")
 
     class FileProcessor(SimpleSpanProcessor):
-        """Writes spans to a file, which it closes."""
+        """Write spans to a file, and close it on shutdown."""
 
         def __init__(self) -> None:
             self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by `shutdown`
@@ -128,42 +126,42 @@ def _to_file(component: Component) -> Any:
 
 
 class _ProxySpan:
-    """The span of a request from outside."""
+    """The span of a request in the proxy."""
 
     def __init__(self, span: Any, codes: Any) -> None:
         self._span = span
         self._codes = codes
 
     def ended(self, status: int) -> None:
-        """Note how the request ended."""
+        """Record the status of the request."""
         self._span.set_attribute("http.status_code", status)
         is_error = status >= 500 and status not in (1000, 1001)
         self._span.set_status(self._codes.ERROR if is_error else self._codes.OK)
 
 
 class _RouteSpan:
-    """The span of a request on its way to a replica."""
+    """The span of a request from the router to a replica."""
 
     def __init__(self, span: Any, codes: Any) -> None:
         self._span = span
         self._codes = codes
 
     def end(self) -> None:
-        """End it: a replica has been sent the request."""
+        """End the span: the request was sent to a replica."""
         self._span.end()
 
     def fail(self, error: Exception) -> None:
-        """End it: no replica gets the request."""
+        """End the span with an error: the request reaches no replica."""
         self._span.record_exception(error)
         self._span.set_status(self._codes.ERROR, str(error))
         self._span.end()
 
 
 class Tracer:
-    """Makes the spans of this process, under the names that Ray Serve gives them.
+    """Create the spans of this process, under Ray Serve's names.
 
     Args:
-        provider: Where they go.
+        provider: The OpenTelemetry provider.
     """
 
     def __init__(self, provider: Any) -> None:
@@ -175,12 +173,12 @@ class Tracer:
         self._trace = trace
 
     def close(self) -> None:
-        """Send what is left."""
+        """Export the remaining spans."""
         self._provider.shutdown()
 
     @contextmanager
     def proxy_span(self, route: Route, scope: Mapping[str, Any], request_type: str = "http") -> Iterator[Any]:
-        """Make the span of a request from outside; whoever sent it may have begun the trace."""
+        """Create the span of a request in the proxy. The client may have started the trace."""
         method = scope.get("method", "WEBSOCKET")
         carrier = {
             name.decode("latin-1"): value.decode("latin-1")
@@ -207,7 +205,7 @@ class Tracer:
             yield _ProxySpan(span, self._trace.StatusCode)
 
     def start_route_span(self, call: RoutedRequest, id: DeploymentID) -> None:
-        """Begin the span of a request on its way to a replica, and have the replica told of it."""
+        """Start the span of a request on its way to a replica, and add it to the request's context."""
         context, deployment = call.context, id.name
         is_http = hasattr(call, "scope")
         method = getattr(call, "method", "__call__")
@@ -241,7 +239,7 @@ class Tracer:
     def replica_span(
         self, running: ServedRequest, frame: Call | Http | Rpc, replica: ReplicaContext
     ) -> Iterator[None]:
-        """Make the span of a request in a replica, around the user's code."""
+        """Create the span of a request in a replica, around the user's code."""
         context, deployment = running.context, replica.deployment
         method = "__call__" if isinstance(frame, Http) else frame.method
         name = f"replica_handle_request {deployment} {method}"

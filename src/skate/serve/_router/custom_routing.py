@@ -256,12 +256,12 @@ class _PendingCall(PendingRequest):
         return self._call_args
 
     @property
-    def args(self) -> tuple[Any, ...]:  # type: ignore[override]  # nobody sets it
+    def args(self) -> tuple[Any, ...]:  # type: ignore[override]  # read-only
         """The positional arguments of the call."""
         return self._arguments()[0]
 
     @property
-    def kwargs(self) -> dict[str, Any]:  # type: ignore[override]  # nobody sets it
+    def kwargs(self) -> dict[str, Any]:  # type: ignore[override]  # read-only
         """The keyword arguments of the call."""
         return self._arguments()[1]
 
