@@ -1,4 +1,4 @@
-"""The actor of the proxy: what the controller asks of it."""
+"""The proxy actor, which the controller starts and stops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Proxy"]
 
 
 class Proxy:
-    """Takes requests from outside and gives them to replicas."""
+    """Accept requests from clients and forward them to replicas."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Proxy:
         self._listeners: Listeners | None = None
 
     def start(self) -> dict[str, Any]:
-        """Listen, and return where; a controller that took the place of another one may ask again."""
+        """Listen, and return the addresses. A restarted controller may call it again."""
         with self._lock:
             if self._listening is None:
                 self._listening = {"pid": os.getpid(), **self._listen()}
@@ -49,14 +49,14 @@ class Proxy:
     def _listen(self) -> dict[str, Any]:
         if self._http is None:
             return {}
-        # Not above: the controller imports this module, and has no use for a server of HTTP.
+        # Imported here because the controller imports this module and needs no HTTP server.
         from skate.serve._proxy.listeners import Listeners
 
         self._listeners = Listeners(self._http, self._grpc, self._observer.tracer)
         return self._loop.wait(self._listeners.open())
 
     def stop(self) -> None:
-        """Stop when the requests under way have been answered."""
+        """Answer the ongoing requests, and stop."""
         if self._listeners is not None:
             self._loop.wait(self._listeners.close())
         close_runtime()
@@ -65,5 +65,5 @@ class Proxy:
         self._stopped.set()
 
     def until_stopped(self) -> bool:
-        """Return when the proxy has been stopped; whoever waits for it learns at once if the process dies."""
+        """Return when the proxy has stopped. The caller notices immediately if the process dies."""
         return self._stopped.wait()

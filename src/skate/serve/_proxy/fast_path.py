@@ -1,4 +1,4 @@
-"""Requests that have come in one piece, and are answered in one piece, as most are: no task is made for them."""
+"""The fast path of HTTP requests that arrive complete and whose response is one write: they need no task."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NOT_IN_NAME = re.compile(rb"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")
 _NOT_IN_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 _SPECIAL_HEADERS = frozenset((b"connection", b"transfer-encoding"))
 _WITHOUT_BODY = frozenset((204, 304))
-_MAX_CACHED_LINES = 1000  # that are kept: an application may make up new headers for ever
+_MAX_CACHED_LINES = 1000  # limit of the cache, because applications choose headers
 
 
 class FastPathHandler(Protocol):
-    """Takes requests that have come whole."""
+    """Handles requests that arrive complete."""
 
     def begin(
         self,
@@ -38,31 +38,31 @@ class FastPathHandler(Protocol):
         headers: Headers,
         body: bytes,
     ) -> bool:
-        """Pass a request on; returns False, with nothing done, if it has to go the long way."""
+        """Forward a request. Return False, without side effects, if the fast path is not possible."""
 
     def answered(self, request: FastPathRequest, status: int) -> None:
-        """Hear that a request is over: its answer has been written, or its client has gone."""
+        """Handle the end of a request: its response was written, or its client disconnected."""
 
     def respond_in_task(self, request: FastPathRequest) -> None:
-        """Answer a request whose answer is more than one piece, or that has failed."""
+        """Answer a request that failed, or whose response is not one write."""
 
 
 class FastPathRequest(HttpRequest):
-    """A request under way that waits for nothing but its answer.
+    """An ongoing request on the fast path.
 
-    For uvicorn's protocol it stands where the cycle of a request stands, and has what the protocol looks at.
+    It takes the place of uvicorn's request cycle, and has the attributes that uvicorn's protocol uses.
     """
 
-    # What uvicorn's protocol asks a cycle for.
-    keep_alive = True  # those that say otherwise go the long way; a server that is about to end sets it
+    # Attributes of uvicorn's cycle.
+    keep_alive = True  # a server that is stopping clears it
     more_body = False
     waiting_for_100_continue = False
     disconnected = False
     response_started = False
     response_complete = False
 
-    timer: asyncio.TimerHandle | None = None  # when its time is over
-    _uses_task = False  # it goes on by a task
+    timer: asyncio.TimerHandle | None = None  # the time-out of the request
+    _uses_task = False  # a task answers it
 
     def __init__(
         self, protocol: HttpTools, router: Router, route: Route, context: Context, scope: Scope, body: bytes
@@ -72,10 +72,10 @@ class FastPathRequest(HttpRequest):
         self.router = router
         self.route = route
 
-    # ------------------------------------------------------------ what the replica says
+    # ------------------------------------------------------------ answers of the replica
 
     def receive(self, frame: Frame) -> bool:
-        """Answer the client, at once if the response is one part."""
+        """Answer the client, immediately if the response is one part."""
         if self._uses_task:
             return super().receive(frame)
         if type(frame) is ResponsePart and not frame.more and self._write(frame):
@@ -88,14 +88,14 @@ class FastPathRequest(HttpRequest):
         return is_over
 
     def failed(self, error: Exception) -> None:
-        """Answer the client by a task."""
+        """Answer the client in a task."""
         super().failed(error)
         if not self._uses_task:
             self._uses_task = True
             self._handler.respond_in_task(self)
 
     def _write(self, part: ResponsePart) -> bool:
-        """Send an answer in one write; returns False if there is more to it than a head and a body."""
+        """Write the response. Return False if it is more than a head and a body."""
         protocol = self.protocol
         body, status = part.body, part.status
         if protocol.flow.write_paused or protocol.transport.is_closing():
@@ -119,15 +119,15 @@ class FastPathRequest(HttpRequest):
         protocol.on_response_complete()
         return True
 
-    # ------------------------------------------------------------ what happens to the client
+    # ------------------------------------------------------------ events of the client
 
     @property
     def message_event(self) -> FastPathRequest:
-        """What uvicorn's protocol sets when something has happened to the client."""
+        """The event that uvicorn's protocol sets when the client's state changes."""
         return self
 
     def set(self) -> None:
-        """Hear that something has happened to the client."""
+        """Handle a change of the client's state."""
         if self.disconnected and not self.response_complete:
             self.response_complete = self._uses_task = True
             self.router.cancel(self)
@@ -136,7 +136,7 @@ class FastPathRequest(HttpRequest):
     @property
     def _handler(self) -> FastPathHandler:
         fast_path = self.protocol.fast_path
-        assert fast_path is not None, "it has begun with this request"
+        assert fast_path is not None, "it began this request"
         return fast_path
 
 
@@ -144,7 +144,7 @@ _lines: dict[tuple[bytes, bytes], bytes] = {}
 
 
 def _line(header: tuple[bytes, bytes]) -> bytes | None:
-    """Return a header as it is sent; None if it says more than itself, or could be taken for more than one."""
+    """Return an encoded header, or None if it is invalid or needs special handling."""
     name, value = header
     if name.lower() in _SPECIAL_HEADERS or _NOT_IN_NAME.search(name) or _NOT_IN_VALUE.search(value):
         return None

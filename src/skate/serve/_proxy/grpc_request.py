@@ -1,4 +1,4 @@
-"""A call over gRPC on its way to a replica and back."""
+"""A gRPC call on its way to a replica and back."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ __all__ = ["GrpcRequest"]
 
 
 class GrpcRequest(OutgoingRequest):
-    """Sends the call, feeds it the client's messages, and collects those of the answer.
+    """Send a gRPC call and the client's messages, and collect the answer's messages.
 
     Args:
-        frame: The call; its number is call_args to it here.
+        frame: The call. Its id is assigned here.
     """
 
     def __init__(self, frame: Rpc) -> None:
         super().__init__(frame.context)
         self._frame = frame
-        self._window = Window(0)  # the replica makes room when it begins
+        self._window = Window(0)  # the replica grants parts when it begins
         self._messages: deque[bytes] = deque()
         self._taken = 0
         self._error: Exception | None = None
@@ -35,7 +35,7 @@ class GrpcRequest(OutgoingRequest):
         self.end: RpcEnd | None = None
 
     def send(self, connection: Connection) -> None:
-        """Send the call, without the messages of a stream, which are fed once it has begun."""
+        """Send the call. The messages of a stream follow after the replica has begun."""
         frame = self._frame
         connection.link.send(
             Rpc(
@@ -54,11 +54,11 @@ class GrpcRequest(OutgoingRequest):
 
     @property
     def can_retry(self) -> bool:
-        """Whether another replica may answer instead: all of the call is still here, and nothing was answered."""
+        """Whether the call may be sent to another replica: it is complete here, and no answer has arrived."""
         return super().can_retry and not self._frame.more and not self._messages and not self._taken
 
     def receive(self, frame: Frame) -> bool:
-        """Take a part of the answer."""
+        """Handle a part of the answer."""
         if isinstance(frame, Item):
             assert frame.value is not None
             self._messages.append(frame.value)
@@ -75,18 +75,22 @@ class GrpcRequest(OutgoingRequest):
         return False
 
     def failed(self, error: Exception) -> None:
-        """There will be no further part."""
+        """Fail with an error."""
         self._error = error
         self._wake()
 
     async def feed(self, message: bytes, more: bool = True) -> None:
-        """Send a message of the client's stream when the replica has room for it, or the end of the stream."""
+        """Send a message of the client's stream, or the end of the stream, when the window allows it."""
         await self._window.take()
         if self.connection is not None and not self.is_done:
             self.connection.link.send(Chunk(self.id, message, more))
 
     async def message(self) -> bytes | None:
-        """Wait for the next message of a stream, and return it; None at its end. Raises what `failed` was call_args."""
+        """Return the next message of a stream, or None at its end.
+
+        Raises:
+            Exception: The error that `failed` received.
+        """
         while not self._messages:
             if self._error is not None:
                 raise self._error

@@ -1,4 +1,4 @@
-"""The gRPC server at the edge: the user's services, answered by replicas."""
+"""The gRPC server of the proxy: replicas answer the calls of the user's services."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _STOP_GRACE_S = 1.0
 
 
 class GrpcServer:
-    """Answers the calls of clients. On the loop of Serve, like all its methods but the constructor.
+    """Accept gRPC calls and forward them to replicas. All methods except the constructor run on the Serve event loop.
 
     Args:
-        runtime: Knows the ways to replicas.
-        host: Where to listen.
-        options: Those of `gRPCOptions`.
-        limits: What is taken from clients; those of HTTP.
+        runtime: Provides the routers.
+        host: The address to listen on.
+        options: The fields of `gRPCOptions`.
+        limits: The limits of requests, shared with HTTP.
     """
 
     def __init__(self, runtime: Runtime, host: str, options: dict[str, Any], limits: Limits) -> None:
@@ -55,11 +55,11 @@ class GrpcServer:
         self._server: Any = None
 
     def update(self, routes: Sequence[Route]) -> None:
-        """Learn which applications there are."""
+        """Replace the routes."""
         self._routes = {route.app: route for route in routes}
 
     async def start(self) -> int:
-        """Begin to take calls; returns the port.
+        """Start to accept calls, and return the port.
 
         Raises:
             ModuleNotFoundError: If a servicer function cannot be imported.
@@ -76,7 +76,7 @@ class GrpcServer:
                 ("grpc.max_receive_message_length", min(self._limits.body_bytes, 2**31 - 1)),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.max_metadata_size", self._limits.header_bytes),
-                ("grpc.so_reuseport", 0),  # a port that is in use is an error, not a port to share
+                ("grpc.so_reuseport", 0),  # a port in use is an error, not shared
             ],
             maximum_concurrent_rpcs=self._limits.connections,
         )
@@ -89,7 +89,9 @@ class GrpcServer:
 
     def _listen(self) -> int:
         port: int = self._options["port"]
-        bind(self._host, port).close()  # says who has the port, which grpc does not
+        bind(
+            self._host, port
+        ).close()  # raises an error that names the process with the port, which grpc does not
         address = f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
         credentials = self._credentials()
         if credentials is None:
@@ -102,7 +104,7 @@ class GrpcServer:
             return None
         if options.get("ssl_keyfile_password"):
             raise ValueError(
-                "gRPC reads no keys with a password: give gRPCOptions(ssl_keyfile=...) one without."
+                "gRPC does not support encrypted keys: pass gRPCOptions(ssl_keyfile=...) a key without a password."
             )
         key, certificate = (Path(options[name]).read_bytes() for name in ("ssl_keyfile", "ssl_certfile"))
         authorities = options.get("ssl_ca_certs")
@@ -113,7 +115,7 @@ class GrpcServer:
         )
 
     async def stop(self) -> None:
-        """Take no further calls, and give those that are under way a moment."""
+        """Stop accepting calls, and grant the ongoing ones a short time."""
         if self._server is not None:
             await self._server.stop(_STOP_GRACE_S)
         self._metrics.close()
@@ -124,12 +126,12 @@ class GrpcServer:
         return list(self._routes)
 
     def codec(self, handler: Any) -> bytes:
-        """Return what reads and writes the messages of a method, for replicas."""
+        """Return the packed deserializer and serializer of a method's messages, for replicas."""
         plain = (handler.request_deserializer or bytes, handler.response_serializer or bytes)
         return references.pack(plain)
 
     async def answer(self, path: str, codec: bytes, handler: Any, request: Any, context: Any) -> bytes:
-        """Answer one call of any kind; returns the message, where it is not a stream."""
+        """Answer a call of any kind, and return the message of a unary answer."""
         began = time.perf_counter()
         metadata: Metadata = [(key, value) for key, value in context.invocation_metadata() or ()]
         sent = dict(metadata)
@@ -175,7 +177,7 @@ class GrpcServer:
     async def _forward(
         self, route: Route, frame: Rpc, request: Any, context: Any
     ) -> tuple[int, str, Metadata, bytes]:
-        """Pass messages on, both ways; returns how it ended, and the message of an answer that has only one."""
+        """Forward messages in both directions. Return the status, and the message of a unary answer."""
         router = self._runtime.router(DeploymentID(route.deployment, route.app))
         call = GrpcRequest(frame)
         router.submit(call)
@@ -202,7 +204,7 @@ class GrpcServer:
             if feeding is not None:
                 feeding.cancel()
             if not call.is_done:
-                router.cancel(call)  # the client has gone, or has waited for long enough
+                router.cancel(call)  # the client disconnected, or the time-out expired
         end = call.end
         assert end is not None
         if end.compression is not None and not frame.stream:
@@ -210,7 +212,7 @@ class GrpcServer:
         return end.code, end.details, end.metadata, end.body
 
     def _route(self, app: str) -> tuple[Route | None, str]:
-        """Return the way to an application, or what is wrong with what the client said."""
+        """Return the route of an application, or an error message for the client."""
         if app:
             ask = "Ping /ray.serve.RayServeAPIService/ListApplications for available applications."
             return self._routes.get(app), f"Application '{app}' not found. {ask}"
@@ -251,7 +253,7 @@ def _text(sent: dict[str, Any], name: str) -> str:
 
 
 def _authentication(context: Any) -> dict[str, Any]:
-    """Return what is known of who calls; nothing where clients do not have to prove anything."""
+    """Return the client's authentication; empty if clients do not authenticate."""
     found = context.auth_context()
     if not found:
         return {}

@@ -1,4 +1,4 @@
-"""The ASGI application that the HTTP server runs: finds the way, and passes requests on."""
+"""The ASGI application of the proxy, which routes requests and forwards them to replicas."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ logger = logging.getLogger("skate.serve")
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 
-# A request with one of these may be run twice: RFC 9110, 9.2.2.
+# A request with one of these methods may run twice: RFC 9110, 9.2.2.
 _IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))
 _REQUEST_ID = b"x-request-id"
 _MODEL = b"serve_multiplexed_model_id"
 _SESSION = b"x-session-id"
 _CONTEXT_HEADERS = frozenset((_REQUEST_ID, _MODEL, _SESSION, b"idempotency-key"))
-_CLIENT_GONE = 499  # for logs and metrics; nobody hears it
+_CLIENT_GONE = 499  # for logs and metrics only
 
 
 class HttpApp:
-    """Passes each request to the application whose prefix its path starts with."""
+    """Forward each request to the application with the matching route prefix."""
 
     def __init__(self, runtime: Runtime, limits: Limits, root_path: str = "") -> None:
         self.routes = RouteTable()
@@ -59,7 +59,7 @@ class HttpApp:
         self._routers: dict[tuple[str, str], Router] = {}
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request, or hold one conversation."""
+        """Answer a request or a websocket."""
         kind = scope["type"]
         if kind == "lifespan":
             return
@@ -104,7 +104,7 @@ class HttpApp:
             router = self._routers[key] = self._runtime.router(DeploymentID(route.deployment, route.app))
         return router
 
-    # ------------------------------------------------------------ requests that have come whole
+    # ------------------------------------------------------------ the fast path
 
     def begin(
         self,
@@ -116,7 +116,7 @@ class HttpApp:
         headers: Headers,
         body: bytes,
     ) -> bool:
-        """Pass a request on at once; returns False, with nothing done, if there is more to it than that."""
+        """Forward a complete request on the fast path. Return False, without side effects, if that is not possible."""
         if self.tracer is not None or self._root_path or path.startswith("/-/"):
             return False
         route = self.routes.match(path)
@@ -153,7 +153,7 @@ class HttpApp:
         return True
 
     def answered(self, request: FastPathRequest, status: int) -> None:
-        """Note how a request ended."""
+        """Record the end of a request."""
         if request.timer is not None:
             request.timer.cancel()
         if request.replica_time_s:
@@ -161,7 +161,7 @@ class HttpApp:
         self._ended(request.route, request.scope.method, status, request.began)
 
     def respond_in_task(self, request: FastPathRequest) -> None:
-        """Answer a request by a task: there is more to say than a head and a body, or it failed."""
+        """Answer a request in a task, because it failed or its response needs more than one write."""
         if request.timer is not None:
             request.timer.cancel()
 
@@ -174,12 +174,12 @@ class HttpApp:
 
         request.protocol.start_cycle(request, respond)
 
-    # ------------------------------------------------------------ all others
+    # ------------------------------------------------------------ all other requests
 
     async def _forward_request(
         self, scope: MutableMapping[str, Any], receive: Receive, send: Send, route: Route
     ) -> int:
-        """Have a request answered; returns the status."""
+        """Forward a request, and return the status."""
         context, head = self._head(scope, route)
         body, more = b"", False
         if head.method not in ("GET", "HEAD") or _has_body(head.headers):
@@ -190,7 +190,7 @@ class HttpApp:
             if message["type"] == "http.disconnect":
                 return _CLIENT_GONE
             body, more = message.get("body", b""), message.get("more_body", False)
-            # A short body is waited for here: a client that takes its time over it takes up no replica.
+            # Read a short body here, so that a slow client does not occupy a replica.
             is_short = more and self._limits.is_short(head.headers)
             while more and is_short:
                 message = await receive()
@@ -209,7 +209,7 @@ class HttpApp:
     async def _respond_to(
         self, request: HttpRequest, router: Router, route: Route, receive: Receive, send: Send
     ) -> int:
-        """Answer a request that has been passed on; returns the status."""
+        """Send the answer of a forwarded request to the client, and return the status."""
         conversation = ClientMonitor(request, router, receive, self._limits)
         try:
             status = await self._respond(request, send, conversation)
@@ -222,17 +222,17 @@ class HttpApp:
         finally:
             conversation.end()
             if not request.is_done:
-                router.cancel(request)  # the client has gone, or takes nothing further
+                router.cancel(request)  # the client disconnected, or reads no further
 
     def _record_overhead(self, request: HttpRequest, route: Route) -> None:
-        """Note how much of a request's time was Serve's."""
+        """Record the overhead of Serve for a request."""
         took = time.perf_counter() - request.began
         self.metrics.record_overhead(
             route.app, route.prefix, took - request.queue_time_s - request.replica_time_s
         )
 
     def _head(self, scope: MutableMapping[str, Any], route: Route) -> tuple[Context, Scope]:
-        """Return what the replica has to know of a request, without its body."""
+        """Return the context and the head of a request."""
         method = scope.get("method", "GET")
         headers: Headers = scope["headers"]
         return _context(route, method, headers), Scope(
@@ -255,7 +255,7 @@ class HttpApp:
             part = await request.part()
         except BaseException as error:
             if conversation.is_disconnected:
-                return _CLIENT_GONE  # nobody is there to hear it
+                return _CLIENT_GONE  # the client does not receive it
             response = self._error_response(error, request)
             await self._send_text("http", send, *response)
             return response[0]
@@ -271,12 +271,14 @@ class HttpApp:
         except Exception as error:
             if conversation.is_disconnected:
                 return _CLIENT_GONE
-            # The head has gone out: all that can be done is to break off, which the client sees.
-            logger.warning("The response to request %s broke off: %s", request.context.request_id, error)
+            # The head has been sent, so the only way to report the error is to close the connection.
+            logger.warning(
+                "The response to request %s was interrupted: %s", request.context.request_id, error
+            )
             raise
 
     def _error_response(self, error: BaseException, request: HttpRequest) -> tuple[int, str, Headers]:
-        """Return status, text and headers for a request that failed."""
+        """Return the status, text and headers for an error."""
         match error:
             case BackPressureError():
                 return error.status_code, error.message, [(b"retry-after", b"%d" % retry_after(error))]
@@ -299,9 +301,9 @@ class HttpApp:
     async def _forward_websocket(
         self, scope: MutableMapping[str, Any], receive: Receive, send: Send, route: Route
     ) -> int:
-        """Hold a conversation; returns the code that it was closed with."""
+        """Forward a websocket, and return its closing code."""
         context, head = self._head(scope, route)
-        await receive()  # "websocket.connect", which the replica is told by the request itself
+        await receive()  # "websocket.connect", which the request itself conveys to the replica
         request = HttpRequest(context, head, b"", True)
         router = self._router(route)
         router.submit(request)
@@ -324,7 +326,7 @@ class HttpApp:
                 if not part.more:
                     return code
         except Exception as error:
-            logger.warning("The websocket of request %s broke off: %s", context.request_id, error)
+            logger.warning("The websocket of request %s was interrupted: %s", context.request_id, error)
             await send({"type": "websocket.close", "code": 1011})
             return 1011
         finally:
@@ -333,7 +335,7 @@ class HttpApp:
                 router.cancel(request)
 
     async def _answer_internal(self, path: str, send: Send) -> None:
-        """Answer what the proxy itself is asked."""
+        """Answer a request for the proxy itself."""
         if path == "/-/healthz":
             status, text = (
                 (200, "success") if self.routes.is_known else (503, "Route table is not populated yet.")
@@ -348,7 +350,7 @@ class HttpApp:
     async def _send_text(
         self, kind: str, send: Send, status: int, text: str, headers: Headers | None = None
     ) -> None:
-        """Answer without a replica."""
+        """Send a response that does not come from a replica."""
         if kind == "websocket":
             await send({"type": "websocket.close", "code": 1000, "reason": text})
             return
@@ -362,7 +364,7 @@ class HttpApp:
 
 
 def _context(route: Route, method: str, headers: Headers) -> Context:
-    """Return what follows a request wherever it goes."""
+    """Return the context of a request."""
     request_id, model, session, retry = "", "", "", False
     for name, value in headers:
         if name not in _CONTEXT_HEADERS:
@@ -382,9 +384,9 @@ def _context(route: Route, method: str, headers: Headers) -> Context:
 
 
 def _strip_root_path(scope: MutableMapping[str, Any], root: str) -> str:
-    """Return a path below the root path that Serve has for its clients; the scope gets the whole path.
+    """Return the path without the root path; the scope keeps the whole path.
 
-    What stands before Serve may leave the root path in the request, or take it off.
+    A reverse proxy in front of Serve may keep the root path in the request, or remove it.
     """
     path: str = scope["path"]
     if path == root or path.startswith(root + "/"):
@@ -399,7 +401,7 @@ def _has_body(headers: Headers) -> bool:
 
 
 class RouteTable:
-    """Finds the application with the longest prefix that a path starts with, at a slash.
+    """Find the application with the longest prefix of a path, at a slash.
 
     >>> table = RouteTable()
     >>> table.update([Route("/", "all", "A"), Route("/v1", "new", "B")])
@@ -409,20 +411,20 @@ class RouteTable:
 
     def __init__(self) -> None:
         self._routes: list[Route] = []
-        self._only: Route | None = None  # the one route that takes everything, if that is all there is
+        self._only: Route | None = None  # the route "/", if it is the only one
 
     def update(self, routes: Sequence[Route]) -> None:
-        """Replace the table."""
+        """Replace the routes."""
         self._routes = sorted(routes, key=lambda route: len(route.prefix), reverse=True)
         self._only = self._routes[0] if len(self._routes) == 1 and self._routes[0].prefix == "/" else None
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a route at all."""
+        """Whether the table has a route."""
         return bool(self._routes)
 
     def match(self, path: str) -> Route | None:
-        """Return the route for a path, or None."""
+        """Return the route of a path, or None."""
         if self._only is not None:
             return self._only
         for route in self._routes:
@@ -432,7 +434,7 @@ class RouteTable:
         return None
 
     def as_json(self) -> str:
-        """Return prefixes and the applications they lead to."""
+        """Return the applications by route prefix."""
         return json.dumps(
             {route.prefix: route.app for route in sorted(self._routes, key=lambda each: each.prefix)}
         )

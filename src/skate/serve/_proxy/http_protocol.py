@@ -1,4 +1,4 @@
-"""HTTP connections that clients cannot hold, or fill, without end: uvicorn's protocols with limits."""
+"""HTTP connections with limits on time, size and number, based on uvicorn's protocols."""
 
 from __future__ import annotations
 
@@ -16,32 +16,29 @@ if TYPE_CHECKING:
 
 __all__ = ["make_protocol"]
 
-_LINGER_TIMEOUT_S = (
-    1.0  # how long what a refused client still sends is read and dropped, so that it gets to read the answer
-)
-# A body in chunks of one byte each costs five bytes more for each of them: anything beyond is not a body.
+_LINGER_TIMEOUT_S = 1.0  # seconds to drain a refused client, so that it can read the answer
+# The most bytes on the wire per byte of a chunked body; a chunk of one byte has five bytes of framing.
 _FRAMING = 8
 
-_MAX_LINGERING = 64  # of those over the limit of connections; more are hung up on without a word
+_MAX_LINGERING = 64  # refused connections that linger; further ones are closed without an answer
 
 logger = logging.getLogger("skate.serve.edge")
 if logger.level == logging.NOTSET:
-    logger.setLevel(logging.ERROR)  # clients who send nonsense should not fill the log
+    logger.setLevel(logging.ERROR)  # invalid requests must not flood the log
 
 
 class LimitedConnection:
-    """Limits for one connection, on top of what speaks HTTP. Costs a request that arrives in one piece next to nothing.
+    """The limits of one connection, as a mixin of uvicorn's protocols.
 
-    Three things may be due from a client: the head of a request, the rest of a body, or nothing, while its answer is
-    made. A timer runs for the first two only. Whoever is refused is told why, and the connection is closed.
+    The server waits for the head of a request, for the rest of a body, or for neither while a replica processes the
+    request. A timer runs in the first two states. A refused client receives the reason, and the connection closes. A
+    request that arrives in one piece has almost no overhead.
     """
 
     limits: ClassVar[Limits]
-    lingering: ClassVar[
-        set[LimitedConnection]
-    ]  # connections over the limit that have been refused and are about to close
+    lingering: ClassVar[set[LimitedConnection]]  # refused connections that are about to close
 
-    # Of uvicorn's protocols.
+    # Attributes of uvicorn's protocols.
     loop: asyncio.AbstractEventLoop
     transport: asyncio.Transport
     connections: set[Any]
@@ -51,17 +48,17 @@ class LimitedConnection:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._timer: asyncio.TimerHandle | None = None
-        self._is_in_head = False  # a request has begun whose head is not complete
+        self._is_in_head = False  # the head of a request is incomplete
         self._is_refused = False
         self._has_sent = False
-        self._heard = 0.0  # when a part of a body came last
+        self._heard = 0.0  # when the last part of a body arrived
         self._body_bytes = 0
-        self._fed_bytes = 0  # since the head was complete, framing included
+        self._fed_bytes = 0  # bytes since the head was complete, including framing
         super().__init__(*args, **kwargs)
         self.logger = logger
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Take a connection, or refuse it."""
+        """Accept or refuse a connection."""
         if len(self.connections) >= self.limits.connections:
             self.transport = transport
             if len(self.lingering) >= _MAX_LINGERING:
@@ -70,32 +67,32 @@ class LimitedConnection:
             self.lingering.add(self)
             self.refuse(503, "Too many connections.", ((b"retry-after", b"1"),))
             return
-        super().connection_made(transport)  # type: ignore[misc]  # of the protocol that this is mixed into
+        super().connection_made(transport)  # type: ignore[misc]  # the protocol that this class is mixed into
         self._timer = self.loop.call_later(self.limits.header_timeout_s, self._head_timed_out)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
+        """Clean up a closed connection."""
         self._stop_timer()
         self.lingering.discard(self)
         super().connection_lost(exc)  # type: ignore[misc]
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has come since the last answer."""
+        """Whether the connection waits for the next request."""
         return self.timeout_keep_alive_task is not None
 
     def refuse(self, status: int, text: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        """Answer the client and hang up, whatever it was about to say."""
+        """Send an error response and close the connection."""
         if self._is_refused or self.transport.is_closing():
             return
         self._is_refused = True
         self._stop_timer()
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
-            cycle.disconnected = True  # for the application, the client has gone
+            cycle.disconnected = True  # the application sees a disconnect
             cycle.message_event.set()
             if cycle.response_started or getattr(self, "pipeline", None):
-                self.transport.abort()  # an answer within another, or before its turn, would be taken for that one
+                self.transport.abort()  # the client would take the response for part of another one
                 return
         body = text.encode()
         lines = [
@@ -108,21 +105,21 @@ class LimitedConnection:
         self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        # Closed at once, with something of the client's unread, the kernel would throw the answer away.
+        # Closing immediately with unread data would make the kernel discard the response.
         self.resume_reading()
         self._timer = self.loop.call_later(_LINGER_TIMEOUT_S, self.transport.abort)
 
     def resume_reading(self) -> None:
-        """Read again, if reading was paused."""
+        """Resume reading if it is paused."""
         if self.flow is not None:
             self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that is none; uvicorn's protocols call it."""
+        """Refuse an invalid request. uvicorn's protocols call it."""
         self.refuse(400, msg)
 
     def _check_rest(self, size: int) -> None:
-        """After a read: start a timer for the missing part of a request, or refuse the request.
+        """After a read, start a timer for the missing part of a request, or refuse the request.
 
         Args:
             size: The number of bytes read, or 0 if some of them belong to an earlier request.
@@ -135,7 +132,7 @@ class LimitedConnection:
             return
         if cycle.response_complete or not cycle.more_body:
             if cycle.response_complete and not self.is_idle:
-                self._expect_head()  # what came ended the wait for the next request, and was not the next request
+                self._expect_head()  # the data ended the keep-alive timer, but did not start a request
             return
         if self._declares_too_much():
             self.refuse(413, self._too_large())
@@ -155,10 +152,10 @@ class LimitedConnection:
         return len(target) + sum(len(name) + len(value) + 4 for name, value in headers)
 
     def _head_too_large(self) -> str:
-        return f"The head of the request is too large: at most {self.limits.header_bytes} bytes are taken."
+        return f"The head of the request is too large: the limit is {self.limits.header_bytes} bytes."
 
     def _too_large(self) -> str:
-        return f"The request's body is too large: at most {self.limits.body_bytes} bytes are taken."
+        return f"The request's body is too large: the limit is {self.limits.body_bytes} bytes."
 
     def _expect_head(self) -> None:
         if self._timer is None:
@@ -167,14 +164,14 @@ class LimitedConnection:
     def _head_timed_out(self) -> None:
         self._timer = None
         if self.cycle is not None and not self.cycle.response_complete:
-            self._expect_head()  # the next request may wait for the answer to this one
+            self._expect_head()  # the next request may wait for the response to this one
         elif self._has_sent:
-            self.refuse(408, f"The head of a request must come within {self.limits.header_timeout_s:g} s.")
+            self.refuse(408, f"The head of a request must arrive within {self.limits.header_timeout_s:g} s.")
         else:
             self.transport.close()
 
     def _check_body_timeout(self) -> None:
-        """Refuse a request whose body does not go on, unless it is us who keep the client waiting."""
+        """Refuse a request whose body stalls, unless this server pauses the client."""
         self._timer = None
         cycle = self.cycle
         if self._is_in_head:
@@ -188,7 +185,7 @@ class LimitedConnection:
         if due > now:
             self._timer = self.loop.call_later(due - now, self._check_body_timeout)
         else:
-            self.refuse(408, f"The parts of a body must come within {self.limits.body_timeout_s:g} s.")
+            self.refuse(408, f"The parts of a body must arrive within {self.limits.body_timeout_s:g} s.")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -196,17 +193,17 @@ class LimitedConnection:
             self._timer = None
 
     def handle_websocket_upgrade(self, *args: Any) -> None:
-        """Hand the connection over: what follows are not requests."""
+        """Switch the connection to websockets, and stop the timer."""
         self._stop_timer()
         super().handle_websocket_upgrade(*args)  # type: ignore[misc]
 
 
 def make_protocol(limits: Limits, fast_path: FastPathHandler | None = None) -> type[asyncio.Protocol]:
-    """Return the class whose objects hold connections: with httptools where it is installed, else with h11.
+    """Return the protocol class for connections: with httptools if it is installed, otherwise with h11.
 
     Args:
-        limits: What is taken from clients.
-        edge: Takes requests that have come whole; without it, all of them go to uvicorn's application.
+        limits: The limits of requests.
+        fast_path: Handles requests that arrive complete; without it, uvicorn handles all of them.
     """
     try:
         import httptools  # noqa: F401

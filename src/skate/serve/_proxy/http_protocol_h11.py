@@ -1,4 +1,4 @@
-"""Connections whose requests are read by h11, where httptools is not installed."""
+"""HTTP connections parsed by h11, if httptools is not installed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from skate.serve._proxy.http_protocol import LimitedConnection
 __all__ = ["H11"]
 
 
-class H11(LimitedConnection, H11Protocol):  # type: ignore[misc]  # both say what a connection has
-    """uvicorn's protocol on h11, which bounds only heads that do not end."""
+class H11(LimitedConnection, H11Protocol):  # type: ignore[misc]  # both define the connection's attributes
+    """uvicorn's h11 protocol, which by itself only limits incomplete heads."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._refusal: tuple[int, str] | None = None
         super().__init__(*args, **kwargs)
         self._next_event = self.conn.next_event
-        self.conn.next_event = self._next_event_for_us  # type: ignore[method-assign]  # uvicorn makes the connection
+        self.conn.next_event = self._next_event_for_us  # type: ignore[method-assign]  # uvicorn creates the connection
 
     def _next_event_for_us(self) -> Any:
-        """Return the parser's next event; raise for a request that is refused, before uvicorn starts it."""
+        """Return the parser's next event, and raise for a refused request before uvicorn starts it."""
         event = self._next_event()
         if isinstance(event, h11.Request):
             values = [value for name, value in event.headers if name == b"host"]
@@ -34,7 +34,7 @@ class H11(LimitedConnection, H11Protocol):  # type: ignore[misc]  # both say wha
         return event
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sent."""
+        """Handle received data."""
         if self._is_refused:
             return
         self._has_sent = True
@@ -51,7 +51,7 @@ class H11(LimitedConnection, H11Protocol):  # type: ignore[misc]  # both say wha
         self._check_rest(0 if has_next_request else len(data))
 
     def handle_events(self) -> None:
-        """Act on what has been parsed."""
+        """Handle the parsed events."""
         before = self.cycle
         H11Protocol.handle_events(self)
         if self.cycle is before:
@@ -65,7 +65,7 @@ class H11(LimitedConnection, H11Protocol):  # type: ignore[misc]  # both say wha
             self.refuse(431, self._head_too_large())
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that could not be parsed."""
+        """Refuse a request that could not be parsed."""
         if len(self.conn.trailing_data[0]) > self.limits.header_bytes:
             self.refuse(431, self._head_too_large())
         else:

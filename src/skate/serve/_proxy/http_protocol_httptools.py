@@ -1,4 +1,4 @@
-"""Connections whose requests are read by httptools, a parser in C."""
+"""HTTP connections parsed by httptools, a parser in C."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from skate.serve._proxy.http_protocol import LimitedConnection
 from skate.serve._wire.frames import Headers
 
 _METHODS = {name.encode(): name for name in ("GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS")}
-# Requests with one of these may have to go uvicorn's way.
+# Requests with one of these headers may need uvicorn's own handling.
 _SPECIAL_HEADERS = frozenset((b"connection", b"upgrade", b"expect", b"x-forwarded-for", b"x-forwarded-proto"))
 _FORWARDED_HEADERS = frozenset((b"x-forwarded-for", b"x-forwarded-proto"))
 
 __all__ = ["HttpTools"]
 
 
-class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # both say what a connection has
-    """uvicorn's protocol on httptools, which by itself bounds neither heads nor bodies.
+class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # both define the connection's attributes
+    """uvicorn's httptools protocol, which by itself limits neither heads nor bodies.
 
-    A request that has come to its end with the piece in which it began is passed on at once, without a cycle and a task
-    of uvicorn's. All others go uvicorn's way.
+    A request that is complete after the read in which it began takes the fast path, without uvicorn's cycle and task.
+    uvicorn handles all others.
     """
 
     fast_path: ClassVar[FastPathHandler | None]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._head_bytes = 0
-        self._began = False  # whether the last read contains the beginning of a request
-        self._ended = False  # whether it contains the end of one
-        self._may_exceed_head_limit = False  # the head may be longer than is taken: it has to be measured
-        self._refusal: tuple[int, str] | None = None  # why parsing was broken off
-        # A request that may turn out to be whole: its headers, and its body so far.
+        self._began = False  # whether a request began in the last read
+        self._ended = False  # whether a request ended in the last read
+        self._may_exceed_head_limit = False  # the head may exceed the limit, and has to be measured
+        self._refusal: tuple[int, str] | None = None  # why parsing stopped
+        # Headers and body so far of a request that may take the fast path.
         self._pending: tuple[Headers, list[bytes]] | None = None
         self._is_special = False
-        self._hosts: list[bytes] = []  # values of the `Host` headers
+        self._hosts: list[bytes] = []  # the values of the `Host` headers
         self._idle_since: float | None = None
-        self._target = b"", "", b"", b""  # of the request before, and its parts: clients repeat themselves
+        self._target = b"", "", b"", b""  # the previous target and its parts, because clients repeat targets
         super().__init__(*args, **kwargs)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the client sent."""
+        """Handle received data."""
         if self._is_refused:
             return
         size = len(data)
@@ -61,25 +61,25 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
             self._check_rest(0 if self._ended else size)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the client."""
+        """Clean up a closed connection."""
         if self.timeout_keep_alive_task is not None:
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
         super().connection_lost(exc)
 
-    # One timer for all the times that a connection waits for its next request, instead of one for each: it looks at how
-    # long that has been when it is due.
+    # A connection has one keep-alive timer, instead of one per request: when it fires, it checks how long the
+    # connection has been idle.
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing has come since the last answer."""
+        """Whether the connection waits for the next request."""
         return self._idle_since is not None
 
     def _unset_keepalive_if_required(self) -> None:
         self._idle_since = None
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or wait for it; uvicorn's cycles call it."""
+        """Start the next request, or wait for it. uvicorn's cycles call it."""
         if self.pipeline or self.transport.is_closing():
             HttpToolsProtocol.on_response_complete(self)
             return
@@ -90,10 +90,10 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
             self._check_idle_in(self.timeout_keep_alive)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Hang up if the next request has not come for too long; the timer calls it."""
+        """Close the connection if it has been idle for too long. The timer calls it."""
         self.timeout_keep_alive_task = None
         if self._idle_since is None:
-            return  # a request is under way, and its answer starts the timer again
+            return  # a request is ongoing, and its response restarts the timer
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._check_idle_in(left)
@@ -104,19 +104,19 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _measure_head(self, size: int) -> None:
-        # How much of a piece is head is known if no request ended, or none began, within it.
+        # The size of the head is known if no request ended, or none began, in this read.
         if self._is_in_head and (self.cycle is None or not self._began):
             self._head_bytes += size
             if self._head_bytes > self.limits.header_bytes:
                 self.refuse(431, self._head_too_large())
 
     def send_400_response(self, msg: str) -> None:
-        """Answer a request that could not be parsed, or was not parsed to its end."""
+        """Refuse a request that could not be parsed completely."""
         refusal, self._refusal = self._refusal, None
         self.refuse(*(refusal or (400, msg)))
 
     def on_message_begin(self) -> None:
-        """Note that a request begins."""
+        """Start a request."""
         self._is_in_head = self._began = True
         self._head_bytes = 0
         self.url = b""
@@ -126,7 +126,7 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
         self._hosts = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
+        """Store a header."""
         name = name.lower()
         if name in _SPECIAL_HEADERS:
             self._is_special = True
@@ -137,7 +137,7 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Note that the head is complete, and let the request begin, unless its body is here too."""
+        """Start the request, unless its body may be complete, too."""
         self._is_in_head = False
         self._body_bytes = self._fed_bytes = 0
         if self._timer is not None:
@@ -149,7 +149,7 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
             self._stop_parsing(*refusal)
         cycle = self.cycle
         self._pending = self.headers, []
-        # Trailers go elsewhere: behind a body, they must not pass for headers that a proxy in front has checked.
+        # Trailers must not become headers, which a proxy in front may have checked.
         self.headers = []
         if (
             self.fast_path is None
@@ -160,12 +160,12 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
             self._fall_back_to_uvicorn(is_complete=False)
 
     def _check_host(self) -> tuple[int, str] | None:
-        """Return why a request is not for this server, if so."""
+        """Return the refusal of the `Host` header, or None."""
         may_lack = not self._hosts and self.parser.get_http_version() == "1.0"
         return self.limits.hosts.refusal(self._hosts, self.url, may_lack=may_lack)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
+        """Store a part of the body."""
         self._body_bytes += len(body)
         if self._body_bytes > self.limits.body_bytes:
             self._stop_parsing(413, self._too_large())
@@ -175,7 +175,7 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
             self._pending[1].append(body)
 
     def on_message_complete(self) -> None:
-        """Let a request begin that is whole."""
+        """Start a complete request."""
         self._ended = True
         if self._pending is None:
             HttpToolsProtocol.on_message_complete(self)
@@ -190,7 +190,7 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
                 path = unquote(path)
             self._target = self.url, path, raw_path, query
         method = self.parser.get_method()
-        assert self.fast_path is not None, "otherwise nothing would have been pending"
+        assert self.fast_path is not None, "set if a request is pending"
         if self.fast_path.begin(
             self,
             _METHODS.get(method) or method.decode("ascii"),
@@ -210,13 +210,11 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
             self.expect_100_continue
             or parser.should_upgrade()
             or parser.get_http_version() != "1.1"
-            or any(
-                name in _FORWARDED_HEADERS for name, _ in headers
-            )  # said by a proxy before us, of the client
+            or any(name in _FORWARDED_HEADERS for name, _ in headers)  # set by a reverse proxy
         )
 
     def _fall_back_to_uvicorn(self, *, is_complete: bool) -> None:
-        """Let uvicorn make a cycle and a task for the request whose head is here, and what is pending of its body."""
+        """Let uvicorn handle the pending request, with a cycle and a task."""
         assert self._pending is not None
         (headers, pending), self._pending = self._pending, None
         url, expects = self.url, self.expect_100_continue
@@ -234,7 +232,7 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
             HttpToolsProtocol.on_message_complete(self)
 
     def start_cycle(self, request: FastPathRequest, app: Any) -> None:
-        """Answer a request that was whole by an ASGI application."""
+        """Answer a fast-path request by an ASGI application."""
         scope: Any = {
             "type": "http",
             "http_version": "1.1",
@@ -259,18 +257,18 @@ class HttpTools(LimitedConnection, HttpToolsProtocol):  # type: ignore[misc]  # 
         )
         cycle.more_body = False
         cycle.disconnected = request.disconnected
-        if self.cycle is request:  # otherwise others wait behind it
+        if self.cycle is request:  # otherwise pipelined requests wait
             self.cycle = cycle
         self._start_asgi_task(cycle, app)
 
     def _stop_parsing(self, status: int, text: str) -> None:
-        """Stop the parser: the error comes out of it as a parser's error, which uvicorn answers."""
+        """Stop the parser by an error, which uvicorn answers."""
         self._refusal = status, text
         raise ValueError(text)
 
 
 class _UnlimitedLength:
-    """The length of a body that ends where the connection does: anything fits in, and nothing is missing."""
+    """The length of a body that ends with the connection: greater than any number."""
 
     def __lt__(self, other: int) -> bool:
         return False
@@ -285,6 +283,6 @@ class _UnlimitedLength:
 
 
 def _send_without_chunks(cycle: Any) -> None:
-    """Let a client of HTTP/1.0 have a stream as it is: it knows no chunks, and uvicorn would send them."""
+    """Send a stream to an HTTP/1.0 client without chunked encoding, which uvicorn would use."""
     cycle.chunked_encoding = False
     cycle.expected_content_length = _UnlimitedLength()

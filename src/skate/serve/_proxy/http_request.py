@@ -1,4 +1,4 @@
-"""An HTTP request on its way to a replica and back."""
+"""An HTTP request on its way to a replica and back, and the monitor of its client."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["ClientMonitor", "HttpRequest", "Receive", "time_out"]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
-_NO_WINDOW = Window(0)  # of requests that have no further parts
+_NO_WINDOW = Window(0)  # of requests without further parts
 
 
 class HttpRequest(OutgoingRequest):
-    """Sends the request and collects the parts of the response.
+    """Send an HTTP request and collect the parts of the response.
 
-    `parts` gives them in order. Parts that came together are joined, so that a stream of tiny parts costs the client's
-    connection one write for several of them.
+    `part` returns them in order. It joins parts that arrived together, so that a stream of tiny parts takes few writes
+    to the client.
     """
 
     is_ended = False
-    replica_time_s = 0.0  # seconds that the replica had the request, for a response in one part
-    # For parts of the body that follow: the replica grants it when it begins with the request. One that turns the
-    # request away has seen none of them, and the next one gets them all.
+    replica_time_s = 0.0  # processing time of a response in one part
+    # The replica grants parts of the body when it begins. A replica that rejects the request has received none of them,
+    # and the next one receives all.
     window = _NO_WINDOW
     _error: Exception | None = None
     _waiter: asyncio.Future[None] | None = None
@@ -54,17 +54,17 @@ class HttpRequest(OutgoingRequest):
         self._parts: deque[ResponsePart] = deque()
 
     def send(self, connection: Connection) -> None:
-        """Send the request's head, and its body as far as it has been read."""
+        """Send the head, and the part of the body that has been read."""
         frame = Http(self.id, self.context, self.scope, self.body, self.more)
         connection.link.send(frame, now=len(connection.ongoing) == 1)
 
     @property
     def can_retry(self) -> bool:
-        """Whether another replica may answer instead: all of the request is still here, and nothing was answered."""
+        """Whether the request may be sent to another replica: it is complete here, and no answer has arrived."""
         return super().can_retry and not self.more and not self._arrived
 
     def receive(self, frame: Frame) -> bool:
-        """Take a part of the response."""
+        """Handle a part of the response."""
         if isinstance(frame, ResponsePart):
             self._arrived = True
             self._parts.append(frame)
@@ -80,19 +80,23 @@ class HttpRequest(OutgoingRequest):
         return False
 
     def failed(self, error: Exception) -> None:
-        """There will be no further part."""
+        """Fail with an error."""
         self._error = error
         self.is_ended = True
         self._wake()
 
     async def feed(self, data: bytes, more: bool, event: dict[str, Any] | None = None) -> None:
-        """Send a further part of the body, or an event of a websocket's client, when the replica has room for it."""
+        """Send a further part of the body, or a websocket event, when the window allows it."""
         await self.window.take()
         if self.connection is not None and not self.is_done:
             self.connection.link.send(Chunk(self.id, data, more, event))
 
     async def part(self) -> ResponsePart:
-        """Wait for the next part, and return it; raises what `failed` was call_args."""
+        """Return the next part of the response.
+
+        Raises:
+            Exception: The error that `failed` received.
+        """
         while not self._parts:
             if self._error is not None:
                 raise self._error
@@ -100,11 +104,11 @@ class HttpRequest(OutgoingRequest):
             await self._waiter
         first = self._parts.popleft()
         if first.more or self._parts:
-            return self._joined(first)
+            return self._join(first)
         return first
 
-    def _joined(self, first: ResponsePart) -> ResponsePart:
-        """Return a part of a stream together with those that came with it."""
+    def _join(self, first: ResponsePart) -> ResponsePart:
+        """Join a part with the parts that arrived with it."""
         count = 1
         bodies = [first.body]
         last = first
@@ -129,7 +133,7 @@ _DISCONNECT_CHECK_DELAY_S = 0.05  # requests that take longer are watched for cl
 
 
 class ClientMonitor:
-    """What the client still says while its request is answered: further parts of the body, or that it has gone."""
+    """Monitor the client while its request is processed: forward the rest of the body, and detect a disconnect."""
 
     __slots__ = (
         "_limits",
@@ -151,7 +155,7 @@ class ClientMonitor:
         self._timeout_timer: asyncio.TimerHandle | None = None
         self.is_disconnected = False
         loop = asyncio.get_running_loop()
-        # Most requests are answered before it is worth a task to watch their clients.
+        # Most requests are answered before a monitoring task pays off.
         self._start_timer = loop.call_later(
             0 if request.more else _DISCONNECT_CHECK_DELAY_S, self._start_listening
         )
@@ -177,11 +181,11 @@ class ClientMonitor:
                 self._router.cancel(self._request)
                 self._request.failed(BodyTooLargeError())
                 return
-            if self._request.more:  # otherwise the replica has all of it
+            if self._request.more:  # otherwise the replica has the whole body
                 await self._request.feed(data, message.get("more_body", False))
 
     def end(self) -> None:
-        """Stop listening."""
+        """Stop monitoring."""
         self._start_timer.cancel()
         if self._timeout_timer is not None:
             self._timeout_timer.cancel()

@@ -1,4 +1,4 @@
-"""The HTTP server at the edge: uvicorn, on a socket that we bind."""
+"""The HTTP server of the proxy: uvicorn on a bound socket."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["HttpServer", "bind"]
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens for clients.
+    """Return a bound socket.
 
     Raises:
-        ListenError: If the port is in use; says by whom, where that can be known.
+        ListenError: If the port is in use. The error names the process, if it is known.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
@@ -39,15 +39,16 @@ def bind(host: str, port: int) -> socket.socket:
             ) from None
         raise ListenError(
             errno.EADDRINUSE,
-            f"Serve cannot listen on {host}:{port}: the port is in use{_describe_port_owner(port)}. Stop that process, or choose "
-            f"another port: serve.start(http_options={{'port': {port + 1}}}); port 0 takes any that is free.",
+            f"Serve cannot listen on {host}:{port}: the port is in use{_describe_port_owner(port)}. "
+            f"Stop that process, or choose another port: serve.start(http_options={{'port': {port + 1}}}); "
+            "port 0 selects a free one.",
         ) from None
     made.setblocking(False)
     return made
 
 
 def _describe_port_owner(port: int) -> str:
-    """Return who listens on a port, in words; nothing where this user may not know."""
+    """Return a description of the process that listens on a port, or "" if it is unknown."""
     import psutil
 
     try:
@@ -63,7 +64,7 @@ def _describe_port_owner(port: int) -> str:
 
 
 class HttpServer:
-    """Runs an ASGI application for clients. On the loop of Serve."""
+    """Run an ASGI application. On the Serve event loop."""
 
     def __init__(
         self,
@@ -92,14 +93,14 @@ class HttpServer:
             ssl_certfile=options.get("ssl_certfile"),
             ssl_keyfile_password=options.get("ssl_keyfile_password"),
             ssl_ca_certs=options.get("ssl_ca_certs"),
-            # Who names authorities for clients' certificates wants to see certificates.
+            # A certificate authority for clients implies that clients must have certificates.
             ssl_cert_reqs=ssl.CERT_REQUIRED if options.get("ssl_ca_certs") else ssl.CERT_NONE,
         )
         self._server = uvicorn.Server(self._config)
         self._main: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to take connections."""
+        """Start to accept connections."""
         config, server = self._config, self._server
         config.load()
         server.lifespan = config.lifespan_class(config)
@@ -107,7 +108,7 @@ class HttpServer:
         self._main = asyncio.ensure_future(server.main_loop())
 
     async def stop(self) -> None:
-        """Take no further connections, and end when those that are open are done."""
+        """Stop accepting connections, and wait for the open ones."""
         self._server.should_exit = True
         if self._main is not None:
             await self._main
@@ -115,17 +116,15 @@ class HttpServer:
 
 
 def _websocket(**options: Any) -> Any:
-    """Return uvicorn's side of a websocket. It is loaded for the first one: most proxies never see any."""
+    """Return uvicorn's websocket protocol. It is imported for the first websocket."""
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     return WebSocketsSansIOProtocol(**options)
 
 
 def _check_files(options: dict[str, Any]) -> None:
-    """Raise if a file for TLS is not there: the error of Python's `ssl` does not say which one."""
+    """Raise if a TLS file does not exist; the error of Python's `ssl` does not name it."""
     for name in ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs"):
         path = options.get(name)
         if path and not Path(path).is_file():
-            raise FileNotFoundError(
-                errno.ENOENT, f"{name} of Serve's HTTP options: there is no such file", path
-            )
+            raise FileNotFoundError(errno.ENOENT, f"{name} of Serve's HTTP options does not exist", path)

@@ -1,4 +1,4 @@
-"""Where requests come in from outside: HTTP, and gRPC where it is wanted."""
+"""The servers of the proxy: HTTP, and optionally gRPC."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["Listeners"]
 
 
 class Listeners:
-    """The servers of the proxy. They open together, once it is known which applications there are.
+    """The servers of the proxy. They start together, after the first update of the routes.
 
     Args:
-        http: How HTTP is taken.
-        grpc: How gRPC is taken; None for not at all.
-        tracer: Makes spans of requests; None where they are not traced.
+        http: The HTTP options.
+        grpc: The gRPC options; None without gRPC.
+        tracer: The tracer of requests; None without tracing.
     """
 
     def __init__(self, http: dict[str, Any], grpc: dict[str, Any] | None, tracer: Any) -> None:
@@ -38,16 +38,16 @@ class Listeners:
         self._grpc: GrpcServer | None = None
         if grpc is not None:
             from skate.serve._proxy.grpc_server import (
-                GrpcServer,  # which needs pydantic: most proxies have no gRPC
+                GrpcServer,  # needs pydantic, and most proxies do not serve gRPC
             )
 
             self._grpc = GrpcServer(self._runtime, self._host, grpc, limits)
 
     async def open(self) -> dict[str, Any]:
-        """Take requests; returns at which host and port those of each kind."""
-        found: dict[str, Any] = {"http": self._listening.getsockname()[:2]}
+        """Start to accept requests, and return the host and port of each protocol."""
+        addresses: dict[str, Any] = {"http": self._listening.getsockname()[:2]}
         if self._grpc is not None:
-            found["grpc"] = (self._host, await self._grpc.start())
+            addresses["grpc"] = (self._host, await self._grpc.start())
         has_routes = asyncio.Event()
 
         def update(data: bytes) -> None:
@@ -60,10 +60,10 @@ class Listeners:
         self._runtime.subscribe("routes", update, acknowledge=True)
         await has_routes.wait()
         await self._http.start()
-        return found
+        return addresses
 
     async def close(self) -> None:
-        """Take no more requests, and answer those that are under way."""
+        """Stop accepting requests, and answer the ongoing ones."""
         await self._http.stop()
         self._app.metrics.close()
         if self._grpc is not None:
