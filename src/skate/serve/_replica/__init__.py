@@ -1,4 +1,4 @@
-"""One copy of a deployment: the actor, the user's code in it, and how requests reach it."""
+"""Replicas: the actor, the user's code in it, and the server of its requests."""
 
 from skate.serve._replica.actor import Replica, ReplicaSpec
 

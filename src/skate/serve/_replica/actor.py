@@ -1,4 +1,4 @@
-"""The actor of a replica: what the controller asks of it."""
+"""The replica actor, which the controller starts, checks and stops."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ logger = logging.getLogger("skate.serve")
 
 
 class Replica:
-    """One copy of a deployment. Requests do not come through the actor's methods but over links: see `RequestServer`.
+    """A replica of a deployment.
 
-    Its methods block, in threads of the actor, while the work is done on the loop of Serve. The user's code may block
-    that loop, so what the controller asks for now and then is answered without it: see `check_health` and `stats`. A
-    controller that took the place of another one may ask again for what is being done, or has been done.
+    Requests do not use the actor's methods, but links: see `RequestServer`. The methods block threads of the actor
+    while the work runs on the replica's event loop. User code may block that loop, so `check_health` and `stats` do not
+    depend on it. A restarted controller may repeat calls that are ongoing or done.
     """
 
     def __init__(self, spec: ReplicaSpec) -> None:
         self._spec = spec
         self._id: ReplicaID = spec.id
         self._stopped = Ending()
-        self._lifecycle_lock = threading.Lock()  # of those who start it, then of those who stop it
+        self._lifecycle_lock = threading.Lock()  # held while the replica starts or stops
         self._started: Future[dict[str, Any]] | None = None
         self._loop = ServeLoop()
         adopt(self._loop)
@@ -61,10 +61,10 @@ class Replica:
         self._components: _Components | None = None
 
     def begun(self) -> None:
-        """Return: the replica has got its resources, and a process."""
+        """Return when the replica's process runs, with its resources."""
 
     def start(self) -> dict[str, Any]:
-        """Make the user's object, listen for requests, and return where."""
+        """Create the user's object, listen for requests, and return the address and facts of the replica."""
         with self._lifecycle_lock:
             if self._started is None:
                 self._started = Future()
@@ -88,7 +88,7 @@ class Replica:
         }
 
     def reconfigure(self, spec: ReplicaSpec) -> None:
-        """Take on options that do not need a new replica."""
+        """Apply options that do not need a new replica."""
         components = self._require_components()
         before, self._spec = self._spec, spec
         changed = spec.options.user_config != before.options.user_config or (
@@ -100,9 +100,9 @@ class Replica:
             raise _as_runtime_error(error, self._id) from None
 
     def check_health(self) -> None:
-        """Raise if the user's object says that it is not well.
+        """Raise if the user's `check_health` fails.
 
-        Only a `check_health` that is a coroutine function needs the loop, and fails while other code blocks it.
+        A `check_health` coroutine function needs the event loop, and fails while other code blocks it.
         """
         components = self._require_components()
         began = time.perf_counter()
@@ -117,7 +117,7 @@ class Replica:
             self._loop.call(components.observer.checked, time.perf_counter() - began, is_well)
 
     def stats(self) -> dict[str, Any]:
-        """Return how busy the replica is, and what the user's object measured for autoscaling."""
+        """Return the load of the replica, and the result of `record_autoscaling_stats`."""
         components = self._require_components()
         measures = components.code.has_autoscaling_stats
         custom: dict[str, float] | None = None
@@ -132,7 +132,7 @@ class Replica:
         }
 
     def _call_user(self, components: _Components, function: Callable[[], Any]) -> Any:
-        """Call a method of the user's object: in this thread, or on the loop if it is asynchronous."""
+        """Call a method of the user's object in this thread, or on the event loop if it is asynchronous."""
         context = contextvars.copy_context()
         context.run(_in_replica.set, components.server.replica)
         if not is_asynchronous(function):
@@ -148,24 +148,24 @@ class Replica:
         return self._loop.wait(call())
 
     def list_outbound_deployments(self) -> list[DeploymentID]:
-        """Return the deployments that the user's object was given handles to, or has asked for."""
+        """Return the deployments that the user's object holds handles to."""
         return _held_by(self._id)
 
     def deliver(self, caller: str, id: int, names: list[str], *values: Any) -> None:
-        """Take arguments of a call that comes over a link."""
+        """Deliver the arguments of a call that came over a link."""
         count = len(values) - len(names)
         given = values[:count], dict(zip(names, values[count:], strict=True))
         self._loop.call(self._require_components().server.exchange.deliver, caller, id, given)
 
     def collect(self, caller: str, id: int, number: int) -> Any:
-        """Return the answer to a call that came over a link."""
+        """Return the result of a call that came over a link."""
         exchange = self._require_components().server.exchange
         value = exchange.collect(caller, id, number)
         self._loop.call(exchange.check_collected)
         return value
 
     def stop(self, grace_s: float) -> None:
-        """Answer what is under way, for so long at most, then end the user's object."""
+        """Answer the ongoing requests within the grace period, then destroy the user's object."""
         with self._lifecycle_lock:
             if self._stopped.is_over:
                 return
@@ -175,7 +175,7 @@ class Replica:
             self._stopped.set()
 
     def until_stopped(self) -> bool:
-        """Return when the replica has been stopped; whoever waits for it learns at once if the process dies."""
+        """Return when the replica has stopped. The caller notices immediately if the process dies."""
         return self._stopped.wait()
 
     def _require_components(self) -> _Components:
@@ -185,7 +185,7 @@ class Replica:
 
 
 class _Components:
-    """What a replica consists of once it has started."""
+    """The components of a started replica."""
 
     code: UserCode
     http: HttpHandler
@@ -280,18 +280,18 @@ async def _await(result: Awaitable[Any]) -> Any:
 
 
 def _as_runtime_error(error: Exception, id: ReplicaID) -> Exception:
-    """Return an error of the user's code with its traceback as text, which survives the way to the controller."""
+    """Return an error of the user's code with its traceback as text, so that it can be unpickled anywhere."""
     if isinstance(error, RayTaskError):
         return error
     return RuntimeError(str(RayTaskError.from_exception(id.deployment_id.name, error)))
 
 
 class RoutingStats:
-    """Calls `record_routing_stats`, where the user's class has it, as often as the configuration says.
+    """Call `record_routing_stats` periodically, if the user's class has it.
 
     Args:
         code: The user's object.
-        tell: Called with what it said, packed, whenever that has changed.
+        tell: Called with the packed result whenever it changes.
     """
 
     def __init__(self, code: UserCode, tell: Callable[[bytes], None]) -> None:
@@ -302,7 +302,7 @@ class RoutingStats:
         self._has_failed = False
 
     def start(self, options: DeploymentOptions) -> None:
-        """Ask from now on, or otherwise than before."""
+        """Start, or restart with other options."""
         self.stop()
         if not self._code.has_routing_stats:
             return
@@ -313,7 +313,7 @@ class RoutingStats:
         self._task = asyncio.ensure_future(self._ask(period, timeout))
 
     def stop(self) -> None:
-        """Ask no more."""
+        """Stop."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
@@ -324,9 +324,9 @@ class RoutingStats:
                 async with asyncio.timeout(timeout):
                     packed = pack(await self._code.routing_stats())
                 if packed is None:
-                    raise ValueError("they are too large, or hold references to objects")
+                    raise ValueError("the result is too large, or contains object references")
             except Exception as error:
-                # Callers go on with what they know. It is told once, not with every period.
+                # Callers keep the previous result. The warning is logged once, not in every period.
                 if not self._has_failed:
                     logger.warning("record_routing_stats failed: %r", error)
                 self._has_failed = True
@@ -340,16 +340,16 @@ class RoutingStats:
 
 @dataclass(frozen=True)
 class ReplicaSpec:
-    """A replica that is to be started. The user's code stays packed until it is where it runs."""
+    """The specification of a replica to start. The user's code stays packed until the replica runs it."""
 
     id: ReplicaID
     code: bytes  # the class or function
-    init: bytes  # its positional and named arguments
+    init: bytes  # positional and keyword arguments of its constructor
     options: DeploymentOptions
     version: str
     rank: int = 0
     world_size: int = 1
     is_ingress: bool = False
     route_prefix: str | None = None
-    gang: GangContext | None = None  # those it was placed with, and starts and stops with
-    observability: ObservabilityOptions = ObservabilityOptions()  # noqa: RUF009 - it is frozen
+    gang: GangContext | None = None  # the gang that it starts and stops with
+    observability: ObservabilityOptions = ObservabilityOptions()  # noqa: RUF009 - the default is frozen

@@ -1,8 +1,8 @@
-"""Values that deployments return, as JSON: those that JSON knows, and those that FastAPI's encoder knows.
+"""Values that deployments return, encoded as HTTP responses and JSON.
 
-Ray gives every value to FastAPI's `jsonable_encoder`, which walks through all of it in Python. Here the encoder of the
-standard library does, and asks for help only where it meets a value that is not JSON's. FastAPI is imported for types
-that are rarer than those listed here, and is not needed for any of them.
+Ray passes every value to FastAPI's `jsonable_encoder`, which walks through the whole value in Python. This module uses
+the encoder of the standard library, which calls `_encode` only for types that JSON does not have. FastAPI is imported
+for rare types only, and is not required.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def to_json(value: Any) -> bytes:
     try:
         text = _dumps(value)
     except TypeError:
-        # A key that is not JSON's: the standard library asks for no help with those.
+        # A key of another type, for which the standard library does not call `default`.
         text = _dumps(_with_plain_keys(value))
     return text.encode()
 
@@ -48,12 +48,12 @@ def _dumps(value: Any) -> str:
 
 
 def _encode(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it does; parts of it may need the same."""
+    """Convert a value of another type for JSON; its parts may need conversion, too."""
     if hasattr(value, "model_dump"):  # pydantic
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    if hasattr(value, "tolist"):  # arrays and tensors, and their scalars
+    if hasattr(value, "tolist"):  # arrays, tensors, and their scalars
         return value.tolist()
     for kinds, convert in _CONVERSIONS:
         if isinstance(value, kinds):
@@ -115,7 +115,7 @@ def _describe_unsupported(value: Any) -> str:
 
 
 def _with_plain_keys(value: Any) -> Any:
-    """Return a value whose dictionaries have keys that JSON knows."""
+    """Return a value whose dictionary keys are JSON types."""
     if isinstance(value, str | int | float | None):
         return value
     if isinstance(value, Mapping):
@@ -139,9 +139,10 @@ _JSON = (b"content-type", b"application/json")
 
 
 def encode_response(result: Any) -> tuple[int, Headers, bytes] | None:
-    """Return status, headers and body of what can be sent in one piece; None for what streams, or has to be asked.
+    """Return the status, headers and body of a complete response, or None for a stream or an ASGI application.
 
-    Text and bytes are sent as they are, None as an empty text, responses of Starlette as they say, all else as JSON.
+    Text and bytes are sent unchanged, None as an empty text, Starlette responses with their own headers, and everything
+    else as JSON.
     """
     kind = type(result)
     if kind is str:
@@ -163,7 +164,7 @@ _WHOLE = {"Response", "PlainTextResponse", "HTMLResponse", "JSONResponse", "Redi
 
 
 def stream_response(result: Any, code: UserCode) -> Any:
-    """Return what streams as an ASGI application: a response, or a generator, whose items are parts of the body."""
+    """Return a stream as an ASGI application: a response itself, or a generator whose items are parts of the body."""
     if callable(result):
         return result
     from starlette.responses import StreamingResponse

@@ -1,4 +1,4 @@
-"""Calls over gRPC inside of a replica: bytes of messages in, a method of the user's called, bytes out."""
+"""gRPC calls in a replica: encoded messages in, a call of the user's method, encoded messages out."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["GrpcHandler"]
 
 logger = logging.getLogger("skate.serve")
 
-_CONTEXT = "grpc_context"  # the parameter that asks for the call's context
+_CONTEXT = "grpc_context"  # the parameter that receives the call's context
 
 
 class GrpcHandler:
-    """Answers calls with the deployment's methods of the same names."""
+    """Answer gRPC calls with the deployment's methods of the same names."""
 
     def __init__(self, code: UserCode) -> None:
         self._code = code
@@ -34,7 +34,7 @@ class GrpcHandler:
         self._wants_context: dict[str, bool] = {}
 
     async def answer(self, running: RunningRequest, frame: Rpc, load: Callable[[], int]) -> None:
-        """Answer one call; an error becomes a status."""
+        """Answer a call. Errors become statuses."""
         context = running.context.grpc_context = RayServegRPCContext(_Call(frame))
         body = b""
         error: Exception | None = None
@@ -51,16 +51,16 @@ class GrpcHandler:
         )
 
     def _status(self, context: RayServegRPCContext, error: Exception | None) -> tuple[int, str]:
-        """Return the status of an answer; what the user's code said on the context has the last word."""
+        """Return the status and details of an answer. Values set on the context take precedence."""
         try:
             chosen = None if context.code() is None else status.code_number(context.code())
         except TypeError as wrong:
             return status.INTERNAL, str(wrong)
-        told = status.shortened(str(context.details() or ""))
+        explicit = status.shortened(str(context.details() or ""))
         if error is None:
-            return chosen or status.OK, told
+            return chosen or status.OK, explicit
         code, details = status.status_of(error)
-        return chosen or code, told or details
+        return chosen or code, explicit or details
 
     async def _call(self, running: RunningRequest, frame: Rpc, context: RayServegRPCContext) -> bytes:
         read, write = self._codec(frame.codec)
@@ -98,7 +98,7 @@ class GrpcHandler:
                 if link.is_congested:
                     await link.drain()
         finally:
-            await items.aclose()  # type: ignore[attr-defined]  # it is a generator, which is closed at once
+            await items.aclose()  # type: ignore[attr-defined]  # an async generator, closed immediately
 
     def _codec(self, packed: bytes) -> tuple[Callable[[bytes], Any], Callable[[Any], bytes]]:
         found = self._codecs.get(packed)
@@ -120,12 +120,14 @@ async def _messages(running: RunningRequest, read: Callable[[bytes], Any]) -> As
 
 def _mismatch(method: str, streams: bool) -> str:
     if streams:
-        return f"The gRPC method '{method}' answers with one message, but the deployment's yields: let it return one."
-    return f"The gRPC method '{method}' answers with a stream, but the deployment's returned one value: let it yield."
+        return (
+            f"The gRPC method '{method}' returns one message, but the deployment's method yields: return one."
+        )
+    return f"The gRPC method '{method}' returns a stream, but the deployment's method returned one value: use yield."
 
 
 class _Call:
-    """The facts of a call, asked for as those of a context of grpc's server."""
+    """A call with the interface of grpc's server context."""
 
     def __init__(self, frame: Rpc) -> None:
         self._frame = frame

@@ -1,4 +1,4 @@
-"""HTTP requests and websockets inside of a replica: what came over the link as an ASGI conversation, and back."""
+"""HTTP requests and websockets in a replica: frames to ASGI events, and back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 
 class HttpHandler:
-    """Answers HTTP requests with an ASGI application, or with the deployment's `__call__(request)`."""
+    """Answer HTTP requests with an ASGI application, or with the deployment's `__call__(request)`."""
 
     def __init__(self, code: UserCode, threads: ThreadLimit, app: ASGIApp | None = None) -> None:
         self._code = code
@@ -34,7 +34,7 @@ class HttpHandler:
         self._function: _CallFunction | None = None
 
     async def answer(self, running: RunningRequest, frame: Http, load: Callable[[], int]) -> None:
-        """Answer one request, or hold one conversation over a websocket."""
+        """Answer a request or a websocket."""
         running.context.is_http_request = True
         scope = _asgi_scope(frame.scope)
         receive = _receiver(running, frame)
@@ -51,7 +51,7 @@ class HttpHandler:
                 context.scope = None
             return
         if frame.scope.type == "websocket":
-            # Only ASGI applications speak it: what is not one says no to the handshake.
+            # Other deployments do not support websockets: reject the handshake.
             send = _Sender(running, load)
             await send({"type": "websocket.close", "code": 1000})
             send.end()
@@ -92,12 +92,12 @@ class HttpHandler:
 
 
 class _CallFunction(NamedTuple):
-    """A deployment's `__call__`, and how it is called."""
+    """A deployment's `__call__`, and how to call it."""
 
     function: Callable[..., Any]
-    is_direct: bool  # on the event loop
+    is_direct: bool  # called on the event loop
     takes_request: bool
-    request: type  # what it takes
+    request: type  # the class of its argument
 
 
 def _takes_an_argument(function: Callable[..., Any]) -> bool:
@@ -140,7 +140,7 @@ def _receiver(running: RunningRequest, frame: Http) -> Receive:
         if state == "body":
             state = "more" if frame.more else "done"
             return {"type": "http.request", "body": frame.body, "more_body": frame.more}
-        # When the body is complete, all that can still come is word that the client has gone.
+        # After the complete body, only a disconnect can follow.
         chunk = await running.next_chunk()
         if chunk.event is not None:
             return chunk.event
@@ -150,7 +150,7 @@ def _receiver(running: RunningRequest, frame: Http) -> Receive:
 
 
 class _Sender:
-    """Sends what an application answers; the head of a response leaves with the first part of its body."""
+    """Send the answers of an application. The head of a response is sent with the first part of the body."""
 
     __slots__ = ("_headers", "_is_over", "_load", "_running", "_status")
 
@@ -170,7 +170,7 @@ class _Sender:
         elif kind == "http.response.body":
             more = message.get("more_body", False)
             if more or not self._status:
-                await running.window.take()  # the only part of a short answer needs no leave
+                await running.window.take()  # a response of one part needs no permission
             self._part(bytes(message.get("body", b"")), more)
             if running.link.is_congested:
                 await running.link.drain()
@@ -201,7 +201,11 @@ class _Sender:
         self._is_over = not more
 
     def end(self) -> None:
-        """See that the answer ends, also when the application forgot to end it."""
+        """End the response if the application did not.
+
+        Raises:
+            RuntimeError: If the application has not sent a response.
+        """
         if self._is_over:
             return
         if not self._running.is_answered and not self._status:
@@ -210,7 +214,7 @@ class _Sender:
 
 
 class Lifespan:
-    """Tells an application that it starts and that it ends, if it wants to know."""
+    """Send lifespan events to an ASGI application, if it supports them."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -220,20 +224,24 @@ class Lifespan:
         self._state: dict[str, Any] = {}
 
     async def start(self) -> None:
-        """Start the application; raises what it raises, or what it says went wrong."""
+        """Start the application.
+
+        Raises:
+            RuntimeError: If the application reports a failure.
+        """
         self._task = asyncio.ensure_future(self._run())
         answer = await self._ask("startup")
         if answer is not None and answer["type"] == "lifespan.startup.failed":
             raise RuntimeError(f"The application failed to start: {answer.get('message', '')}")
 
     async def end(self) -> None:
-        """End the application."""
+        """Shut down the application."""
         if self._task is not None and not self._task.done():
             await self._ask("shutdown")
             await asyncio.wait([self._task], timeout=1)
 
     async def _ask(self, what: str) -> dict[str, Any] | None:
-        """Send an event and wait for the answer; None if the application does not care for such events."""
+        """Send an event and return the answer, or None if the application does not support lifespan events."""
         assert self._task is not None
         self._events.put_nowait({"type": f"lifespan.{what}"})
         answer = asyncio.ensure_future(self._answers.get())
@@ -248,5 +256,5 @@ class Lifespan:
         try:
             await self._app(scope, self._events.get, self._answers.put)
         except Exception:
-            # Raising is how an application says that it knows nothing of this; those that do say "failed" first.
+            # Applications without lifespan support raise; those with support report a failure first.
             return

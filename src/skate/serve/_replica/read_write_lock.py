@@ -1,4 +1,4 @@
-"""Requests run side by side; a change of the replica's configuration runs write."""
+"""The read-write lock between requests and reconfiguration."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ __all__ = ["ReadWriteLock"]
 
 
 class ReadWriteLock:
-    """Lets any number of requests run, or one change: what came before it ends first, what comes after it waits."""
+    """A lock for any number of requests (readers) or one reconfiguration (writer).
+
+    A writer waits for the readers before it, and readers after it wait for the writer.
+    """
 
     __slots__ = ("_readers", "_readers_done", "_writer_done")
 
     def __init__(self) -> None:
         self._readers = 0
-        self._writer_done: asyncio.Event | None = None  # set when the change under way is over
-        self._readers_done: asyncio.Event | None = None  # set when no request runs
+        self._writer_done: asyncio.Event | None = None  # set when the current writer is done
+        self._readers_done: asyncio.Event | None = None  # set when no reader is left
 
     def try_acquire_read(self) -> bool:
-        """Begin a request if no change is under way; returns whether it has begun."""
+        """Acquire the lock for a reader without waiting; return whether this succeeded."""
         if self._writer_done is not None:
             return False
         self._readers += 1
         return True
 
     async def acquire_read(self) -> None:
-        """Begin a request, once no change is under way."""
+        """Acquire the lock for a reader."""
         while self._writer_done is not None:
             await self._writer_done.wait()
         self._readers += 1
 
     def release_read(self) -> None:
-        """End a request that has begun."""
+        """Release the lock of a reader."""
         self._readers -= 1
         if self._readers_done is not None and not self._readers:
             self._readers_done.set()
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[None]:
-        """Run a change while no request runs."""
+        """Hold the lock for a writer."""
         while self._writer_done is not None:
             await self._writer_done.wait()
         self._writer_done = asyncio.Event()

@@ -19,7 +19,7 @@ __all__ = ["RunningRequest"]
 
 
 class RunningRequest:
-    """A request that runs here."""
+    """A request that runs in this replica."""
 
     __slots__ = (
         "_window",
@@ -39,17 +39,17 @@ class RunningRequest:
 
     def __init__(self, link: Link, id: int, context: Context) -> None:
         self.began = time.perf_counter()
-        self.status = 0  # of HTTP, once it is known
+        self.status = 0  # the HTTP status, once it is known
         self.error: BaseException | None = None
         self.link = link
         self.id = id
         self.task: asyncio.Task[None] | None = None
-        self._window: Window | None = None  # most answers are one part
+        self._window: Window | None = None  # created on demand, because most answers are one part
         self.chunks: asyncio.Queue[Chunk] | None = None
         self.is_answered = False
         self.has_started = False
-        self.is_cancelled = False  # before it started
-        self.is_stopped = False  # by the replica, which has to end
+        self.is_cancelled = False  # cancelled before it started
+        self.is_stopped = False  # cancelled because the replica stops
         self.context = _RequestContext(
             route=context.route,
             request_id=context.request_id,
@@ -62,13 +62,13 @@ class RunningRequest:
 
     @property
     def window(self) -> Window:
-        """How many parts of the answer may be sent."""
+        """The flow-control window of the answer."""
         if self._window is None:
             self._window = Window()
         return self._window
 
     def handle_frame(self, frame: Frame) -> None:
-        """Take what its caller says further."""
+        """Handle a further frame from the caller."""
         if isinstance(frame, Chunk):
             self.feed(frame)
         elif isinstance(frame, Grant):
@@ -77,21 +77,21 @@ class RunningRequest:
             self.cancel()
 
     def cancel(self) -> None:
-        """Stop it."""
+        """Cancel the request."""
         if not self.has_started:
-            # A task that is cancelled before its first step runs none of its code, not even what cleans up.
+            # A task that is cancelled before its first step runs no code, not even its cleanup.
             self.is_cancelled = True
         elif self.task is not None:
             self.task.cancel()
 
     def feed(self, chunk: Chunk) -> None:
-        """Take a part of the request's body."""
+        """Store a part of the request's body."""
         if self.chunks is None:
             self.chunks = asyncio.Queue()
         self.chunks.put_nowait(chunk)
 
     async def next_chunk(self) -> Chunk:
-        """Wait for the next part of the request's body."""
+        """Return the next part of the request's body."""
         if self.chunks is None:
             self.chunks = asyncio.Queue()
         chunk = await self.chunks.get()
@@ -99,7 +99,7 @@ class RunningRequest:
         return chunk
 
     def finish(self, server: RequestServer, error: Exception) -> None:
-        """Answer with an error, unless an answer has been given."""
+        """Answer with an error, unless the request has been answered."""
         self.error = error
         if self.is_answered:
             return
@@ -115,5 +115,5 @@ def _pack_error(error: Exception) -> bytes:
         error = RuntimeError(
             f"{type(error).__name__}: {error} (the error itself cannot be pickled: {unpicklable})"
         )
-    # An error that holds references, or is huge, is told in words.
+    # Send an error that is too large, or contains references, as text.
     return packed or pack(RuntimeError(f"{type(error).__name__}: {str(error)[:10_000]}")) or b""

@@ -1,4 +1,4 @@
-"""Requests that come over links: taken or turned away, run, answered, cancelled."""
+"""The server of a replica's requests: accept or reject, run, answer, cancel."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ logger = logging.getLogger("skate.serve")
 _CANCEL_GRACE_S = 1.0
 
 _Handler = Callable[["RunningRequest", Any, Callable[[], int]], Coroutine[Any, Any, None]]
-"""Answers a request; it is told how to learn the load that the answer should tell."""
+"""Answers a request. The last argument returns the load to report with the answer."""
 
 
 class RequestServer:
-    """Runs requests on the replica's loop, at most `max_ongoing_requests` at a time.
+    """Run requests on the replica's event loop, at most `max_ongoing_requests` at a time.
 
-    What is over that is turned away at once, not queued: its caller knows of other replicas, and is told when there is
-    room here again.
+    It rejects further requests instead of queueing them: their callers know other replicas, and receive the load when
+    this replica has room again.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class RequestServer:
 
     @property
     def load(self) -> int:
-        """How many requests run."""
+        """Number of ongoing requests."""
         return len(self._running)
 
     def opened(self, link: Link) -> None:
-        """Serve a caller that has just connected."""
+        """Handle a new link from a caller."""
         forget = link.closed
 
         def closed(link: Link) -> None:
@@ -99,9 +99,9 @@ class RequestServer:
             self._send_go_away(link)
 
     async def drain(self) -> None:
-        """Take nothing further; return once every request is answered, and nobody will send another one."""
+        """Reject further requests, and return when all requests are answered and all callers have acknowledged."""
         self._is_draining = True
-        self._idle.clear()  # that no request runs here does not mean that none is on its way
+        self._idle.clear()  # a request may still be in transit
         for link in self._links:
             self._send_go_away(link)
         self._check_idle()
@@ -109,7 +109,7 @@ class RequestServer:
         await self.exchange.wait_collected()
 
     async def cancel_all(self) -> None:
-        """Stop every request that runs, and give it a moment to end."""
+        """Cancel all requests, and grant them a short time to end."""
         tasks = [running.task for running in self._running.values() if running.task is not None]
         for running in self._running.values():
             running.is_stopped = True
@@ -118,12 +118,12 @@ class RequestServer:
             await asyncio.wait(tasks, timeout=_CANCEL_GRACE_S)
 
     def publish_models(self, models: list[str]) -> None:
-        """Tell callers which models are loaded here now."""
+        """Send the loaded models to callers."""
         for link in self._links:
             link.send(Load(self.load, models))
 
     def publish_stats(self, stats: bytes) -> None:
-        """Tell callers what the user's code measured for routing."""
+        """Send the routing stats to callers."""
         for link in self._links:
             link.send(Load(self.load, stats=stats))
 
@@ -137,7 +137,7 @@ class RequestServer:
         self._awaiting_ack.discard(link)
         for (caller, _), running in list(self._running.items()):
             if caller is link:
-                running.cancel()  # nobody is there to handle_frame the answer
+                running.cancel()  # the caller is gone
         self.exchange.forget(link.name)
         self._check_idle()
 
@@ -145,12 +145,12 @@ class RequestServer:
         kind = type(frame)
         run = self._handlers.get(kind)
         if run is not None:
-            self._begin(link, run, frame)  # type: ignore[arg-type]  # these are the ones that ask for something
+            self._begin(link, run, frame)  # type: ignore[arg-type]  # handlers exist for these frames only
         elif kind is GoAwayAck:
             self._awaiting_ack.discard(link)
             self._check_idle()
         else:
-            running = self._running.get((link, frame.id))  # type: ignore[union-attr]  # all others are about a request
+            running = self._running.get((link, frame.id))  # type: ignore[union-attr]  # all other frames belong to a request
             if running is not None:
                 running.handle_frame(frame)
 
@@ -198,7 +198,7 @@ class RequestServer:
         except GeneratorExit:
             raise
         except BaseException as error:
-            # What ends a program, like SystemExit, ends the request only: others run in the same loop.
+            # SystemExit and the like end only the request, because others run on the same loop.
             logger.exception("Request %s failed.", running.context.request_id)
             running.finish(self, self._task_error(error, getattr(frame, "method", "__call__")))
         finally:
@@ -230,7 +230,7 @@ class RequestServer:
             self._idle.set()
 
     def _load_after(self) -> int:
-        """How many requests run besides the one that is about to be answered."""
+        """Return the number of ongoing requests without the one that is about to be answered."""
         return len(self._running) - 1
 
     async def _call(self, running: RunningRequest, frame: Call, load: Callable[[], int]) -> None:
@@ -251,8 +251,8 @@ class RequestServer:
                 )
             if frame.stream:
                 raise TypeError(
-                    f"Method '{frame.method}' was called with handle.options(stream=True), but it did not return a "
-                    "generator: call it without, or let it yield."
+                    f"Method '{frame.method}' was called with handle.options(stream=True), but did not return a "
+                    "generator: call it without stream=True, or make it a generator."
                 )
             packed = pack(result)
         except Exception as error:
@@ -277,15 +277,15 @@ class RequestServer:
                     self.exchange.keep(link.name, running.id, number, item)
                 link.send_unbuffered(Item(running.id, packed, number if packed is None else 0))
         finally:
-            await items.aclose()  # type: ignore[attr-defined]  # it is a generator, which is closed at once
+            await items.aclose()  # type: ignore[attr-defined]  # an async generator, closed immediately
         link.send(End(running.id, len(self._running) - 1))
         running.is_answered = True
 
     def _task_error(self, error: BaseException, method: str) -> Exception:
         if isinstance(error, RayTaskError):
-            return error  # of a call that this one made
+            return error  # raised by another deployment that this request called
         described = RayTaskError.from_exception(f"{self.replica.deployment}.{method}", error)
-        # The caller must not take it for its own end.
+        # Exceptions such as SystemExit must not end the caller.
         return described.as_instanceof_cause() if isinstance(error, Exception) else described
 
 
@@ -297,10 +297,10 @@ _CallArgs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Exchange:
-    """Brings together calls and the arguments delivered for them, and keeps answers until they are wait_collected.
+    """Values that travel through the object store: large values, and values that contain references.
 
-    Everything is known under the name of the caller's link and the number of its call. On the replica's loop only, but
-    for `collect`.
+    It matches calls with their delivered arguments, and keeps results until they are collected. Keys contain the name
+    of the caller's link and the id of the request. Everything except `collect` runs on the replica's event loop.
     """
 
     def __init__(self) -> None:
@@ -310,42 +310,42 @@ class Exchange:
         self._empty.set()
 
     def deliver(self, caller: str, id: int, given: _CallArgs) -> None:
-        """Take the arguments of a call."""
+        """Store the arguments of a call."""
         self._expected(caller, id).set_result(given)
 
     async def receive(self, caller: str, id: int) -> _CallArgs:
-        """Wait for the arguments of a call."""
+        """Wait for the arguments of a call and return them."""
         try:
             return await self._expected(caller, id)
         finally:
             self._delivered.pop((caller, id), None)
 
     def keep(self, caller: str, id: int, number: int, value: Any) -> None:
-        """Keep an answer until it is wait_collected."""
+        """Keep a result until it is collected."""
         self._kept[caller, id, number] = value
         self._empty.clear()
 
     def collect(self, caller: str, id: int, number: int) -> Any:
-        """Return an answer, once. Any thread may call it: a loop that is blocked must not hold back what is done.
+        """Return a result once. Any thread may call it, so that a blocked loop does not delay results.
 
-        `check_collected` has to be called on the loop afterwards.
+        Call `check_collected` on the loop afterwards.
         """
         return self._kept.pop((caller, id, number))
 
     def check_collected(self) -> None:
-        """Wake those who wait until every answer has been wait_collected, if so."""
+        """Wake the waiters if all results have been collected."""
         if not self._kept:
             self._empty.set()
 
     async def wait_collected(self) -> None:
-        """Wait until every answer has been wait_collected."""
+        """Wait until all results have been collected."""
         await self._empty.wait()
 
     def forget(self, caller: str) -> None:
-        """Drop what a caller that is gone left behind."""
+        """Drop the values of a caller that is gone."""
         for key in [key for key in self._delivered if key[0] == caller]:
             self._delivered.pop(key).cancel()
-        for kept in list(self._kept):  # a copy: another thread may collect one meanwhile
+        for kept in list(self._kept):  # another thread may collect concurrently
             if kept[0] == caller:
                 self._kept.pop(kept, None)
         self.check_collected()

@@ -1,4 +1,4 @@
-"""One place that knows how much room all replicas have, for callers in many processes."""
+"""A central queue of the free capacity of all replicas, for callers in many processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["CapacityQueue", "CapacityQueueStats", "ReplicaCapacityInfo"]
 
 @dataclass
 class ReplicaCapacityInfo:
-    """What a queue knows of a replica.
+    """The capacity of a replica.
 
     Args:
-        replica_id: The replica.
-        max_capacity: How many requests it takes at a time.
-        in_flight: How many tokens for it have been given out.
+        replica_id: The id of the replica.
+        max_capacity: The most requests that it processes at a time.
+        in_flight: The number of outstanding tokens for it.
     """
 
     replica_id: str
@@ -35,18 +35,18 @@ class ReplicaCapacityInfo:
 
 @dataclass
 class CapacityQueueStats:
-    """How a queue stands.
+    """Statistics of a queue.
 
     Args:
-        queue_size: Tokens that can be had now.
-        num_waiters: Callers that wait for one.
-        num_replicas: Replicas that are known.
-        total_capacity: Tokens that there are.
-        total_in_flight: Tokens that have been given out.
-        total_acquires: How often one was asked for.
-        total_releases: How often one was given back.
-        total_timeouts: How often nobody got one in time.
-        max_waiters_seen: The most callers that have waited at a time.
+        queue_size: Free tokens.
+        num_waiters: Callers that wait for a token.
+        num_replicas: Known replicas.
+        total_capacity: All tokens.
+        total_in_flight: Outstanding tokens.
+        total_acquires: Calls of `acquire`.
+        total_releases: Calls of `release`.
+        total_timeouts: Calls of `acquire` that timed out.
+        max_waiters_seen: The most concurrent waiters.
     """
 
     queue_size: int
@@ -62,13 +62,13 @@ class CapacityQueueStats:
 
 @skate.remote
 class CapacityQueue:
-    """Gives out tokens, each of which stands for room at a replica. Meant as a deployment actor.
+    """Issue tokens, each of which grants one request to a replica. Use it as a deployment actor.
 
-    Use it with `CapacityQueueRouter`. It follows the deployment's replicas by itself.
+    It serves `CapacityQueueRouter`, and follows the deployment's replicas by itself.
 
     Args:
-        acquire_timeout_s: How long a caller waits for a token.
-        token_ttl_s: After how long a token that was not given back counts as lost; None for never.
+        acquire_timeout_s: The longest wait for a token, in seconds.
+        token_ttl_s: The age in seconds at which an outstanding token expires; None for never.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class CapacityQueue:
         self._token_ttl_s = token_ttl_s
         self._replicas: dict[str, ReplicaCapacityInfo] = {}
         self._waiters: deque[asyncio.Future[str]] = deque()
-        self._outstanding: deque[tuple[float, str]] = deque()  # when, and for which replica; oldest first
+        self._outstanding: deque[tuple[float, str]] = deque()  # time and replica of each token, oldest first
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._total_acquires = self._total_releases = self._total_timeouts = 0
         self._total_ttl_reclaims = self._max_waiters_seen = 0
         self._pending_replicas: dict[str, int] | None = (
-            None  # what the controller said last, until it is taken over
+            None  # the latest update, until the actor's loop applies it
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         if _enable_long_poll:
@@ -95,7 +95,7 @@ class CapacityQueue:
         runtime.serve_loop.call(runtime.subscribe, f"deployment:{key}", self._receive_update)
 
     def _receive_update(self, data: bytes) -> None:
-        # On the loop of Serve, which is not that of the actor.
+        # On the Serve event loop, which is not the loop of the actor.
         update = msgspec.msgpack.decode(data, type=DeploymentUpdate)
         self._pending_replicas = {info.id: info.max_ongoing_requests for info in update.replicas}
         if self._loop is not None:
@@ -121,18 +121,18 @@ class CapacityQueue:
             self.register_replica(id, capacity)
 
     def register_replica(self, replica_id: str, capacity: int) -> None:
-        """Take note of a replica; one that is known stays as it is."""
+        """Add a replica; a known one stays unchanged."""
         if replica_id not in self._replicas:
             self._replicas[replica_id] = ReplicaCapacityInfo(replica_id, capacity)
             self._serve_waiters()
 
     def unregister_replica(self, replica_id: str) -> None:
-        """Forget a replica, and the tokens for it."""
+        """Remove a replica and its tokens."""
         self._replicas.pop(replica_id, None)
         self._outstanding = deque(each for each in self._outstanding if each[1] != replica_id)
 
     async def acquire(self, timeout_s: float | None = None) -> str | None:
-        """Return the replica with the most room, and take a token for it; None if there is none in time."""
+        """Take a token for the replica with the fewest outstanding tokens, and return its id; None on time-out."""
         self._loop = asyncio.get_running_loop()
         self._apply_pending()
         self._total_acquires += 1
@@ -150,14 +150,14 @@ class CapacityQueue:
             return None
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.release(waiter.result())  # it came when nobody wanted it any more
+                self.release(waiter.result())  # the token arrived after the cancellation
             raise
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
     def release(self, replica_id: str) -> None:
-        """Give a token back; those for replicas that are gone, or that were lost, change nothing."""
+        """Return a token. Tokens of removed replicas and expired tokens have no effect."""
         self._total_releases += 1
         known = next((each for each in self._outstanding if each[1] == replica_id), None)
         if known is not None:
@@ -165,7 +165,7 @@ class CapacityQueue:
         self._return_token(replica_id)
 
     def get_stats(self) -> CapacityQueueStats:
-        """Return how the queue stands."""
+        """Return the statistics of the queue."""
         self._apply_pending()
         return CapacityQueueStats(
             queue_size=self.get_queue_length(),
@@ -180,20 +180,20 @@ class CapacityQueue:
         )
 
     def get_queue_length(self) -> int:
-        """Return how many tokens can be had now."""
+        """Return the number of free tokens."""
         return sum(max(0, each.max_capacity - each.in_flight) for each in self._replicas.values())
 
     def get_num_waiters(self) -> int:
-        """Return how many callers wait."""
+        """Return the number of waiting callers."""
         return len(self._waiters)
 
     def get_registered_replicas(self) -> list[str]:
-        """Return the replicas that are known."""
+        """Return the ids of the known replicas."""
         self._apply_pending()
         return list(self._replicas)
 
     def get_replica_in_flight(self) -> dict[str, tuple[int, int]]:
-        """Return, for each replica, how many tokens have been given out, and how many there are."""
+        """Return the outstanding tokens and the capacity of each replica."""
         return {id: (each.in_flight, each.max_capacity) for id, each in self._replicas.items()}
 
     def _take_token(self) -> str | None:
@@ -226,7 +226,7 @@ class CapacityQueue:
             self._waiters.popleft().set_result(found)
 
     def _reclaim_expired(self) -> None:
-        """Take back tokens that are too old, and come again when the next one will be."""
+        """Reclaim expired tokens, and schedule the next expiry."""
         assert self._token_ttl_s is not None
         self._expiry_timer = None
         oldest_good = time.monotonic() - self._token_ttl_s

@@ -1,4 +1,4 @@
-"""Sessions that stay at their replica."""
+"""Session affinity by consistent hashing."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ DEFAULT_NUM_FALLBACK_REPLICAS = 2
 
 
 class ConsistentHashRouter(RequestRouter):
-    """Sends all requests of a session to one replica, which is the same for every caller.
+    """Send all requests of a session to the same replica, from every caller.
 
-    A session is what `handle.options(session_id=…)` or the header `x-session-id` says. Replicas have many places each
-    on a ring of hashes; a session belongs to the one that comes next. So when replicas come or go, only the sessions
-    next to them move. Requests without a session are spread over all replicas.
+    `handle.options(session_id=…)` or the header `x-session-id` names a session. Each replica owns many positions on a
+    hash ring, and a session belongs to the next position. When replicas are added or removed, only the sessions next to
+    them move. Requests without a session are distributed over all replicas.
 
-    `request_router_kwargs` may have `num_virtual_nodes`, the places of each replica (100), and
-    `num_fallback_replicas`: how many further replicas may take a request when the first has no room (2; with 0 it
-    waits).
+    `request_router_kwargs` may set `num_virtual_nodes`, the positions per replica (100), and `num_fallback_replicas`,
+    the number of further replicas that may take a request when the first has no room (2; with 0 the request waits).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Make a router; Serve does it.
+        """Create the router. Serve does this.
 
         Args:
             *args: For `RequestRouter`.
@@ -44,10 +43,10 @@ class ConsistentHashRouter(RequestRouter):
         self._on_ring: frozenset[ReplicaID] = frozenset()
 
     def initialize_state(self, **kwargs: Any) -> None:
-        """Take on `num_virtual_nodes` and `num_fallback_replicas`.
+        """Set `num_virtual_nodes` and `num_fallback_replicas`.
 
         Raises:
-            ValueError: One of them is no whole number, or too small.
+            ValueError: If one of them is not an integer, or too small.
         """
         self._num_virtual_nodes = _whole(
             "num_virtual_nodes", kwargs.get("num_virtual_nodes", DEFAULT_NUM_VIRTUAL_NODES), 1
@@ -59,19 +58,19 @@ class ConsistentHashRouter(RequestRouter):
         self._renew_ring()
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Hear which replicas there are, and lay out the ring anew if they are others."""
+        """Replace the replicas, and rebuild the ring if they changed."""
         super().update_replicas(replicas)
         self._renew_ring()
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
-        """Hear that a replica is gone: its sessions move on."""
+        """Remove a replica that died; its sessions move."""
         super().on_replica_actor_died(replica_id)
         self._renew_ring()
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> Sequence[Sequence[RunningReplica]]:
-        """Return the replica of the session, and those that may stand in for it."""
+        """Return the replica of the session, followed by its fallbacks."""
         if pending_request is None:
             return [candidate_replicas]
         metadata = pending_request.metadata
@@ -93,7 +92,7 @@ class ConsistentHashRouter(RequestRouter):
         self._owners = [owner for _, owner in ring]
 
     def _lookup_ranked_replicas(self, routing_key: str) -> list[ReplicaID]:
-        """Return the owner of a key and those after it on the ring, each once."""
+        """Return the distinct replicas at and after the position of a key."""
         wanted = min(1 + self._num_fallback_replicas, len(self._on_ring))
         found: list[ReplicaID] = []
         at = bisect.bisect_left(self._places, _hash_bytes(routing_key.encode()))
@@ -106,13 +105,13 @@ class ConsistentHashRouter(RequestRouter):
 
 
 def _hash_bytes(data: bytes) -> int:
-    """Return a number of 64 bits that is the same in every process."""
+    """Return a 64-bit hash that is the same in every process."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
 
 
 def _whole(name: str, value: Any, low: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ValueError(
-            f"{name} of ConsistentHashRouter must be a whole number of at least {low}, got {value!r}."
+            f"{name} of ConsistentHashRouter must be an integer of at least {low}, got {value!r}."
         )
     return value
