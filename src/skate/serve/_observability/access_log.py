@@ -65,7 +65,7 @@ class AccessLog:
         """
         logs = self._logs
         if not logs.has_only_own_handlers:
-            logs.record(f"{method} {what} {status} {seconds * 1000:.1f}ms{client}")
+            logs.log_access(f"{method} {what} {status} {seconds * 1000:.1f}ms{client}")
             return
         now = time.time()
         key = (method, what, status, route)

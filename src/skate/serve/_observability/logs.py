@@ -130,15 +130,15 @@ class ServeLogs:
             for handler in self.handlers:
                 logger.addHandler(handler)
 
-    def record(self, message: str) -> None:
+    def log_access(self, message: str) -> None:
         """Log a line of the access log as a record."""
         self._loggers[0].info(message, extra={ACCESS: True})
 
-    def failed(self, message: str, error: BaseException) -> None:
+    def log_failure(self, message: str, error: BaseException) -> None:
         """Log a failed request with the traceback of its error."""
         self._loggers[0].error("%s: %s", message, error, extra={ACCESS: True})
 
-    def tell(self, message: str) -> None:
+    def log_to_file(self, message: str) -> None:
         """Log a message to the file only."""
         self._loggers[0].info(message, extra={"log_to_stderr": False})
 

@@ -95,9 +95,9 @@ class MetricsBuffer:
             self.is_scheduled = True
             # Not the loop's clock, which stops while the loop is blocked.
             self._due_at = time.monotonic() + FLUSH_INTERVAL_S
-            self._timer = asyncio.get_running_loop().call_later(FLUSH_INTERVAL_S, self._on_time)
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_INTERVAL_S, self._timer_fired)
 
-    def _on_time(self) -> None:
+    def _timer_fired(self) -> None:
         if self._record_lag is not None:
             self._record_lag(max(time.monotonic() - self._due_at, 0.0))
         self.flush()
@@ -149,14 +149,16 @@ class EventLoopMonitor:
 
     def __init__(self, component: str, labels: dict[str, str]) -> None:
         types = ("main", "router") if component == "proxy" else ("main", "router", "user_code")
-        self._of_component = [{"component": component, "loop_type": each, **labels} for each in types]
+        self._component_labels = [{"component": component, "loop_type": each, **labels} for each in types]
         self._labels: list[tuple[tuple[str, str], ...]] = []
 
     def record_lag(self, late_s: float) -> None:
         """Record the current delay of the loop."""
         if not self._labels:
             actor = skate.get_runtime_context().get_actor_id() or ""
-            self._labels = [tuple(sorted({**each, "actor_id": actor}.items())) for each in self._of_component]
+            self._labels = [
+                tuple(sorted({**each, "actor_id": actor}.items())) for each in self._component_labels
+            ]
         durations = DurationHistogram()
         durations.add(late_s)
         _, buckets = durations.reset()

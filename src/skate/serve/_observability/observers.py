@@ -74,14 +74,16 @@ class ReplicaObserver:
             "application": deployment.app_name,
         }
         # Rare events do not create a series per replica.
-        self._of_deployment = {name: self._labels[name] for name in ("deployment", "application")}
+        self._deployment_labels = {name: self._labels[name] for name in ("deployment", "application")}
         self._load = load
         self._options = options
         self._ended: dict[str, DurationHistogram] = {}
         self._errors: dict[tuple[str, str], int] = {}
         self._checks = DurationHistogram()
         self._failed_checks = 0
-        self._buffer = MetricsBuffer(self._flush, EventLoopMonitor("replica", self._of_deployment).record_lag)
+        self._buffer = MetricsBuffer(
+            self._flush, EventLoopMonitor("replica", self._deployment_labels).record_lag
+        )
         self._logs: ServeLogs | None = None
         self._access: AccessLog | None = None
         self.tracer: Tracer | None = None
@@ -106,20 +108,20 @@ class ReplicaObserver:
     def started(self, seconds: float) -> None:
         """Record the time that the replica took to start."""
         self._buffer.increment(_STARTS, self._labels, 1)
-        self._once(_STARTING, seconds)
+        self._observe_once(_STARTING, seconds)
         self._buffer.set(_HEALTHY, self._labels, 1)
         self._buffer.set(_RUNNING, self._labels, 0)
         if self._logs is not None:
-            self._logs.tell(f"Started after {seconds * 1000:.1f}ms.")
+            self._logs.log_to_file(f"Started after {seconds * 1000:.1f}ms.")
 
     def reconfigured(self, seconds: float) -> None:
         """Record the time that the replica took to apply a new `user_config`."""
-        self._once(_CHANGING, seconds)
+        self._observe_once(_CHANGING, seconds)
 
-    def _once(self, family: Family, seconds: float) -> None:
+    def _observe_once(self, family: Family, seconds: float) -> None:
         durations = DurationHistogram()
         durations.add(seconds)
-        self._buffer.add_histogram(family, self._of_deployment, durations.reset()[1])
+        self._buffer.add_histogram(family, self._deployment_labels, durations.reset()[1])
 
     def checked(self, seconds: float, is_well: bool) -> None:
         """Record the result of a health check."""
@@ -129,7 +131,7 @@ class ReplicaObserver:
         self._buffer.schedule_flush()
 
     @contextmanager
-    def measuring(self) -> Iterator[None]:
+    def measure_autoscaling_stats(self) -> Iterator[None]:
         """Measure a call of `record_autoscaling_stats`."""
         began = time.perf_counter()
         try:
@@ -177,7 +179,7 @@ class ReplicaObserver:
             address = "" if client is None else f" {client[0]}:{client[1]}"
             access.add(context.request_id, context.route, method, context.route, status, seconds, address)
         elif running.error is not None and not is_cancelled:
-            logs.failed(f"CALL {frame.method} ERROR {seconds * 1000:.1f}ms", running.error)
+            logs.log_failure(f"CALL {frame.method} ERROR {seconds * 1000:.1f}ms", running.error)
         elif logs.logs_access:
             status = "CANCELLED" if is_cancelled else "OK"
             access.add(context.request_id, context.route, "CALL", frame.method, status, seconds)

@@ -88,7 +88,7 @@ class PrometheusQueryMixin:
     ) -> None:
         super().__init__(**kwargs)
         address = prometheus_address or variables.text(ADDRESS_VARIABLE)
-        self._answers = _Answers(
+        self._query_thread = _QueryThread(
             None if not address else _query_url(address),
             tuple(prometheus_queries or ()),
             _headers(variables.text(HEADERS_VARIABLE)),
@@ -99,11 +99,11 @@ class PrometheusQueryMixin:
     @property
     def prometheus_results(self) -> dict[str, PrometheusQueryResult] | None:
         """The latest results by query, or None."""
-        if not self._answers.is_asking:
-            self._answers.ask()
-            # The thread references the client and not the policy, so that it ends with the policy.
-            weakref.finalize(self, self._answers.stop)
-        return self._answers.fresh(self._cache_ttl_s)
+        if not self._query_thread.is_started:
+            self._query_thread.start()
+            # The thread does not reference the policy, so that it ends with the policy.
+            weakref.finalize(self, self._query_thread.stop)
+        return self._query_thread.recent_results(self._cache_ttl_s)
 
     @property
     def prometheus_metrics(self) -> dict[str, float] | None:
@@ -114,10 +114,10 @@ class PrometheusQueryMixin:
     @property
     def prometheus_error(self) -> str | None:
         """The error of the latest query, or None."""
-        return self._answers.error
+        return self._query_thread.error
 
 
-class _Answers:
+class _QueryThread:
     """The latest results, and the thread that queries the server."""
 
     def __init__(
@@ -130,28 +130,28 @@ class _Answers:
         self._results: dict[str, PrometheusQueryResult] = {}
         self._at: float | None = None
         self._stopped = threading.Event()
-        self.is_asking = False
+        self.is_started = False
         self.error: str | None = None
 
-    def ask(self) -> None:
+    def start(self) -> None:
         """Start the query thread."""
-        self.is_asking = True
+        self.is_started = True
         if self._url is None or not self._queries:
             self.error = f"Set prometheus_queries, and prometheus_address or SKATE_{ADDRESS_VARIABLE}."
             return
-        threading.Thread(target=self._keep_asking, name="serve-prometheus", daemon=True).start()
+        threading.Thread(target=self._run, name="serve-prometheus", daemon=True).start()
 
     def stop(self) -> None:
         """Stop the query thread."""
         self._stopped.set()
 
-    def fresh(self, most_seconds: float) -> dict[str, PrometheusQueryResult] | None:
+    def recent_results(self, max_age_s: float) -> dict[str, PrometheusQueryResult] | None:
         """Return the results unless they are too old."""
-        if self._at is None or time.monotonic() - self._at > most_seconds:
+        if self._at is None or time.monotonic() - self._at > max_age_s:
             return None
         return dict(self._results)
 
-    def _keep_asking(self) -> None:
+    def _run(self) -> None:
         while True:
             self._refresh()
             if self._stopped.wait(self._interval):
@@ -161,7 +161,7 @@ class _Answers:
         results, failed = {}, None
         for query in self._queries:
             try:
-                results[query] = self._answer(query)
+                results[query] = self._query(query)
             except (OSError, ValueError) as error:
                 failed = f"{query!r}: {error}"
         if failed is not None and self.error is None:
@@ -170,19 +170,19 @@ class _Answers:
         if results:
             self._results, self._at = results, time.monotonic()
 
-    def _answer(self, query: str) -> PrometheusQueryResult:
+    def _query(self, query: str) -> PrometheusQueryResult:
         url = f"{self._url}?{urllib.parse.urlencode({'query': query})}"
         request = urllib.request.Request(url, headers=self._headers)
         try:
             with urllib.request.urlopen(request, timeout=QUERY_TIMEOUT_S) as response:
-                return parsed(json.load(response))
+                return parse_response(json.load(response))
         except urllib.error.HTTPError as error:
             with error:  # the error owns the connection
                 said = error.read(500).decode(errors="replace")
             raise ValueError(f"status {error.code}: {said}") from None
 
 
-def parsed(answer: Any) -> PrometheusQueryResult:
+def parse_response(answer: Any) -> PrometheusQueryResult:
     """Parse the server's response.
 
     Raises:

@@ -19,9 +19,9 @@ class H11(LimitedConnection, H11Protocol):  # type: ignore[misc]  # both define 
         self._refusal: tuple[int, str] | None = None
         super().__init__(*args, **kwargs)
         self._next_event = self.conn.next_event
-        self.conn.next_event = self._next_event_for_us  # type: ignore[method-assign]  # uvicorn creates the connection
+        self.conn.next_event = self._checked_next_event  # type: ignore[method-assign]  # uvicorn creates the connection
 
-    def _next_event_for_us(self) -> Any:
+    def _checked_next_event(self) -> Any:
         """Return the parser's next event, and raise for a refused request before uvicorn starts it."""
         event = self._next_event()
         if isinstance(event, h11.Request):

@@ -129,7 +129,7 @@ class HttpRequest(OutgoingRequest):
             waiter.set_result(None)
 
 
-_DISCONNECT_CHECK_DELAY_S = 0.05  # requests that take longer are watched for clients that go away
+_DISCONNECT_CHECK_DELAY_S = 0.05  # seconds until the monitor starts to detect disconnects
 
 
 class ClientMonitor:

@@ -122,7 +122,7 @@ class Replica:
         measures = components.code.has_autoscaling_stats
         custom: dict[str, float] | None = None
         if measures:
-            with components.observer.measuring():
+            with components.observer.measure_autoscaling_stats():
                 custom = self._call_user(components, components.code.instance.record_autoscaling_stats)
         return {
             "running": components.server.load,
@@ -291,13 +291,13 @@ class RoutingStats:
 
     Args:
         code: The user's object.
-        tell: Called with the packed result whenever it changes.
+        publish: Called with the packed result whenever it changes.
     """
 
-    def __init__(self, code: UserCode, tell: Callable[[bytes], None]) -> None:
+    def __init__(self, code: UserCode, publish: Callable[[bytes], None]) -> None:
         self.packed: bytes | None = None
         self._code = code
-        self._tell = tell
+        self._publish = publish
         self._task: asyncio.Task[None] | None = None
         self._has_failed = False
 
@@ -334,7 +334,7 @@ class RoutingStats:
                 self._has_failed = False
                 if packed != self.packed:
                     self.packed = packed
-                    self._tell(packed)
+                    self._publish(packed)
             await asyncio.sleep(period)
 
 

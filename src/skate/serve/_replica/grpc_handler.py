@@ -35,7 +35,7 @@ class GrpcHandler:
 
     async def answer(self, running: RunningRequest, frame: Rpc, load: Callable[[], int]) -> None:
         """Answer a call. Errors become statuses."""
-        context = running.context.grpc_context = RayServegRPCContext(_Call(frame))
+        context = running.context.grpc_context = RayServegRPCContext(_CallContext(frame))
         body = b""
         error: Exception | None = None
         try:
@@ -56,7 +56,7 @@ class GrpcHandler:
             chosen = None if context.code() is None else status.code_number(context.code())
         except TypeError as wrong:
             return status.INTERNAL, str(wrong)
-        explicit = status.shortened(str(context.details() or ""))
+        explicit = status.shorten(str(context.details() or ""))
         if error is None:
             return chosen or status.OK, explicit
         code, details = status.status_of(error)
@@ -126,7 +126,7 @@ def _mismatch(method: str, streams: bool) -> str:
     return f"The gRPC method '{method}' returns a stream, but the deployment's method returned one value: use yield."
 
 
-class _Call:
+class _CallContext:
     """A call with the interface of grpc's server context."""
 
     def __init__(self, frame: Rpc) -> None:

@@ -143,9 +143,9 @@ class RequestServer:
 
     def _receive(self, link: Link, frame: Frame) -> None:
         kind = type(frame)
-        run = self._handlers.get(kind)
-        if run is not None:
-            self._begin(link, run, frame)  # type: ignore[arg-type]  # handlers exist for these frames only
+        handler = self._handlers.get(kind)
+        if handler is not None:
+            self._begin(link, handler, frame)  # type: ignore[arg-type]  # handlers exist for these frames only
         elif kind is GoAwayAck:
             self._awaiting_ack.discard(link)
             self._check_idle()
@@ -154,7 +154,7 @@ class RequestServer:
             if running is not None:
                 running.handle_frame(frame)
 
-    def _begin(self, link: Link, run: _Handler, frame: Call | Http | Rpc) -> None:
+    def _begin(self, link: Link, handler: _Handler, frame: Call | Http | Rpc) -> None:
         id = frame.id
         is_full = len(self._running) >= self.max_ongoing_requests and not (
             isinstance(frame, Call) and frame.force
@@ -170,9 +170,9 @@ class RequestServer:
         self.observer.began()
         if not isinstance(frame, Call) and frame.more:
             link.send(Grant(id, WINDOW_SIZE))
-        running.task = self._loop.create_task(self._run(running, run, frame))
+        running.task = self._loop.create_task(self._run(running, handler, frame))
 
-    async def _run(self, running: RunningRequest, run: _Handler, frame: Call | Http | Rpc) -> None:
+    async def _run(self, running: RunningRequest, handler: _Handler, frame: Call | Http | Rpc) -> None:
         _request.set(running.context)
         _in_replica.set(self.replica)
         begun = False
@@ -185,10 +185,10 @@ class RequestServer:
             begun = True
             tracer = self.observer.tracer
             if tracer is None:
-                await run(running, frame, self._load_after)
+                await handler(running, frame, self._load_after)
             else:
                 with tracer.replica_span(running, frame, self.replica):
-                    await run(running, frame, self._load_after)
+                    await handler(running, frame, self._load_after)
         except asyncio.CancelledError:
             running.status = CANCELLED
             running.finish(self, self._cancellation_error(running))
@@ -311,12 +311,12 @@ class Exchange:
 
     def deliver(self, caller: str, id: int, given: _CallArgs) -> None:
         """Store the arguments of a call."""
-        self._expected(caller, id).set_result(given)
+        self._delivery(caller, id).set_result(given)
 
     async def receive(self, caller: str, id: int) -> _CallArgs:
         """Wait for the arguments of a call and return them."""
         try:
-            return await self._expected(caller, id)
+            return await self._delivery(caller, id)
         finally:
             self._delivered.pop((caller, id), None)
 
@@ -350,7 +350,7 @@ class Exchange:
                 self._kept.pop(kept, None)
         self.check_collected()
 
-    def _expected(self, caller: str, id: int) -> asyncio.Future[_CallArgs]:
+    def _delivery(self, caller: str, id: int) -> asyncio.Future[_CallArgs]:
         future = self._delivered.get((caller, id))
         if future is None:
             future = self._delivered[caller, id] = asyncio.get_running_loop().create_future()

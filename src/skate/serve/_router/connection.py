@@ -16,7 +16,7 @@ from skate.serve._wire.frames import Frame, GoAway, GoAwayAck, Load, Reject
 from skate.serve._wire.link import Link, connect
 from skate.serve._wire.updates import ReplicaInfo
 
-__all__ = ["Connection", "ReplicaInfo"]
+__all__ = ["Connection"]
 
 logger = logging.getLogger("skate.serve")
 

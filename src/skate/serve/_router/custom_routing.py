@@ -169,7 +169,7 @@ class CustomRouting:
         if self._router is None:
             assert self._error is not None
             raise self._error
-        pending = _PendingCall(request)
+        pending = _QueuedRequest(request)
         progress = pending.routing_context
         attempt = 0
         await self._wait_connected()  # otherwise all requests would go to the first replicas that connected
@@ -181,7 +181,7 @@ class CustomRouting:
                 if chosen is None:
                     self._notify(self._router.on_request_cancelled, pending.metadata.internal_request_id)
                 else:
-                    self._assign(chosen, pending if chosen is request else _PendingCall(chosen), replica)
+                    self._assign(chosen, pending if chosen is request else _QueuedRequest(chosen), replica)
                 continue
             if (
                 progress.tries == tries
@@ -224,7 +224,7 @@ class CustomRouting:
             return  # the router may choose differently now
 
 
-class _PendingCall(PendingRequest):
+class _QueuedRequest(PendingRequest):
     """A queued request as the router sees it. Arguments are unpacked on first access."""
 
     def __init__(self, request: OutgoingRequest) -> None:

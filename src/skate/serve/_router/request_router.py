@@ -111,7 +111,7 @@ class RequestRouter(ABC):
             result: Always None, because a router does not see results.
         """
 
-    def on_request_completed(  # noqa: B027 - the same
+    def on_request_completed(  # noqa: B027 - optional
         self, replica_id: ReplicaID, internal_request_id: str
     ) -> None:
         """Handle that a request ended with a value, an error, or a cancellation.
@@ -121,7 +121,7 @@ class RequestRouter(ABC):
             internal_request_id: The `internal_request_id` of its metadata.
         """
 
-    def on_request_cancelled(self, internal_request_id: str) -> None:  # noqa: B027 - the same
+    def on_request_cancelled(self, internal_request_id: str) -> None:  # noqa: B027 - optional
         """Handle that a request was cancelled after a replica was chosen and before it was sent.
 
         Args:

@@ -16,7 +16,7 @@ from skate.serve._wire.window import WINDOW_SIZE
 if TYPE_CHECKING:
     from skate.serve._router.connection import Connection
 
-__all__ = ["WINDOW_SIZE", "OutgoingRequest", "StreamingRequest", "UnaryRequest"]
+__all__ = ["OutgoingRequest", "StreamingRequest", "UnaryRequest"]
 
 MAX_ATTEMPTS = 3
 """The most replicas that a request is sent to.
@@ -106,7 +106,7 @@ class UnaryRequest(OutgoingRequest):
             self.force = force
 
     def send(self, connection: Connection) -> None:
-        """Send the call to a replica."""
+        """Send the call over a connection."""
         if self.delivered_args is not None:
             connection.deliver(self.id, *self.delivered_args)
         frame = Call(self.id, self.method, self.context, self.args, force=self.force)
@@ -152,7 +152,7 @@ class StreamingRequest(OutgoingRequest):
         self._connection: Connection | None = None
 
     def send(self, connection: Connection) -> None:
-        """Send the call to a replica."""
+        """Send the call over a connection."""
         self._connection = connection
         if self.delivered_args is not None:
             connection.deliver(self.id, *self.delivered_args)

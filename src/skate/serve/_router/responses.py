@@ -207,7 +207,7 @@ class DeploymentResponse(_Response, Generic[T]):
         return value
 
     def _to_object_ref_sync(self, **_: Any) -> ObjectRef[T]:
-        """Return a reference to the answer, once it is there."""
+        """Wait for the value, and return a reference to it."""
         import skate
 
         self._result.wait(None)
@@ -215,7 +215,7 @@ class DeploymentResponse(_Response, Generic[T]):
         return reference
 
     async def _to_object_ref(self, **_: Any) -> ObjectRef[T]:
-        """Return a reference to the answer, once it is there."""
+        """Wait for the value, and return a reference to it."""
         import skate
 
         await self._result.ready()
@@ -231,7 +231,7 @@ class DeploymentResponse(_Response, Generic[T]):
         self._forget()
 
     def _done(self, call: UnaryRequest, answer: Reply | Exception | bytes) -> None:
-        _settle(self._result, call, answer)
+        _set_result(self._result, call, answer)
         self._forget()
 
 
@@ -270,12 +270,12 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
         if self._is_finished:
             raise StopIteration
         self._started.wait(None)
-        stream = self._need_stream()
+        stream = self._require_stream()
         while not stream.items:
             items_arrived = stream.items_arrived
             if not stream.items:
                 items_arrived.wait(None)
-        item = self._take(stream)
+        item = self._next_item(stream)
         if item is None:
             raise StopIteration
         item.wait(None)
@@ -289,12 +289,12 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
         if self._is_finished:
             raise StopAsyncIteration
         await self._started.ready()
-        stream = self._need_stream()
+        stream = self._require_stream()
         while not stream.items:
             items_arrived = stream.items_arrived
             if not stream.items:
                 await items_arrived.ready()
-        item = self._take(stream)
+        item = self._next_item(stream)
         if item is None:
             raise StopAsyncIteration
         await item.ready()
@@ -312,13 +312,13 @@ class DeploymentResponseGenerator(_Response, Generic[T]):
             "A `DeploymentResponseGenerator` cannot be awaited: use `async for` to get its values."
         )
 
-    def _need_stream(self) -> StreamingRequest:
+    def _require_stream(self) -> StreamingRequest:
         if self._stream is None:
             self._is_finished = True
             raise self._started.error or RequestCancelledError(self.request_id)
         return self._stream
 
-    def _take(self, stream: StreamingRequest) -> Result | None:
+    def _next_item(self, stream: StreamingRequest) -> Result | None:
         item = stream.items.popleft()
         if item is None:
             self._is_finished = True
@@ -357,7 +357,7 @@ class DeploymentBroadcastResponse:
                 result = Result()
                 results.append(result)
                 call = UnaryRequest(
-                    context, method, packed, delivered_args, partial(_settle, result), force=True
+                    context, method, packed, delivered_args, partial(_set_result, result), force=True
                 )
                 connection.begin(call)
             return results
@@ -398,7 +398,7 @@ class DeploymentBroadcastResponse:
             return list(await asyncio.gather(*answers, return_exceptions=return_exceptions))
 
 
-def _settle(result: Result, call: UnaryRequest, answer: Reply | Exception | bytes) -> None:
+def _set_result(result: Result, call: UnaryRequest, answer: Reply | Exception | bytes) -> None:
     """Set a result to the answer of a replica."""
     if result.is_set:
         return

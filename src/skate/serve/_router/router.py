@@ -26,7 +26,7 @@ from skate.serve.exceptions import (
     RequestCancelledError,
 )
 
-__all__ = ["DeploymentUpdate", "LoadReport", "Router"]
+__all__ = ["Router"]
 
 logger = logging.getLogger("skate.serve")
 

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from skate.serve._ids import DeploymentID, ReplicaID
 
-__all__ = ["Connection", "PendingRequest", "RequestMetadata", "RoutingProgress", "RunningReplica"]
+if TYPE_CHECKING:
+    from skate.serve._router.connection import Connection
 
-
-class _Info(Protocol):
-    @property
-    def id(self) -> str: ...
-    @property
-    def actor_id(self) -> str: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def max_ongoing_requests(self) -> int: ...
-
-
-class Connection(Protocol):
-    """What has to be known of a connection to a replica."""
-
-    @property
-    def info(self) -> _Info: ...
-    @property
-    def queue_len(self) -> int: ...
-    @property
-    def has_room(self) -> bool: ...
-    @property
-    def models(self) -> Collection[str]: ...
-    @property
-    def stats(self) -> dict[str, Any]: ...
+__all__ = ["PendingRequest", "RequestMetadata", "RoutingProgress", "RunningReplica"]
 
 
 class RunningReplica:

@@ -29,7 +29,7 @@ _lock = threading.Lock()
 _current: Runtime | None = None
 _own_loop: ServeLoop | None = None  # the event loop of the replica or proxy that this process runs
 
-_RECONNECT_S = 0.1
+_RECONNECT_DELAY_S = 0.1
 
 
 class Runtime:
@@ -102,7 +102,9 @@ class Runtime:
             except (LinkClosed, ValueError, skate.exceptions.RayActorError) as error:
                 if isinstance(error, ValueError) and not self._link:
                     logger.debug("The Serve controller does not exist now: %s", error)
-                await asyncio.sleep(_RECONNECT_S)  # the engine does not report when a named actor appears
+                await asyncio.sleep(
+                    _RECONNECT_DELAY_S
+                )  # the engine does not report when a named actor appears
                 continue
             self._link = link
             self._connecting = None

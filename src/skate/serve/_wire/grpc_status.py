@@ -21,7 +21,7 @@ __all__ = [
     "NOT_FOUND",
     "OK",
     "code_number",
-    "shortened",
+    "shorten",
     "status_of",
 ]
 
@@ -48,12 +48,12 @@ def status_of(error: BaseException) -> tuple[int, str]:
     """Return the status code and the text that a client receives for an error."""
     if isinstance(error, gRPCStatusError):
         code = INTERNAL if error.grpc_code is None else code_number(error.grpc_code)
-        return code, shortened(error.grpc_details or str(error.original_exception))
-    return _code(error), shortened(_text(error))
+        return code, shorten(error.grpc_details or str(error.original_exception))
+    return _code(error), shorten(_text(error))
 
 
-def shortened(text: str) -> str:
-    """Return a text shortened to fit into a header."""
+def shorten(text: str) -> str:
+    """Return a text shorten to fit into a header."""
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 

@@ -59,7 +59,7 @@ class CapacityQueueRouter(RequestRouter):
             request_id
         )  # a previous token was not used, because the replica rejected the request
         try:
-            queue = await self._find()
+            queue = await self._get_queue()
             replica_id = None if queue is None else await ask(queue.acquire)
         except RayActorError as error:
             logger.warning("The capacity queue of %s failed: %s", self.deployment_id, error)
@@ -81,12 +81,12 @@ class CapacityQueueRouter(RequestRouter):
         if queue is not None:
             queue.release.remote(replica_id)
 
-    async def _find(self) -> Any:
+    async def _get_queue(self) -> Any:
         if self._queue is None:
-            self._queue = await asyncio.get_running_loop().run_in_executor(None, self._look)
+            self._queue = await asyncio.get_running_loop().run_in_executor(None, self._find_queue)
         return self._queue
 
-    def _look(self) -> Any:
+    def _find_queue(self) -> Any:
         # Each version has its own queue; during an update, either one works.
         before, after = _deployment_actor_name(self.deployment_id, self._actor_name, "\0").split("\0")
         everybody: Any = list_named_actors(all_namespaces=True)

@@ -38,7 +38,7 @@ class ConsistentHashRouter(RequestRouter):
         super().__init__(*args, **kwargs)
         self._num_virtual_nodes = DEFAULT_NUM_VIRTUAL_NODES
         self._num_fallback_replicas = DEFAULT_NUM_FALLBACK_REPLICAS
-        self._places: list[int] = []
+        self._positions: list[int] = []
         self._owners: list[ReplicaID] = []
         self._on_ring: frozenset[ReplicaID] = frozenset()
 
@@ -48,24 +48,24 @@ class ConsistentHashRouter(RequestRouter):
         Raises:
             ValueError: If one of them is not an integer, or too small.
         """
-        self._num_virtual_nodes = _whole(
+        self._num_virtual_nodes = _check_integer(
             "num_virtual_nodes", kwargs.get("num_virtual_nodes", DEFAULT_NUM_VIRTUAL_NODES), 1
         )
-        self._num_fallback_replicas = _whole(
+        self._num_fallback_replicas = _check_integer(
             "num_fallback_replicas", kwargs.get("num_fallback_replicas", DEFAULT_NUM_FALLBACK_REPLICAS), 0
         )
         self._on_ring = frozenset()
-        self._renew_ring()
+        self._rebuild_ring()
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Replace the replicas, and rebuild the ring if they changed."""
         super().update_replicas(replicas)
-        self._renew_ring()
+        self._rebuild_ring()
 
     def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
         """Remove a replica that died; its sessions move."""
         super().on_replica_actor_died(replica_id)
-        self._renew_ring()
+        self._rebuild_ring()
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -78,7 +78,7 @@ class ConsistentHashRouter(RequestRouter):
         ranked = self._lookup_ranked_replicas(metadata.session_id or metadata.internal_request_id)
         return [[reachable[id]] for id in ranked if id in reachable]
 
-    def _renew_ring(self) -> None:
+    def _rebuild_ring(self) -> None:
         ids = frozenset(self._replicas)
         if ids == self._on_ring:
             return
@@ -88,14 +88,14 @@ class ConsistentHashRouter(RequestRouter):
             for id in ids
             for number in range(self._num_virtual_nodes)
         )
-        self._places = [place for place, _ in ring]
+        self._positions = [position for position, _ in ring]
         self._owners = [owner for _, owner in ring]
 
     def _lookup_ranked_replicas(self, routing_key: str) -> list[ReplicaID]:
         """Return the distinct replicas at and after the position of a key."""
         wanted = min(1 + self._num_fallback_replicas, len(self._on_ring))
         found: list[ReplicaID] = []
-        at = bisect.bisect_left(self._places, _hash_bytes(routing_key.encode()))
+        at = bisect.bisect_left(self._positions, _hash_bytes(routing_key.encode()))
         while len(found) < wanted:
             owner = self._owners[at % len(self._owners)]
             if owner not in found:
@@ -109,7 +109,7 @@ def _hash_bytes(data: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big")
 
 
-def _whole(name: str, value: Any, low: int) -> int:
+def _check_integer(name: str, value: Any, low: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise ValueError(
             f"{name} of ConsistentHashRouter must be an integer of at least {low}, got {value!r}."

@@ -35,9 +35,9 @@ class RoundRobinRouter(FIFOMixin, MultiplexMixin, RequestRouter):
         self._round_robin_counter += 1
         model = "" if pending_request is None else pending_request.metadata.multiplexed_model_id
         ranks = self.rank_replicas_via_multiplex(candidate_replicas, model) if model else [candidate_replicas]
-        return [[replica] for rank in ranks for replica in _from(rank, turn)]
+        return [[replica] for rank in ranks for replica in _rotate(rank, turn)]
 
 
-def _from(replicas: Sequence[RunningReplica], turn: int) -> list[RunningReplica]:
+def _rotate(replicas: Sequence[RunningReplica], turn: int) -> list[RunningReplica]:
     at = turn % len(replicas) if replicas else 0
     return [*replicas[at:], *replicas[:at]]
