@@ -312,9 +312,9 @@ class ProxyMetrics:
 
     def _flush(self) -> None:
         buffer = self._buffer
-        count_ongoing = self._count_ongoing()
-        buffer.set(self._ongoing, {}, count_ongoing)
-        if count_ongoing:
+        ongoing = self._count_ongoing()
+        buffer.set(self._ongoing, {}, ongoing)
+        if ongoing:
             buffer.schedule_flush()  # long requests cause no other flush
         for (app, route), durations in self._overheads.items():
             number, buckets = durations.reset()

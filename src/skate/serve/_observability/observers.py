@@ -44,7 +44,7 @@ _CHANGING = histogram(
 _CHECKING = histogram("health_check_latency_ms", "Duration of health checks.")
 _MEASURING = histogram("user_autoscaling_stats_latency_ms", "Duration of `record_autoscaling_stats`.")
 _UNMEASURED = counter("record_autoscaling_stats_failed", "Failed calls of `record_autoscaling_stats`.")
-_UNWELL = counter("health_check_failures", "Failed health checks.")
+_FAILED_CHECKS = counter("health_check_failures", "Failed health checks.")
 
 CANCELLED = 499
 """The status of a cancelled request."""
@@ -123,11 +123,11 @@ class ReplicaObserver:
         durations.add(seconds)
         self._buffer.add_histogram(family, self._deployment_labels, durations.reset()[1])
 
-    def checked(self, seconds: float, is_well: bool) -> None:
+    def checked(self, seconds: float, is_healthy: bool) -> None:
         """Record the result of a health check."""
         self._checks.add(seconds)
-        self._failed_checks += not is_well
-        self._buffer.set(_HEALTHY, self._labels, float(is_well))
+        self._failed_checks += not is_healthy
+        self._buffer.set(_HEALTHY, self._labels, float(is_healthy))
         self._buffer.schedule_flush()
 
     @contextmanager
@@ -207,7 +207,7 @@ class ReplicaObserver:
         checks, buckets = self._checks.reset()
         if checks:
             buffer.add_histogram(_CHECKING, labels, buckets)
-            buffer.increment(_UNWELL, labels, self._failed_checks)
+            buffer.increment(_FAILED_CHECKS, labels, self._failed_checks)
             self._failed_checks = 0
         running = self._load()
         buffer.set(_RUNNING, labels, running)

@@ -106,15 +106,15 @@ class Replica:
         """
         components = self._require_components()
         began = time.perf_counter()
-        is_well = False
+        is_healthy = False
         try:
             if components.code.health_check is not None:
                 self._call_user(components, components.code.health_check)
-            is_well = True
+            is_healthy = True
         except Exception as error:
             raise _as_runtime_error(error, self._id) from None
         finally:
-            self._loop.call(components.observer.checked, time.perf_counter() - began, is_well)
+            self._loop.call(components.observer.checked, time.perf_counter() - began, is_healthy)
 
     def stats(self) -> dict[str, Any]:
         """Return the load of the replica, and the result of `record_autoscaling_stats`."""
@@ -154,8 +154,8 @@ class Replica:
     def deliver(self, caller: str, id: int, names: list[str], *values: Any) -> None:
         """Deliver the arguments of a call that came over a link."""
         count = len(values) - len(names)
-        given = values[:count], dict(zip(names, values[count:], strict=True))
-        self._loop.call(self._require_components().server.exchange.deliver, caller, id, given)
+        call_args = values[:count], dict(zip(names, values[count:], strict=True))
+        self._loop.call(self._require_components().server.exchange.deliver, caller, id, call_args)
 
     def collect(self, caller: str, id: int, number: int) -> Any:
         """Return the result of a call that came over a link."""

@@ -175,14 +175,14 @@ class RequestServer:
     async def _run(self, running: RunningRequest, handler: _Handler, frame: Call | Http | Rpc) -> None:
         _request.set(running.context)
         _in_replica.set(self.replica)
-        begun = False
+        has_lock = False
         running.has_started = True
         try:
             if running.is_cancelled:
                 raise asyncio.CancelledError
             if not self.lock.try_acquire_read():
                 await self.lock.acquire_read()
-            begun = True
+            has_lock = True
             tracer = self.observer.tracer
             if tracer is None:
                 await handler(running, frame, self._load_after)
@@ -202,7 +202,7 @@ class RequestServer:
             logger.exception("Request %s failed.", running.context.request_id)
             running.finish(self, self._task_error(error, getattr(frame, "method", "__call__")))
         finally:
-            if begun:
+            if has_lock:
                 self.lock.release_read()
             self._ended(running)
             self.observer.ended(running, frame)
@@ -284,9 +284,9 @@ class RequestServer:
     def _task_error(self, error: BaseException, method: str) -> Exception:
         if isinstance(error, RayTaskError):
             return error  # raised by another deployment that this request called
-        described = RayTaskError.from_exception(f"{self.replica.deployment}.{method}", error)
+        task_error = RayTaskError.from_exception(f"{self.replica.deployment}.{method}", error)
         # Exceptions such as SystemExit must not end the caller.
-        return described.as_instanceof_cause() if isinstance(error, Exception) else described
+        return task_error.as_instanceof_cause() if isinstance(error, Exception) else task_error
 
 
 def _is_generator(value: Any) -> bool:
@@ -309,9 +309,9 @@ class Exchange:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def deliver(self, caller: str, id: int, given: _CallArgs) -> None:
+    def deliver(self, caller: str, id: int, call_args: _CallArgs) -> None:
         """Store the arguments of a call."""
-        self._delivery(caller, id).set_result(given)
+        self._delivery(caller, id).set_result(call_args)
 
     async def receive(self, caller: str, id: int) -> _CallArgs:
         """Wait for the arguments of a call and return them."""
