@@ -210,9 +210,9 @@ class HttpApp:
         self, request: HttpRequest, router: Router, route: Route, receive: Receive, send: Send
     ) -> int:
         """Send the answer of a forwarded request to the client, and return the status."""
-        conversation = ClientMonitor(request, router, receive, self._limits)
+        monitor = ClientMonitor(request, router, receive, self._limits)
         try:
-            status = await self._respond(request, send, conversation)
+            status = await self._respond(request, send, monitor)
             if request.replica_time_s:
                 self._record_overhead(request, route)
             return status
@@ -220,7 +220,7 @@ class HttpApp:
             router.cancel(request)
             raise
         finally:
-            conversation.end()
+            monitor.end()
             if not request.is_done:
                 router.cancel(request)  # the client disconnected, or reads no further
 
@@ -250,11 +250,11 @@ class HttpApp:
             scope.get("subprotocols") or [],
         )
 
-    async def _respond(self, request: HttpRequest, send: Send, conversation: ClientMonitor) -> int:
+    async def _respond(self, request: HttpRequest, send: Send, monitor: ClientMonitor) -> int:
         try:
             part = await request.part()
         except BaseException as error:
-            if conversation.is_disconnected:
+            if monitor.is_disconnected:
                 return _CLIENT_GONE  # the client does not receive it
             response = self._error_response(error, request)
             await self._send_text("http", send, *response)
@@ -269,7 +269,7 @@ class HttpApp:
                     return status
                 part = await request.part()
         except Exception as error:
-            if conversation.is_disconnected:
+            if monitor.is_disconnected:
                 return _CLIENT_GONE
             # The head has been sent, so the only way to report the error is to close the connection.
             logger.warning(
