@@ -38,7 +38,7 @@ TRAIN = (
 )
 # The parts of Serve on the way of a request, from the bottom to the top: each may import those before it, and the
 # modules of Serve that have no row.
-SERVE = (
+SERVE_PATH = (
     "skate.serve._wire",
     "skate.serve._observability",
     "skate.serve._router",
@@ -74,10 +74,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     **{part: CORE | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},
     "skate.train": CORE | {"skate.air", "skate.data"} | set(TRAIN),
     "skate.tune": CORE | TRAINING | {"skate.air", "skate.data"},
-    **{part: CORE | {"skate.air", "skate.serve"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
+    **{
+        part: CORE | {"skate.air", "skate.serve"} | set(SERVE_PATH[:below])
+        for below, part in enumerate(SERVE_PATH)
+    },
     # A replica and a proxy meet only through the router and the wire.
-    "skate.serve._proxy": CORE | {"skate.air", "skate.serve"} | set(SERVE[:3]),
-    "skate.serve": CORE | TRAINING | {"skate.air", "skate.data"} | set(SERVE),
+    "skate.serve._proxy": CORE | {"skate.air", "skate.serve"} | set(SERVE_PATH[:3]),
+    "skate.serve": CORE | TRAINING | {"skate.air", "skate.data"} | set(SERVE_PATH),
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
     "skate.serve.llm": CORE | LIBRARIES,

@@ -13,8 +13,8 @@ from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
 from skate.serve._controller.deployment import DeploymentKeeper
 from skate.serve._controller.health import Health
 from skate.serve._controller.memory import Recall
+from skate.serve._controller.metrics import record_application
 from skate.serve._controller.records import ApplicationRecord
-from skate.serve._observability.controller_metrics import record_application
 from skate.serve._schema.statuses import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus
 from skate.serve._wire.updates import DeploymentUpdate
 

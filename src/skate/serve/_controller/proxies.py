@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 import skate
+from skate.serve._controller.metrics import record_proxy, record_proxy_stopped
 from skate.serve._controller.records import ProxyRecord
 from skate.serve._ids import NAMESPACE, PROXY_PREFIX, new_id
-from skate.serve._observability.controller_metrics import record_proxy, record_proxy_stopped
 from skate.serve._observability.options import current_options
 from skate.serve._process import actor_class, ask, ended, surroundings_of_proxy
 from skate.serve._proxy import Proxy

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import skate
 from skate.exceptions import GetTimeoutError, RayActorError
 from skate.serve._build.spec import DeploymentSpec
+from skate.serve._controller.metrics import record_replica_started, record_replica_stopped
 from skate.serve._controller.place import Seat
 from skate.serve._controller.records import ReplicaRecord
 from skate.serve._controller.resources import needs_of, node_share
 from skate.serve._controller.rollout import Phase, Seen
 from skate.serve._ids import NAMESPACE
-from skate.serve._observability.controller_metrics import record_replica_started, record_replica_stopped
 from skate.serve._process import actor_class, ask, ended, surroundings
 from skate.serve._replica import Replica, ReplicaSpec
 from skate.serve._wire.updates import ReplicaInfo

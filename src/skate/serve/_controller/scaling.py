@@ -17,15 +17,15 @@ from skate.serve._autoscaling.deployment import DeploymentAutoscaler
 from skate.serve._controller.application import ApplicationKeeper
 from skate.serve._controller.deployment import DeploymentKeeper
 from skate.serve._controller.health import Health
-from skate.serve._controller.replica import ReplicaKeeper
-from skate.serve._controller.rollout import Phase
-from skate.serve._ids import DeploymentID, ReplicaID
-from skate.serve._loop import ServeLoop
-from skate.serve._observability.controller_metrics import (
+from skate.serve._controller.metrics import (
     record_handle_delay,
     record_replica_delay,
     record_scaling,
 )
+from skate.serve._controller.replica import ReplicaKeeper
+from skate.serve._controller.rollout import Phase
+from skate.serve._ids import DeploymentID, ReplicaID
+from skate.serve._loop import ServeLoop
 from skate.serve._schema.statuses import DeploymentStatus
 from skate.serve._wire.updates import LoadReport
 
