@@ -94,6 +94,16 @@ SERVE = (
     "skate.serve._batching",
     "skate.serve._multiplex",
 )
+# The parts of Serve on the way of a request, from the bottom to the top: each may import those before it, and the
+# modules of Serve that have no row.
+SERVE_PATH = (
+    "skate.serve._wire",
+    "skate.serve._observability",
+    "skate.serve._router",
+    "skate.serve._replica",
+    "skate.serve._proxy",
+    "skate.serve._preloaded",
+)
 SERVING = {"skate.serve", *(part for part in SERVE if "._" not in part)}  # what is public of it
 LIBRARIES = {"skate.air", "skate.tune"} | DATASETS | SERVING | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
@@ -131,14 +141,28 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.train": CORE | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN),
     "skate.tune": CORE | DATASETS | TRAINING | {"skate.air"},
     **{part: CORE | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
+    **{
+        part: CORE | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:below])
+        for below, part in enumerate(SERVE_PATH)
+    },
+    # A replica and a proxy meet only through the router and the wire.
+    "skate.serve._proxy": CORE | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:3]),
+    "skate.serve._preloaded": CORE
+    | {"skate.serve", "skate.serve._controller"}
+    | set(SERVE)
+    | set(SERVE_PATH),
     # An application is built of deployments, which know how to pickle themselves in a build, and of handles.
     "skate.serve._build": CORE | {"skate.air", "skate.serve"} | set(SERVE),
-    "skate.serve._controller": CORE | {"skate.air", "skate.serve", "skate.serve._build"} | set(SERVE),
+    "skate.serve._controller": CORE
+    | {"skate.air", "skate.serve", "skate.serve._build"}
+    | set(SERVE)
+    | set(SERVE_PATH[:5]),
     "skate.serve": CORE
     | DATASETS
     | TRAINING
     | {"skate.air", "skate.serve._build", "skate.serve._controller"}
-    | set(SERVE),
+    | set(SERVE)
+    | set(SERVE_PATH),
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
     "skate.serve.llm": CORE | LIBRARIES,

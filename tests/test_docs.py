@@ -251,7 +251,9 @@ def test_a_page_about_the_code_names_modules_that_exist(page: str) -> None:
     names = set(re.findall(r"`(skate(?:\.\w+)+)`", text)) | set(re.findall(r"`(tests/[\w/.]+)`", text))
     assert len(names) > 20
     files = {name: name if "/" in name else "src/" + name.replace(".", "/") for name in names}
-    assert sorted(name for name, file in files.items() if not any(map(Path.exists, _forms(ROOT / file)))) == []
+    assert (
+        sorted(name for name, file in files.items() if not any(map(Path.exists, _forms(ROOT / file)))) == []
+    )
 
 
 def _forms(path: Path) -> list[Path]:

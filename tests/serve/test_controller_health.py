@@ -15,7 +15,7 @@ from skate.serve._controller.health import ControllerHealth, Durations
 from skate.serve.schema import ControllerHealthMetrics
 from skate.util.metrics import prometheus_text
 from tests.serve.conftest import light
-from tests.serve.test_watch_metrics import samples, total
+from tests.serve.test_observability_metrics import samples, total
 from tests.serve.waiting import until
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from skate.serve._replica.server import RequestServer
-from skate.serve._wire.frames import Bye, ByeHeard, Call, Context, Frame, Reject
+from skate.serve._wire.frames import Call, Context, Frame, GoAway, GoAwayAck, Reject
 
 
 class Caller:
@@ -38,13 +38,13 @@ async def test_an_idle_replica_waits_until_each_caller_has_heard_that_it_stops()
     first, second = Caller(server), Caller(server)
     draining = asyncio.ensure_future(server.drain())
     await asyncio.sleep(0)
-    assert first.sent == second.sent == [Bye()]
+    assert first.sent == second.sent == [GoAway()]
     first.says(Call(1, "__call__", Context("a"), b""))  # it was sent before that was heard
-    first.says(ByeHeard())
+    first.says(GoAwayAck())
     await asyncio.sleep(0)
     assert not draining.done()
     assert first.sent[1:] == [Reject(1, 0)]
-    second.says(ByeHeard())
+    second.says(GoAwayAck())
     async with asyncio.timeout(10):
         await draining
 
@@ -55,10 +55,10 @@ async def test_a_caller_that_comes_late_is_told_too_and_one_that_leaves_is_not_w
     draining = asyncio.ensure_future(server.drain())
     await asyncio.sleep(0)
     late = Caller(server)
-    assert late.sent == [Bye()]
+    assert late.sent == [GoAway()]
     first.closed(first)
     await asyncio.sleep(0)
     assert not draining.done()
-    late.says(ByeHeard())
+    late.says(GoAwayAck())
     async with asyncio.timeout(10):
         await draining

@@ -27,7 +27,7 @@ from tests.serve.certificates import Authority
 from tests.serve.conftest import light
 from tests.serve.sockets import RawClient, ask, status_of
 from tests.serve.test_http import fetch
-from tests.serve.test_protocol import WORDS
+from tests.serve.test_http_protocol import WORDS
 
 pytestmark = pytest.mark.usefixtures("engine")
 

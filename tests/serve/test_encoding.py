@@ -21,8 +21,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import URL, Headers, QueryParams
 
 from skate.serve._replica import encoding
-from skate.serve._replica.encoding import to_json
-from skate.serve._replica.responses import ready_response
+from skate.serve._replica.encoding import encode_response, to_json
 
 
 class Model(BaseModel):
@@ -77,7 +76,7 @@ VALUES: list[tuple[Any, Any]] = [
 
 @pytest.fixture(params=["with FastAPI", "without FastAPI"])
 def installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "is_installed", lambda _: request.param == "with FastAPI")
+    monkeypatch.setattr(encoding, "_has_fastapi", lambda: request.param == "with FastAPI")
 
 
 @pytest.mark.usefixtures("installed")
@@ -95,4 +94,4 @@ def test_what_cannot_be_encoded_says_so(value: Any) -> None:
 
 
 def test_nothing_is_an_empty_text() -> None:
-    assert ready_response(None) == (200, [(b"content-type", b"text/plain"), (b"content-length", b"0")], b"")
+    assert encode_response(None) == (200, [(b"content-type", b"text/plain"), (b"content-length", b"0")], b"")

@@ -24,7 +24,7 @@ from schemathesis import Case, GenerationMode, checks
 from skate import serve
 from tests.serve import shop
 from tests.serve.test_http import fetch
-from tests.serve.test_watch_metrics import until_total
+from tests.serve.test_observability_metrics import until_total
 
 # By reference: pydantic cannot rebuild models that refer to each other when they are pickled by value.
 pytestmark = pytest.mark.usefixtures("by_reference", "engine")

@@ -259,8 +259,8 @@ def test_a_parameter_too_many_is_an_error(clients: Clients) -> None:
     code, details = code_of(lambda: clients.user.__call__(Message()))
     assert code is grpc.StatusCode.INTERNAL
     assert "contxt" in details
-    assert "let it yield" in code_of(lambda: list(clients.user.Streaming(Message())))[1]
-    assert "let it return one" in code_of(lambda: clients.user.Method1(Message()))[1]
+    assert "use yield" in code_of(lambda: list(clients.user.Streaming(Message())))[1]
+    assert "return one" in code_of(lambda: clients.user.Method1(Message()))[1]
 
 
 @light(graceful_shutdown_timeout_s=0.1)

@@ -11,8 +11,8 @@ import grpc
 import pytest
 
 from skate.exceptions import RayTaskError
-from skate.serve import _rpc_status as status
 from skate.serve._runtime.ids import DeploymentID
+from skate.serve._wire import grpc_status as status
 from skate.serve.exceptions import (
     BackPressureError,
     DeploymentUnavailableError,

@@ -308,7 +308,7 @@ def test_requests_over_the_limit_are_told_when_to_come_back(run: Callable[..., A
 
 
 def test_a_port_in_use_says_by_whom(url: str) -> None:
-    from skate.serve._proxy.server import bind
+    from skate.serve._proxy.http_server import bind
 
     host, port = urlsplit(url).hostname, urlsplit(url).port
     assert host

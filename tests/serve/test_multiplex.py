@@ -411,9 +411,9 @@ class TestIds:
             assert way in str(error.value)
 
     async def test_an_id_is_a_string_and_the_only_argument(self) -> None:
-        with pytest.raises(TypeError, match="must be a str, got 3"):
+        with pytest.raises(TypeError, match="must be a string, got 3"):
             await Models().get(3)
-        with pytest.raises(TypeError, match="and nothing else, got 2 arguments"):
+        with pytest.raises(TypeError, match="takes only the id of a model, got 2 arguments"):
             await Models().get("a", "b")
 
 

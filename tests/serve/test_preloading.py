@@ -50,7 +50,7 @@ def plain() -> Imported:
 
 def test_only_the_proxy_imports_a_server(plain: Imported) -> None:
     for process in plain:
-        assert not process & {"uvicorn", "skate.serve._proxy.doors"}
+        assert not process & {"uvicorn", "skate.serve._proxy.listeners"}
 
 
 def test_a_program_imports_the_controller_but_nothing_behind_it(plain: Imported) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from skate.serve._prometheus import ADDRESS_VARIABLE, HEADERS_VARIABLE, parsed
+from skate.serve._observability.prometheus import ADDRESS_VARIABLE, HEADERS_VARIABLE, parse_response
 from skate.serve.autoscaling_policy import (
     PrometheusQueryMixin,
     PrometheusSample,
@@ -169,4 +169,4 @@ def test_only_http_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_is_no_number_is_an_error(answer: Any) -> None:
     with pytest.raises(ValueError):
-        parsed(answer)
+        parse_response(answer)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from skate.serve._controller.pubsub import Publisher
-from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
+from skate.serve._wire.frames import Frame, Subscribe, Update, acknowledgement_key
 
 
 class Wire:
@@ -25,8 +25,8 @@ class Wire:
         self.receive(self, frame)
 
 
-def make() -> tuple[Publisher, list[News]]:
-    heard: list[News] = []
+def make() -> tuple[Publisher, list[Update]]:
+    heard: list[Update] = []
     return Publisher(lambda _, news: heard.append(news), lambda _: None), heard
 
 
@@ -37,7 +37,7 @@ async def test_subscribers_are_told_the_newest_value_at_once_and_each_one_after_
     process.says(Subscribe("routes"))
     publisher.publish("routes", b"2")
     publisher.publish("routes", b"2")
-    assert process.sent == [News("routes", b"1"), News("routes", b"2")]
+    assert process.sent == [Update("routes", b"1"), Update("routes", b"2")]
 
 
 async def test_a_value_is_seen_when_the_last_subscriber_has_confirmed_it() -> None:
@@ -47,11 +47,11 @@ async def test_a_value_is_seen_when_the_last_subscriber_has_confirmed_it() -> No
         process.says(Subscribe("routes"))
     publisher.publish("routes", b"1")
     waiting = asyncio.ensure_future(publisher.wait_until_acknowledged("routes"))
-    first.says(News(seen_key("routes"), b"1"))
-    second.says(News(seen_key("routes"), b"0"))  # one that it was told before
+    first.says(Update(acknowledgement_key("routes"), b"1"))
+    second.says(Update(acknowledgement_key("routes"), b"0"))  # one that it was told before
     await asyncio.sleep(0)
     assert not waiting.done()
-    second.says(News(seen_key("routes"), b"1"))
+    second.says(Update(acknowledgement_key("routes"), b"1"))
     async with asyncio.timeout(10):
         await waiting
     assert heard == []  # the publisher handles acknowledgements itself
@@ -79,5 +79,5 @@ async def test_what_nobody_is_told_is_seen() -> None:
 async def test_what_a_process_measured_is_passed_on() -> None:
     publisher, heard = make()
     process = Wire(publisher)
-    process.says(News("load", b"3"))
-    assert heard == [News("load", b"3")]
+    process.says(Update("load", b"3"))
+    assert heard == [Update("load", b"3")]

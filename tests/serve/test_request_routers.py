@@ -14,7 +14,7 @@ import pytest
 import skate
 from skate import serve
 from skate.serve._router import current_runtime
-from skate.serve._routing.requests import RequestMetadata
+from skate.serve._router.routing_views import RequestMetadata
 from skate.serve._runtime.ids import DeploymentID
 from skate.serve.config import DeploymentActorConfig, RequestRouterConfig
 from skate.serve.exceptions import RayServeException, ReplicaDiedError
@@ -42,7 +42,7 @@ class Info:
     id: str
     actor_id: str = ""
     node: str = "here"
-    capacity: int = 5
+    max_ongoing_requests: int = 5
 
 
 @dataclass(eq=False)
@@ -50,13 +50,13 @@ class Connection:
     """A replica that does not exist."""
 
     info: Info
-    busyness: int = 0
+    queue_len: int = 0
     models: Collection[str] = ()
     stats: dict[str, Any] = field(default_factory=dict)
 
     @property
     def has_room(self) -> bool:
-        return self.busyness < self.info.capacity
+        return self.queue_len < self.info.max_ongoing_requests
 
 
 def replica(name: str, *models: str, node: str = "here", busy: int = 0) -> RunningReplica:
@@ -233,7 +233,7 @@ def seen(handle: Any, count: int) -> Any:
     """Wait until this process knows all replicas, which it is told of while they start; return the handle."""
     handle.remote().result(timeout_s=30)
     router = current_runtime().router(handle.deployment_id)
-    until(lambda: len(router.news.replicas) == len(router._open) == count)
+    until(lambda: len(router.latest.replicas) == len(router._connected) == count)
     return handle
 
 
@@ -371,7 +371,8 @@ def test_a_router_that_fails_fails_the_request(run: Callable[..., Any]) -> None:
 
 def test_a_router_that_cannot_be_made_is_named(run: Callable[..., Any]) -> None:
     handle = run(teller(Unmakeable).bind())
-    with pytest.raises(RayServeException, match=r"Unmakeable.*cannot be made: ValueError: needs a map"):
+    error = r"Could not create the request router .*Unmakeable.*: ValueError: needs a map"
+    with pytest.raises(RayServeException, match=error):
         handle.remote().result(timeout_s=30)
 
 

@@ -153,5 +153,5 @@ class TestAdapters:
         assert adapter.events == [5]
 
     def test_what_is_no_adapter_is_refused(self) -> None:
-        with pytest.raises(TypeError, match="which is no TaskProcessorAdapter"):
+        with pytest.raises(TypeError, match="must create a TaskProcessorAdapter"):
             instantiate_adapter_from_config(config(lambda config: object()))

@@ -6,7 +6,7 @@ from typing import Any
 
 from skate.serve._autoscaling.context import AutoscalingContext
 from skate.serve._autoscaling.policies import desired_by_ongoing_requests
-from skate.serve._prometheus import (
+from skate.serve._observability.prometheus import (
     PrometheusQueryMixin,
     PrometheusQueryResult,
     PrometheusSample,

@@ -1,4 +1,4 @@
-"""What a request and a replica know of themselves."""
+"""The contexts of requests, replicas and deployment actors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class _RequestContext:
-    """What follows a request: its id, its application, what it wants."""
+    """The context of a request, which the requests that it makes inherit."""
 
     route: str = ""
     request_id: str = ""
@@ -39,13 +39,15 @@ class _RequestContext:
     is_http_request: bool = False
     retry: bool = False
     trace: dict[str, str] | None = None
-    # Calls that the request has made and that are under way: they are cancelled with it.
+    # Ongoing calls that the request has made; they are cancelled with it.
     children: set[Any] = field(default_factory=set)
-    scope: dict[str, Any] | None = None  # of an ASGI application: FastAPI and others note their route there
+    scope: dict[str, Any] | None = (
+        None  # of an ASGI application; frameworks such as FastAPI store their route there
+    )
 
     @property
     def full_route(self) -> str:
-        """The route's prefix, and the application's own route after it once that is known."""
+        """The prefix of the route, followed by the application's own route once it is known."""
         path = None if self.scope is None else getattr(self.scope.get("route"), "path", None)
         if not path:
             return self.route
@@ -54,13 +56,13 @@ class _RequestContext:
 
 @dataclass(frozen=True)
 class ReplicaContext:
-    """Where the code runs: available by `serve.get_replica_context()` inside a replica.
+    """The context of a replica, returned by `serve.get_replica_context()`.
 
     Args:
-        replica_id: The replica.
+        replica_id: The id of the replica.
         servable_object: The instance of the deployment's class, or its function.
-        world_size: How many replicas the deployment is meant to have.
-        gang_context: The gang that the replica belongs to; None if it has none.
+        world_size: The target number of replicas of the deployment.
+        gang_context: The gang of the replica, or None.
     """
 
     replica_id: ReplicaID
@@ -73,7 +75,7 @@ class ReplicaContext:
 
     @property
     def app_name(self) -> str:
-        """The application."""
+        """The name of the application."""
         return self.replica_id.deployment_id.app_name
 
     @property
@@ -88,24 +90,24 @@ class ReplicaContext:
 
     @property
     def rank(self) -> ReplicaRank:
-        """The replica's number among those of its deployment, from 0; of its node, which is the only one; and there."""
+        """The rank of the replica in its deployment and on its node, from 0. The rank of the node is always 0."""
         from skate.serve.schema import ReplicaRank
 
         return ReplicaRank(rank=self._rank, node_rank=0, local_rank=self._rank)
 
     @property
     def deployment_id(self) -> DeploymentID:
-        """The deployment within its application."""
+        """The id of the deployment."""
         return self.replica_id.deployment_id
 
 
 @dataclass(frozen=True)
 class DeploymentActorContext:
-    """Which actor the code runs in: available by `serve.get_deployment_actor_context()` inside a deployment actor.
+    """The context of a deployment actor, returned by `serve.get_deployment_actor_context()`.
 
     Args:
         deployment_id: The deployment whose replicas share the actor.
-        actor_name: The name that they ask for.
+        actor_name: The name of the actor within the deployment.
         code_version: The version of the deployment that the actor belongs to.
     """
 
@@ -115,7 +117,7 @@ class DeploymentActorContext:
 
     @property
     def app_name(self) -> str:
-        """The application."""
+        """The name of the application."""
         return self.deployment_id.app_name
 
     @property
@@ -134,12 +136,12 @@ _process_replica: ReplicaContext | None = None
 
 
 def _get_request() -> _RequestContext | None:
-    """Return the context of the request that runs here, or None."""
+    """Return the context of the current request, or None."""
     return _request.get()
 
 
 def _set_replica(context: ReplicaContext | None) -> None:
-    """Note which replica this process is; within the running task and its children, too."""
+    """Set the replica of this process, and of the current task and its children."""
     global _process_replica
     if not shares_process():
         _process_replica = context
@@ -147,53 +149,52 @@ def _set_replica(context: ReplicaContext | None) -> None:
 
 
 def _get_replica() -> ReplicaContext | None:
-    """Return the replica that the code runs in, or None."""
+    """Return the context of the current replica, or None."""
     return _in_replica.get() or _process_replica
 
 
-_get_internal_replica_context = _get_replica  # Ray's name, which is private there too, and which programs use
+_get_internal_replica_context = _get_replica  # Ray's name, which programs use although it is private
 
 
 def get_replica_context() -> ReplicaContext:
-    """Return which replica the code runs in.
+    """Return the context of the current replica.
 
     Raises:
-        RayServeException: If it does not run in a replica.
+        RayServeException: If the code does not run in a replica.
     """
     context = _get_replica()
     if context is None:
         raise RayServeException(
-            "serve.get_replica_context() tells of the replica that it is called in, and this is none: call it inside "
-            "of a deployment."
+            "serve.get_replica_context() may only be called from within a replica of a deployment."
         )
     return context
 
 
-# By the ids of actors, of which several may share a process.
+# By actor id, because several actors may share a process.
 _deployment_actors: dict[str | None, DeploymentActorContext] = {}
 
 
 def _set_deployment_actor(context: DeploymentActorContext) -> None:
-    """Note which deployment actor the actor is that runs this code."""
+    """Set the deployment actor of the current actor."""
     _deployment_actors[skate.get_runtime_context().get_actor_id()] = context
 
 
 def _deployment_actor_name(id: DeploymentID, actor_name: str, code_version: str | None) -> str:
-    """Return the name under which an actor of a deployment is found; each version has actors of its own."""
+    """Return the name of a deployment actor. Each version of a deployment has its own actors."""
     return f"{DEPLOYMENT_ACTOR_PREFIX}{id.app_name}::{id.name}::{code_version}::{actor_name}"
 
 
 def get_deployment_actor(actor_name: str) -> Any:
     """Return a handle to an actor that the replicas of this deployment share: see `deployment_actors`.
 
-    Each version of a deployment has actors of its own, and a replica finds those of its version.
+    Each version of a deployment has its own actors, and a replica gets those of its version.
 
     Args:
         actor_name: The name in `DeploymentActorConfig`.
 
     Raises:
         RayServeException: If the code does not run in a replica.
-        ValueError: If the deployment has no such actor, or it is gone and being created again just now.
+        ValueError: If the deployment has no such actor, or the actor is being restarted.
     """
     context = _get_replica()
     if context is None:
@@ -211,10 +212,10 @@ def get_deployment_actor(actor_name: str) -> Any:
 
 
 def get_deployment_actor_context() -> DeploymentActorContext:
-    """Return which deployment actor the code runs in.
+    """Return the context of the current deployment actor.
 
     Raises:
-        RayServeException: If it does not run in one.
+        RayServeException: If the code does not run in a deployment actor.
     """
     context = None
     if _deployment_actors:

@@ -1,4 +1,4 @@
-"""The input of a graph, under the path that programs written for Ray Serve import it from."""
+"""The input node of a graph, under Ray Serve's path."""
 
 from skate.dag import InputNode
 

@@ -1,6 +1,6 @@
-"""The errors of Serve, under the names Ray gives them.
+"""The exceptions of Serve, under Ray's names.
 
-All keep their fields when they are pickled: they travel from replicas to whoever called.
+They keep their fields when pickled, because replicas send them to callers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 
 
 class RayServeException(Exception):
-    """The base of all errors of Serve."""
+    """The base class of all Serve exceptions."""
 
 
 class ApplicationError(RayServeException, ValueError):
-    """Deployments are bound to each other in a way that cannot be deployed."""
+    """The deployments of an application are bound to each other in an unsupported way."""
 
 
 class DeploymentSerializationError(RayServeException, TypeError):
@@ -48,7 +48,7 @@ class DeploymentConfigError(RayServeException, ValueError):
     """Options of a deployment contradict each other.
 
     Args:
-        message: What the contradiction is, and how to end it.
+        message: The contradiction, and how to resolve it.
         options: The names of the options.
     """
 
@@ -62,22 +62,22 @@ class DeploymentConfigError(RayServeException, ValueError):
 
 
 class ListenError(RayServeException, OSError, RuntimeError):
-    """Serve cannot listen at the address it was given: a RuntimeError, as in Ray, and the OSError that it is.
+    """Serve cannot listen at the configured address. It is a RuntimeError, as in Ray, and an OSError.
 
     Args:
-        errno: The number of the system's error.
-        strerror: What is wrong, and what to do.
+        errno: The number of the system error.
+        strerror: The problem, and how to solve it.
     """
 
 
 class BackPressureError(RayServeException):
-    """A request was turned away because too many were waiting already.
+    """A request was rejected because too many requests were queued.
 
     Args:
-        num_queued_requests: How many were waiting.
-        max_queued_requests: How many may wait, the deployment's `max_queued_requests`.
-        status_code: What an HTTP client is answered.
-        retry_after_s: When it is worth trying again, in seconds.
+        num_queued_requests: The number of queued requests.
+        max_queued_requests: The deployment's `max_queued_requests`.
+        status_code: The status that an HTTP client receives.
+        retry_after_s: The seconds after which an HTTP client should retry.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class BackPressureError(RayServeException):
 
     @property
     def message(self) -> str:
-        """Return what happened, with both numbers."""
+        """The error message with both numbers."""
         return (
             f"Request dropped due to backpressure (num_queued_requests={self.num_queued_requests}, "
             f"max_queued_requests={self.max_queued_requests})."
@@ -106,15 +106,15 @@ class BackPressureError(RayServeException):
 
 
 def retry_after(error: BackPressureError) -> int:
-    """Return what an HTTP client that was turned away is told: after how many whole seconds to try again."""
+    """Return the value of the Retry-After header: whole seconds."""
     return 1 if error.retry_after_s is None else math.ceil(error.retry_after_s)
 
 
 class RequestCancelledError(RayServeException, TaskCancelledError):
-    """A request was cancelled: by its caller, by its client going away, or by the deployment going down.
+    """A request was cancelled: by its caller, by a disconnect of its client, or because the deployment stopped.
 
     Args:
-        request_id: Which one, if known.
+        request_id: The id of the request, if known.
     """
 
     def __init__(self, request_id: str | None = None) -> None:
@@ -126,11 +126,11 @@ class RequestCancelledError(RayServeException, TaskCancelledError):
 
 
 class DeploymentUnavailableError(RayServeException):
-    """A deployment takes no requests: it failed to deploy, is being deleted, or can have no replica.
+    """A deployment takes no requests: it failed to deploy, is being deleted, or cannot have replicas.
 
     Args:
-        deployment_id: Which one.
-        reason: Why, if it is known to be something else than the first two.
+        deployment_id: The id of the deployment.
+        reason: The reason, if it is not one of the first two.
     """
 
     def __init__(self, deployment_id: DeploymentID, reason: str = "") -> None:
@@ -140,7 +140,7 @@ class DeploymentUnavailableError(RayServeException):
 
     @property
     def message(self) -> str:
-        """Return what happened and where to look."""
+        """The error message."""
         reason = self.reason or "it failed to deploy or is being deleted. See `serve.status()`."
         return f"{self.deployment_id} is unavailable: {reason}"
 
@@ -149,10 +149,10 @@ class DeploymentUnavailableError(RayServeException):
 
 
 class ReplicaUnavailableError(RayServeException):
-    """A replica takes no requests, and the call named that very one.
+    """The replica that a request was sent to takes no requests, and no other replica may process it.
 
     Args:
-        replica_id: Which one.
+        replica_id: The id of the replica.
     """
 
     def __init__(self, replica_id: str) -> None:
@@ -161,7 +161,7 @@ class ReplicaUnavailableError(RayServeException):
 
     @property
     def message(self) -> str:
-        """Return what happened and what to do."""
+        """The error message, and what to do."""
         return f"Replica {self.replica_id} is unavailable: it stopped or is stopping. Call the deployment instead."
 
     def __str__(self) -> str:
@@ -169,10 +169,10 @@ class ReplicaUnavailableError(RayServeException):
 
 
 class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
-    """The replica died with a request that may not be run twice.
+    """The replica died while it processed a request that may not run twice.
 
     Args:
-        replica_id: Which one.
+        replica_id: The id of the replica.
     """
 
     def __init__(self, replica_id: str) -> None:
@@ -181,10 +181,10 @@ class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
 
     @property
     def message(self) -> str:
-        """Return what happened and what is unknown."""
+        """The error message, including the unknown outcome."""
         return (
-            f"Replica {self.replica_id} died while it worked on the request, which may have been carried out in part. "
-            "Requests that may run twice are sent to another replica by themselves: idempotent HTTP methods, and those "
+            f"Replica {self.replica_id} died while it processed the request, which may have been executed partially. "
+            "Serve retries requests that may run twice on another replica: idempotent HTTP methods, and requests "
             "with an Idempotency-Key."
         )
 
@@ -193,28 +193,28 @@ class ReplicaDiedError(ReplicaUnavailableError, RayActorError):
 
 
 class ReplicaStoppedError(ReplicaDiedError):
-    """The replica was stopped before it had answered a request, which took longer than it was given.
+    """The replica was stopped before it had answered a request, because the request exceeded the grace period.
 
     Args:
-        replica_id: Which one.
+        replica_id: The id of the replica.
     """
 
     @property
     def message(self) -> str:
-        """Return what happened and what to do."""
+        """The error message, and what to do."""
         return (
-            f"Replica {self.replica_id} was stopped while it worked on the request, which took longer than the "
-            "deployment's graceful_shutdown_timeout_s: set it higher, or make requests shorter."
+            f"Replica {self.replica_id} was stopped while it processed the request, which took longer than the "
+            "deployment's graceful_shutdown_timeout_s: increase it, or make requests shorter."
         )
 
 
 class gRPCStatusError(RayServeException):  # noqa: N801 - the name is Ray's
-    """An error of a gRPC method, with the status that its client gets.
+    """An error of a gRPC method, with the status for its client.
 
     Args:
-        original_exception: What the method raised.
-        code: A `grpc.StatusCode`; `INTERNAL` is sent where it is None.
-        details: The text that goes with it.
+        original_exception: The exception that the method raised.
+        code: A `grpc.StatusCode`; None for `INTERNAL`.
+        details: The details of the status.
     """
 
     def __init__(
@@ -230,11 +230,11 @@ class gRPCStatusError(RayServeException):  # noqa: N801 - the name is Ray's
 
 
 class ExternalScalerDisabledError(RayServeException):
-    """Somebody outside wanted to set the number of replicas of an application that does not allow it.
+    """A request to scale a deployment came from outside, and the application does not allow it.
 
     Args:
-        app_name: Which one.
-        deployment: The deployment that was to be scaled.
+        app_name: The name of the application.
+        deployment: The name of the deployment.
     """
 
     def __init__(self, app_name: str, deployment: str) -> None:

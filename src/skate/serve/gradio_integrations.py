@@ -1,4 +1,4 @@
-"""Gradio's interfaces as deployments."""
+"""Gradio interfaces as deployments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["GradioIngress", "GradioServer"]
 
 
 class GradioIngress:
-    """Serves an interface of Gradio. Subclass it to call other deployments from the interface.
+    """Serve a Gradio interface. Subclass it to call other deployments from the interface.
 
     Args:
-        builder: Makes the interface, inside of the replica: most interfaces cannot be pickled.
+        builder: Creates the interface inside the replica, because most interfaces cannot be pickled.
 
     Example:
         >>> from skate import serve
@@ -41,4 +41,4 @@ class GradioIngress:
 
 
 GradioServer = deployment(GradioIngress)
-"""A deployment of an interface: `GradioServer.options(num_replicas=2).bind(builder)`."""
+"""A deployment of a Gradio interface: `GradioServer.options(num_replicas=2).bind(builder)`."""

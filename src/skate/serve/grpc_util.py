@@ -1,4 +1,4 @@
-"""What a method that answers gRPC may ask for: the call's context, and a stream of messages."""
+"""The context and the message stream of gRPC calls in a replica."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 class RayServegRPCContext:
-    """A gRPC call as the replica sees it: who calls, and what is answered besides the message.
+    """The context of a gRPC call in a replica.
 
-    A method gets it by having a parameter called `grpc_context`. What is set on it is sent with the answer.
+    A method receives it if it has a parameter `grpc_context`. Values set on the context are sent with the answer.
 
     Args:
-        grpc_context: What to take the facts from: a context of grpc's server, or anything with its methods.
+        grpc_context: A context of grpc's server, or an object with the same methods.
     """
 
     def __init__(self, grpc_context: Any) -> None:
@@ -32,7 +32,7 @@ class RayServegRPCContext:
         self._compression: Any = None
 
     def auth_context(self) -> dict[str, Any]:
-        """Return what is known of the caller's authentication."""
+        """Return the authentication properties of the caller."""
         return self._auth_context
 
     def code(self) -> Any:
@@ -40,7 +40,7 @@ class RayServegRPCContext:
         return self._code
 
     def details(self) -> str:
-        """Return the text that goes with the code."""
+        """Return the details of the status."""
         return self._details  # type: ignore[no-any-return]
 
     def invocation_metadata(self) -> list[tuple[str, str]]:
@@ -52,51 +52,51 @@ class RayServegRPCContext:
         return self._peer  # type: ignore[no-any-return]
 
     def peer_identities(self) -> bytes | None:
-        """Return the names that the client has proved to have."""
+        """Return the authenticated identities of the client."""
         return self._peer_identities  # type: ignore[no-any-return]
 
     def peer_identity_key(self) -> str | None:
-        """Return the property of `auth_context` that the client's names are found under."""
+        """Return the key of the client's identities in `auth_context`."""
         return self._peer_identity_key  # type: ignore[no-any-return]
 
     def trailing_metadata(self) -> list[tuple[str, str]]:
-        """Return the metadata that is sent after the answer."""
+        """Return the metadata that follows the answer."""
         return self._trailing_metadata
 
     def application(self) -> str | None:
-        """Return the application that the client asked for."""
+        """Return the application that the client named."""
         return self._sent("application")
 
     def request_id(self) -> str | None:
-        """Return the id of the request, if the client gave one."""
+        """Return the request id that the client sent, or None."""
         return self._sent("request_id")
 
     def multiplexed_model_id(self) -> str | None:
-        """Return the model that the client asked for."""
+        """Return the model that the client named."""
         return self._sent("multiplexed_model_id")
 
     def traceparent(self) -> str | None:
-        """Return the client's span, as W3C's trace context writes it."""
+        """Return the client's span in W3C trace context format."""
         return self._sent("traceparent")
 
     def tracestate(self) -> str | None:
-        """Return what tracing systems on the way added to the client's span."""
+        """Return the vendor-specific state of the client's span."""
         return self._sent("tracestate")
 
     def set_code(self, code: Any) -> None:
-        """Set the `grpc.StatusCode` that is answered, also if the method raises afterwards."""
+        """Set the `grpc.StatusCode` of the answer, even if the method raises afterwards."""
         self._code = code
 
     def set_details(self, details: str) -> None:
-        """Set the text that goes with the code."""
+        """Set the details of the status."""
         self._details = details
 
     def set_compression(self, compression: Any) -> None:
-        """Set how an answer of one message is compressed: a `grpc.Compression`."""
+        """Set the `grpc.Compression` of a unary answer."""
         self._compression = compression
 
     def set_trailing_metadata(self, trailing_metadata: list[tuple[str, str]]) -> None:
-        """Set metadata that is sent after the answer; the id of the request is among it in any case."""
+        """Set the metadata that follows the answer. It always contains the request id, too."""
         self._trailing_metadata = [(key, value) for key, value in trailing_metadata]
 
     def _sent(self, wanted: str) -> str | None:
@@ -104,11 +104,11 @@ class RayServegRPCContext:
 
 
 class gRPCInputStream(Generic[T]):  # noqa: N801 - the name is Ray's
-    """The messages that a client sends one after the other; iterate over it with `async for`.
+    """The stream of a client's messages; iterate over it with `async for`.
 
     Args:
-        request_iterator: Where they come from.
-        cancel_event: Set when the client has gone.
+        request_iterator: The messages.
+        cancel_event: Set when the client has disconnected.
     """
 
     def __init__(
@@ -131,14 +131,14 @@ class gRPCInputStream(Generic[T]):  # noqa: N801 - the name is Ray's
             raise
 
     def is_cancelled(self) -> bool:
-        """Tell whether the client has gone, or `cancel` was called: nothing further comes."""
+        """Return whether the client disconnected or `cancel` was called."""
         return self._cancelled.is_set()
 
     def cancel(self) -> None:
-        """Take nothing further."""
+        """End the iteration."""
         self._cancelled.set()
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the client has said that there is nothing further."""
+        """Whether the client has ended the stream."""
         return self._is_exhausted

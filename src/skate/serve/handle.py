@@ -1,4 +1,4 @@
-"""Calling a deployment from Python: handles, and the responses they give."""
+"""Handles, which call deployments from Python."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from skate.air import _arguments as arguments
 from skate.serve._config.defaults import APP_NAME, DEFAULT
-from skate.serve._responses import (
+from skate.serve._router.responses import (
     DeploymentBroadcastResponse,
     DeploymentResponse,
     DeploymentResponseGenerator,
 )
 from skate.serve._router.runtime import current_runtime
-from skate.serve._router.selection import ReplicaSelection, chosen
+from skate.serve._router.selection import ReplicaSelection, choose_replica
 from skate.serve._runtime.ids import DeploymentID, ReplicaID, new_request_id
 from skate.serve._wire.frames import Context
 from skate.serve.context import _get_replica, _get_request
@@ -35,7 +35,7 @@ _SERIALIZATIONS = ("cloudpickle", "pickle", "msgpack", "orjson", "noop")  # Ray'
 
 
 class _Options(msgspec.Struct, frozen=True):
-    """What `handle.options()` sets."""
+    """The options of a handle."""
 
     method_name: str = "__call__"
     multiplexed_model_id: str = ""
@@ -55,10 +55,10 @@ def _check_option(name: str, value: Any) -> None:
 
 
 class DeploymentHandle(Generic[T]):
-    """Calls a deployment: `handle.remote(...)`, or `handle.method.remote(...)`.
+    """Call a deployment: `handle.remote(...)`, or `handle.method.remote(...)`.
 
-    Handles come from `serve.run`, `serve.get_app_handle`, `serve.get_deployment_handle`, or from `bind`, inside of the
-    deployment that was given another one. They can be pickled.
+    `serve.run`, `serve.get_app_handle` and `serve.get_deployment_handle` return handles, and `bind` passes handles of
+    other deployments to a deployment's constructor. Handles can be pickled.
 
     Example:
         >>> from skate import serve
@@ -86,18 +86,18 @@ class DeploymentHandle(Generic[T]):
 
     @property
     def app_name(self) -> str:
-        """The application that the deployment is part of."""
+        """The application that contains the deployment."""
         return self.deployment_id.app_name
 
     @property
     def is_initialized(self) -> bool:
-        """Whether the handle has been used, or prepared, in this process."""
+        """Whether this process has called the deployment, or has prepared to."""
         from skate.serve._router import runtime
 
         return runtime.is_known(self.deployment_id)
 
     def running_replicas_populated(self) -> bool:
-        """Tell whether a replica is known to send requests to."""
+        """Return whether this process is connected to a replica of the deployment."""
         return current_runtime().has_replicas(self.deployment_id)
 
     def options(
@@ -112,15 +112,15 @@ class DeploymentHandle(Generic[T]):
         request_serialization: str | DEFAULT = DEFAULT.VALUE,
         response_serialization: str | DEFAULT = DEFAULT.VALUE,
     ) -> DeploymentHandle[T]:
-        """Return a handle that calls in another way.
+        """Return a copy of the handle with other options.
 
         Args:
             method_name: The method to call instead of `__call__`.
-            multiplexed_model_id: The model that the request wants; it goes to a replica that has it loaded.
-            session_id: What the request belongs to, for routers that keep a session at one replica.
-            stream: Whether the method is a generator, whose values are wanted one after the other.
-            request_serialization: Has no effect: values are always pickled.
-            response_serialization: Has no effect: values are always pickled.
+            multiplexed_model_id: The requested model. The request goes to a replica that has loaded it.
+            session_id: The session of the request, for routers that keep a session at one replica.
+            stream: Whether the method is a generator and the response iterates over its values.
+            request_serialization: Has no effect, because values are always pickled.
+            response_serialization: Has no effect, because values are always pickled.
         """
         given = {
             "method_name": method_name,
@@ -140,7 +140,7 @@ class DeploymentHandle(Generic[T]):
         return DeploymentHandle(self.deployment_name, self.app_name, _options=options)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the deployment, and return a response at once.
+        """Call the deployment and return a response without waiting.
 
         Returns:
             A `DeploymentResponse`, or a `DeploymentResponseGenerator` with `options(stream=True)`.
@@ -151,24 +151,24 @@ class DeploymentHandle(Generic[T]):
         return kind(current_runtime(), self.deployment_id, context, options.method_name, (args, kwargs))
 
     def choose_replica(self, *args: Any, **kwargs: Any) -> AbstractAsyncContextManager[ReplicaSelection]:
-        """Choose the replica for a request without sending one; `dispatch` sends it.
+        """Choose the replica for a request. `dispatch` sends the request.
 
-        Room is kept at the replica until then, or until the context ends:
+        The replica reserves room until then, or until the context exits:
 
             async with handle.choose_replica(prompt) as selection:
                 response = handle.dispatch(selection, prompt)
                 ...
 
         Args:
-            *args: What the request will be called with, as far as the request router decides by it.
-            **kwargs: The same, by name.
+            *args: The arguments of the request, if the request router uses them.
+            **kwargs: The keyword arguments of the request, if the request router uses them.
 
         Returns:
-            A context for `async with`. The method to call, and whether its values are streamed, are those of this
-            handle.
+            An asynchronous context manager. The handle's options determine the method to call and whether its values
+            are streamed.
         """
         options = self._handle_options
-        return chosen(
+        return choose_replica(
             current_runtime(),
             self.deployment_id,
             _context_of(self.deployment_id, options),
@@ -178,20 +178,20 @@ class DeploymentHandle(Generic[T]):
         )
 
     def dispatch(self, selection: ReplicaSelection, *args: Any, **kwargs: Any) -> Any:
-        """Send a request to a replica that `choose_replica` has chosen, and return a response at once.
+        """Send a request to a replica chosen by `choose_replica`, and return a response without waiting.
 
         Args:
-            selection: What `choose_replica` gave.
-            *args: What to call the method with.
-            **kwargs: What to call it with, by name.
+            selection: The result of `choose_replica`.
+            *args: The arguments of the call.
+            **kwargs: The keyword arguments of the call.
 
         Returns:
-            A `DeploymentResponse`, or a `DeploymentResponseGenerator`, as `remote` does. It raises a
-            `ReplicaUnavailableError` if the replica has gone meanwhile.
+            A `DeploymentResponse` or a `DeploymentResponseGenerator`, as `remote` does. It raises a
+            `ReplicaUnavailableError` if the replica is gone.
 
         Raises:
-            ValueError: If the selection is of another deployment.
-            RuntimeError: If a request has been sent for it already.
+            ValueError: If the selection belongs to another deployment.
+            RuntimeError: If the selection has already been dispatched.
         """
         arguments.instance(
             "selection", selection, ReplicaSelection, "what choose_replica() gave, a ReplicaSelection"
@@ -199,12 +199,12 @@ class DeploymentHandle(Generic[T]):
         reservation = selection._reservation
         if reservation is None or selection._deployment_id != self.deployment_id:
             raise ValueError(
-                f"The selection is of {selection._deployment_id}, and this handle calls {self.deployment_id}: use the "
-                "handle whose choose_replica() gave it."
+                f"The selection belongs to {selection._deployment_id}, but this handle calls {self.deployment_id}: "
+                "use the handle whose choose_replica() returned it."
             )
         if selection._dispatched:
             raise RuntimeError(
-                "The selection has been dispatched already: choose a replica for each request."
+                "The selection has already been dispatched: choose a replica for each request."
             )
         selection._dispatched = True
         kind = DeploymentResponseGenerator if selection._stream else DeploymentResponse
@@ -218,14 +218,14 @@ class DeploymentHandle(Generic[T]):
         )
 
     def broadcast(self, method_name: str, *args: Any, **kwargs: Any) -> DeploymentBroadcastResponse:
-        """Call a method of every replica that runs now, however busy it is, and return their answers.
+        """Call a method of every running replica, even of full ones, and return their responses.
 
-        Meant for what all replicas have to hear, now and then: to empty a cache, to read a setting again.
+        Use it for rare notifications to all replicas, such as clearing a cache or reloading a setting.
 
         Args:
             method_name: The method to call.
-            *args: What to call it with.
-            **kwargs: What to call it with, by name.
+            *args: The arguments of the call.
+            **kwargs: The keyword arguments of the call.
         """
         arguments.text("method_name", method_name, "the name of a method")
         context = _context_of(self.deployment_id, self._handle_options)
@@ -234,22 +234,22 @@ class DeploymentHandle(Generic[T]):
         )
 
     def shutdown(self) -> None:
-        """Do nothing but for Ray's sake: handles of a process share their connections, which end with the session."""
+        """Do nothing. Handles of a process share connections, which close with the session."""
 
     async def shutdown_async(self) -> None:
-        """Do the same as `shutdown`."""
+        """Do nothing: see `shutdown`."""
 
     def __call__(self, *_: Any, **__: Any) -> Any:
-        """Raise: a handle is called with `remote`."""
+        """Raise TypeError: handles are called with `remote`."""
         method = self._handle_options.method_name
         call = "handle.remote(...)" if method == "__call__" else f"handle.{method}.remote(...)"
-        raise TypeError(f"A DeploymentHandle is not called directly: write {call}.")
+        raise TypeError(f"A DeploymentHandle cannot be called directly: use {call}.")
 
     def __getattr__(self, name: str) -> DeploymentHandle[Any]:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(
                 name
-            )  # pickle, copy and others ask for much that is no method of a deployment
+            )  # pickle and copy look up dunder methods that are not deployment methods
         method = self._methods.get(name)
         if method is None:
             method = self._methods[name] = self.options(method_name=name)
@@ -276,14 +276,14 @@ _held: dict[ReplicaID, set[DeploymentID]] = {}
 
 
 def _note_held(id: DeploymentID) -> None:
-    """Note that the replica that runs here was given a handle, or has asked for one."""
+    """Record that the current replica holds a handle to a deployment."""
     replica = _get_replica()
     if replica is not None:
         _held.setdefault(replica.replica_id, set()).add(id)
 
 
 def _held_by(replica: ReplicaID) -> list[DeploymentID]:
-    """Return the deployments that a replica in this process has handles to."""
+    """Return the deployments that a replica in this process holds handles to."""
     return sorted(_held.get(replica, ()))
 
 
@@ -293,7 +293,7 @@ def _rebuild(name: str, app: str, options: tuple[Any, ...]) -> DeploymentHandle[
 
 
 def _context_of(id: DeploymentID, options: _Options) -> Context:
-    """Return what follows the request: its own, and what it inherits from the request that makes it."""
+    """Return the context of a new request, which inherits from the request that makes it."""
     parent = _get_request()
     if parent is None:
         return Context(new_request_id(), id.app_name, "", options.multiplexed_model_id, options.session_id)

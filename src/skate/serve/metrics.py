@@ -1,4 +1,4 @@
-"""Metrics of your own that say which deployment, replica and application they come from."""
+"""User-defined metrics with the tags of their deployment, replica and application."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Self = TypeVar("_Self", bound="_TagsOfServe")
 
 
 class _TagsOfServe(metrics.Metric):
-    """Adds the tags of the replica that a metric is made in, and the route of the request it records for."""
+    """Add the tags of the replica that creates the metric, and the route of the current request."""
 
     def _add_replica(self) -> None:
         self._own_keys = self._tag_keys
@@ -38,14 +38,14 @@ class _TagsOfServe(metrics.Metric):
         """Set the tag values for records that do not give their own.
 
         Args:
-            default_tags: Values for some or all of the declared tag keys; they replace earlier defaults.
+            default_tags: Values for some or all of the declared tag keys. They replace earlier defaults.
 
         Returns:
             The metric itself.
 
         Raises:
-            ValueError: If a tag key was not declared, or is one that Serve sets.
-            TypeError: If a value is no string.
+            ValueError: If a tag key is not declared, or is reserved for Serve.
+            TypeError: If a value is not a string.
         """
         for key in default_tags:
             _check_key(key)
@@ -69,18 +69,18 @@ class _TagsOfServe(metrics.Metric):
 
 
 class Counter(_TagsOfServe, metrics.Counter):
-    """Counts something that only grows, as `skate.util.metrics.Counter` does.
+    """A counter that only grows, as `skate.util.metrics.Counter`.
 
-    In a replica every record has the tags `deployment`, `replica` and `application`. A declared tag `route` without a
-    value gets that of the request that is being answered.
+    In a replica, every record has the tags `deployment`, `replica` and `application`. A declared tag `route` without a
+    value takes the route of the current request.
 
     Args:
         name: Name of the metric.
-        description: What it counts.
-        tag_keys: The tags that every record must have a value for, besides those.
+        description: Description of the metric.
+        tag_keys: The tags that every record must set, besides those.
 
     Raises:
-        ValueError: If a tag is one that Serve sets.
+        ValueError: If a tag is reserved for Serve.
     """
 
     def __init__(self, name: str, description: str = "", tag_keys: tuple[str, ...] | None = None) -> None:
@@ -89,15 +89,15 @@ class Counter(_TagsOfServe, metrics.Counter):
 
 
 class Gauge(_TagsOfServe, metrics.Gauge):
-    """Holds the latest of a value that goes up and down, as `skate.util.metrics.Gauge` does.
+    """A gauge that holds the latest value, as `skate.util.metrics.Gauge`.
 
     Args:
         name: Name of the metric.
-        description: What it measures.
-        tag_keys: The tags that every record must have a value for, besides those that `Counter` tells of.
+        description: Description of the metric.
+        tag_keys: The tags that every record must set, besides those of `Counter`.
 
     Raises:
-        ValueError: If a tag is one that Serve sets.
+        ValueError: If a tag is reserved for Serve.
     """
 
     def __init__(self, name: str, description: str = "", tag_keys: tuple[str, ...] | None = None) -> None:
@@ -106,17 +106,16 @@ class Gauge(_TagsOfServe, metrics.Gauge):
 
 
 class Histogram(_TagsOfServe, metrics.Histogram):
-    """Counts observed values by size, as `skate.util.metrics.Histogram` does.
+    """A histogram of observed values, as `skate.util.metrics.Histogram`.
 
     Args:
         name: Name of the metric.
-        description: What it measures.
-        boundaries: The upper limits of the buckets, rising and above zero.
-        tag_keys: The tags that every record must have a value for, besides those that `Counter` tells of.
+        description: Description of the metric.
+        boundaries: The upper limits of the buckets, positive and increasing.
+        tag_keys: The tags that every record must set, besides those of `Counter`.
 
     Raises:
-        ValueError: If there are no boundaries, or they are not positive or do not rise, or a tag is one that Serve
-            sets.
+        ValueError: If the boundaries are missing, not positive or not increasing, or a tag is reserved for Serve.
     """
 
     def __init__(
@@ -136,6 +135,4 @@ class Histogram(_TagsOfServe, metrics.Histogram):
 
 def _check_key(key: str) -> None:
     if key in RESERVED:
-        raise ValueError(
-            f"The tag '{key}' is reserved: Serve sets it in every replica. Use another name for your own."
-        )
+        raise ValueError(f"The tag '{key}' is reserved: Serve sets it in every replica. Use another name.")

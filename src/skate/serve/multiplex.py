@@ -1,4 +1,4 @@
-"""Model multiplexing: many models on few replicas, each loaded where requests for it go."""
+"""Model multiplexing: many models on few replicas. Requests go to the replicas that have loaded their model."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ def multiplexed(
     func: None = None, max_num_models_per_replica: int = 3
 ) -> Callable[[_Loader[M]], _Loader[M]]: ...
 def multiplexed(func: Callable[..., Any] | None = None, max_num_models_per_replica: int = 3) -> Any:
-    """Let an async function that loads a model by its id keep the models that it has loaded.
+    """Cache the models that an async function loads by id.
 
-    The function takes the id. Called with an id that it has loaded already, it returns that model; several callers
-    that ask for a new one at the same time share one load. When there are more models than allowed, the one that was
-    not used for longest goes first: its `__del__`, which may be async, runs before the next model is loaded.
+    The function takes the id of a model. For a loaded model it returns the cached one, and concurrent callers of a new
+    model share one load. When the cache is full, the least recently used model is evicted: its `__del__`, which may be
+    async, runs before the next model loads.
 
-    Called without an id, the function loads the model that the current request wants. Requests for a model are sent
-    to a replica that has it.
+    Called without an id, the function loads the model that the current request names. Serve sends requests for a model
+    to a replica that has loaded it.
 
     Args:
         func: The function: `async def get_model(self, model_id: str)`.
-        max_num_models_per_replica: How many models each replica keeps; -1 for any number.
+        max_num_models_per_replica: The most models that each replica keeps; -1 for no limit.
 
     Raises:
-        TypeError: If it decorates anything but an async function of one argument, or the number is none.
-        ValueError: If the number is neither positive nor -1.
+        TypeError: If the decorated object is not an async function of one argument, or the limit is not an integer.
+        ValueError: If the limit is neither positive nor -1.
 
     Example:
         >>> import asyncio
@@ -86,10 +86,10 @@ def multiplexed(func: Callable[..., Any] | None = None, max_num_models_per_repli
 
 
 def get_multiplexed_model_id() -> str:
-    """Return the id of the model that the current request wants, or "" if it names none.
+    """Return the id of the model that the current request names, or "".
 
     A client names it in the header `serve_multiplexed_model_id`, a caller with
-    `handle.options(multiplexed_model_id=...)`. In a batched function all requests of the batch want the same model.
+    `handle.options(multiplexed_model_id=...)`. In a batched function, all requests of the batch name the same model.
     """
     in_batch = batch_requests()
     request = in_batch[0] if in_batch else _get_request()
@@ -97,7 +97,7 @@ def get_multiplexed_model_id() -> str:
 
 
 def loaded_model_ids() -> frozenset[str]:
-    """Return the models that this replica has loaded or is loading."""
+    """Return the ids of the models that this replica has loaded or is loading."""
     return registry().ids()
 
 
@@ -105,18 +105,18 @@ def on_change(callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
     """Call a function with `loaded_model_ids()` whenever they change, on the loop that loads.
 
     Returns:
-        A function that ends this.
+        A function that removes the callback.
     """
     return registry().on_change(callback)
 
 
 async def unload_models() -> None:
-    """Let go of all models of this replica, one after the other, each with its `__del__`."""
+    """Unload all models of this replica, one after the other, and call their `__del__`."""
     await close_registry()
 
 
 class _Models:
-    """Finds the cache of a call: one for each object, or one for the function. It travels without models."""
+    """Find the cache of a call: one per object, or one for a function. It is pickled without models."""
 
     def __init__(self, function: Callable[..., Any], limit: int | None) -> None:
         self.__setstate__((function, limit))
@@ -128,10 +128,10 @@ class _Models:
         self._function, self._limit = state
         self._owners = MethodState(self._function, "@serve.multiplexed")
         self._name = getattr(self._function, "__qualname__", repr(self._function))
-        self._cache: ModelCache | None = None  # of calls without an object
+        self._cache: ModelCache | None = None  # for calls without an object
 
     def wanted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ModelCache, str]:
-        """Return the cache that a call belongs to, and the id that it asks for."""
+        """Return the cache of a call, and the requested model id."""
         if args and self._owners.is_owner(args[0]):
             return self._cache_of(args[0]), self._id(args[1:], kwargs)
         if self._cache is None:
@@ -141,7 +141,7 @@ class _Models:
     def _cache_of(self, owner: Any) -> ModelCache:
         attributes = self._owners.attributes_of(owner)
         cache: ModelCache | None = attributes.get(self._owners.key)
-        if cache is None or cache.owner is not owner:  # a copy comes with the models of the original
+        if cache is None or cache.owner is not owner:  # a copied object carries the cache of the original
             cache = self._new_cache(functools.partial(self._function, owner), owner)
             attributes[self._owners.key] = cache
         return cache
@@ -154,12 +154,10 @@ class _Models:
     def _id(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         given = (*args, *kwargs.values())
         if len(given) > 1:
-            raise TypeError(
-                f"{self._name}() takes the id of a model and nothing else, got {len(given)} arguments."
-            )
+            raise TypeError(f"{self._name}() takes only the id of a model, got {len(given)} arguments.")
         model_id = given[0] if given else get_multiplexed_model_id()
         if not isinstance(model_id, str):
-            raise TypeError(f"The id of a model must be a str, got {model_id!r}.")
+            raise TypeError(f"The id of a model must be a string, got {model_id!r}.")
         if not model_id:
             raise ValueError(
                 f"The request names no model. Name one in its header '{HEADER}', in a call with "
@@ -169,24 +167,24 @@ class _Models:
 
 
 class _Watcher:
-    """Passes on what happens in a cache, to the replica that it was made in and to its metrics."""
+    """Forward the events of a cache to the replica and its metrics."""
 
     def __init__(self) -> None:
         self._registry = registry()
-        self._metrics = None if _get_replica() is None else ModelMetrics()
+        self._measures = None if _get_replica() is None else ModelMetrics()
 
     def ids_changed(self) -> None:
         self._registry.notify()
-        if self._metrics is not None:
-            self._metrics.count(len(self._registry.ids()))
+        if self._measures is not None:
+            self._measures.count(len(self._registry.ids()))
 
     def was_loaded(self, seconds: float) -> None:
-        if self._metrics is not None:
-            self._metrics.was_loaded(seconds)
+        if self._measures is not None:
+            self._measures.was_loaded(seconds)
 
     def was_unloaded(self, seconds: float) -> None:
-        if self._metrics is not None:
-            self._metrics.was_unloaded(seconds)
+        if self._measures is not None:
+            self._measures.was_unloaded(seconds)
 
 
 def _check_loader(function: Any) -> None:
@@ -194,10 +192,10 @@ def _check_loader(function: Any) -> None:
         raise TypeError(f"@serve.multiplexed must be used with a function or method, got {function!r}.")
     if not inspect.iscoroutinefunction(function):
         raise TypeError(
-            f"@serve.multiplexed can only be used to decorate async functions or methods, and {function!r} is none."
+            f"@serve.multiplexed can only be used to decorate async functions or methods, got {function!r}."
         )
     parameters = list(inspect.signature(function).parameters)
-    if len(parameters) not in (1, 2):  # the id, and perhaps `self` before it
+    if len(parameters) not in (1, 2):  # the id, with or without `self`
         raise TypeError(
             "@serve.multiplexed can only be used to decorate functions or methods with one 'model_id: str' argument, "
             f"and {function.__qualname__} has {parameters}."

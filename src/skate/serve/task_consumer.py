@@ -1,4 +1,4 @@
-"""Deployments that take tasks from a queue, beside the requests that come to them."""
+"""Deployments that process tasks from a queue, in addition to requests."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TaskConsumerWrapper:
-    """What `task_consumer` adds to a class. A replica calls `initialize_callable` when it has made its instance."""
+    """The base class that `task_consumer` adds. Replicas call `initialize_callable` after creating an instance."""
 
     _adapter: TaskProcessorAdapter
 
     def initialize_callable(self, consumer_concurrency: int) -> None:
-        """Connect to the queue, and begin to take so many tasks at a time."""
+        """Connect to the queue, and start to process up to `consumer_concurrency` tasks at a time."""
         raise NotImplementedError
 
 
 def task_consumer(*, task_processor_config: TaskProcessorConfig) -> Callable[[C], C]:
-    """Let the replicas of a deployment take tasks from a queue.
+    """Process tasks from a queue in the replicas of a deployment.
 
-    The methods that handle tasks are marked with `task_handler`. A replica takes as many tasks at a time as its
-    deployment's `max_ongoing_requests`, and stops when it shuts down; tasks that it has begun it ends first.
+    Mark the methods that process tasks with `task_handler`. A replica processes up to `max_ongoing_requests` tasks at a
+    time. When it shuts down, it finishes the tasks that it has begun.
 
     Args:
-        task_processor_config: Which queue, and through what.
+        task_processor_config: The queue and its adapter.
 
     Example:
         >>> from skate.serve.schema import CeleryAdapterConfig, TaskProcessorConfig
@@ -64,7 +64,9 @@ def task_consumer(*, task_processor_config: TaskProcessorConfig) -> Callable[[C]
                 if adapter is not None:
                     adapter.stop_consumer()
                 ending = getattr(super(), "__del__", None)
-                return None if ending is None else ending()  # which a replica awaits, should it be async
+                return (
+                    None if ending is None else ending()
+                )  # a replica awaits the result of an async `__del__`
 
         functools.update_wrapper(Consumer, target, updated=())
         Consumer.__annotations__ = {
@@ -81,13 +83,13 @@ def task_handler(_func: F) -> F: ...
 @overload
 def task_handler(_func: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
 def task_handler(_func: Any = None, *, name: str | None = None) -> Any:
-    """Let a method handle the tasks of its name.
+    """Process the tasks of a name with a method.
 
     Args:
-        name: Another name for them than that of the method.
+        name: The name of the tasks. Defaults to the name of the method.
 
     Raises:
-        ValueError: If the name is no text, or empty.
+        ValueError: If the name is not a string, or empty.
     """
     if name is not None and (not isinstance(name, str) or not name.strip()):
         raise ValueError(f"Task name must be a non-empty string, got {name}")
@@ -109,13 +111,13 @@ def task_handler(_func: Any = None, *, name: str | None = None) -> Any:
 
 
 def instantiate_adapter_from_config(task_processor_config: TaskProcessorConfig) -> TaskProcessorAdapter:
-    """Return what puts tasks into a queue and tells what became of them.
+    """Return an adapter that enqueues tasks and reports their status.
 
     Args:
-        task_processor_config: Which queue, and through what: the same as the consumer's.
+        task_processor_config: The queue and its adapter, the same as the consumer's.
 
     Raises:
-        TypeError: If the adapter is no `TaskProcessorAdapter`.
+        TypeError: If the adapter is not a `TaskProcessorAdapter`.
     """
     return _new_adapter(task_processor_config)
 
@@ -130,7 +132,7 @@ def _new_adapter(config: TaskProcessorConfig, concurrency: int | None = None) ->
         kind = getattr(importlib.import_module(module), name)
     adapter = kind(config)
     if not isinstance(adapter, TaskProcessorAdapter):
-        raise TypeError(f"{config.adapter!r} gave {adapter!r}, which is no TaskProcessorAdapter.")
+        raise TypeError(f"{config.adapter!r} must create a TaskProcessorAdapter, got {adapter!r}.")
     if concurrency is None:
         adapter.initialize()
     else:
@@ -139,6 +141,6 @@ def _new_adapter(config: TaskProcessorConfig, concurrency: int | None = None) ->
 
 
 def _handlers(consumer: Any) -> list[tuple[str, Callable[..., Any]]]:
-    """Return the methods that handle tasks with the names of these, sorted by their own."""
+    """Return the task handlers with their task names, sorted by method name."""
     methods = inspect.getmembers(consumer, inspect.ismethod)
     return [(method._task_name, method) for _, method in methods if hasattr(method, "_task_name")]

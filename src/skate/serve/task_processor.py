@@ -1,4 +1,4 @@
-"""Tasks through Celery: any broker that it has will do, and several processes may share a queue."""
+"""The Celery adapter of task consumers. It supports all brokers of Celery, and several processes may share a queue."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["CeleryTaskProcessorAdapter"]
 
 logger = logging.getLogger("skate.serve")
 
-_PAUSE_S = 1.0  # before a consumer that ended by itself is started again
+_CONSUMER_RESTART_DELAY_S = 1.0  # seconds until a consumer that ended unexpectedly restarts
 
 
 class CeleryTaskProcessorAdapter(TaskProcessorAdapter):
-    """Takes tasks from a queue of Celery in threads of this process, and puts them there.
+    """Process tasks from a Celery queue in threads of this process, and enqueue tasks.
 
-    A task that fails is tried again, up to `max_retries` times, after 1, 2, 4, … seconds. One that failed for good is
-    put into the queue `failed_task_queue_name`, and one that has no handler into `unprocessable_task_queue_name`, if
-    they are set: under its own name, with its id, the error, its arguments, and the traceback, all as text. A task
-    whose consumer dies goes back into the queue.
+    A failed task is retried up to `max_retries` times, after 1, 2, 4, … seconds. If they are set,
+    `failed_task_queue_name` receives tasks that failed finally, and `unprocessable_task_queue_name` tasks without a
+    handler: under their own names, with id, error, arguments and traceback as text. A task whose consumer dies returns
+    to the queue.
 
     Args:
         config: The queue, with a `CeleryAdapterConfig`.
 
     Raises:
         ImportError: If Celery is not installed.
-        TypeError: If the `adapter_config` is no `CeleryAdapterConfig`.
+        TypeError: If the `adapter_config` is not a `CeleryAdapterConfig`.
     """
 
     def __init__(self, config: TaskProcessorConfig) -> None:
@@ -53,9 +53,10 @@ class CeleryTaskProcessorAdapter(TaskProcessorAdapter):
         self._has_stopped = threading.Event()
 
     def initialize(self, consumer_concurrency: int = defaults.CONSUMER_CONCURRENCY) -> None:
-        """Make the Celery application."""
+        """Create the Celery application."""
         config: CeleryAdapterConfig = self._config.adapter_config
-        # It is not made the current one of the process, which may be the user's or another consumer's.
+        # It does not become the current application of the process, which may belong to the user or to another
+        # consumer.
         self._app = self._celery.Celery(
             self._config.queue_name,
             broker=config.broker_url,
@@ -76,14 +77,14 @@ class CeleryTaskProcessorAdapter(TaskProcessorAdapter):
         self._app.conf.update(config.app_custom_config or {})
 
     def register_task_handle(self, func: Callable[..., Any], name: str | None = None) -> None:
-        """Let a function take the tasks of its name, or of `name`.
+        """Process the tasks of the function's name, or of `name`, with a function.
 
         Raises:
-            NotImplementedError: If it is a coroutine function: Celery runs its tasks in threads.
+            NotImplementedError: If it is a coroutine function, because Celery runs tasks in threads.
         """
         if inspect.iscoroutinefunction(func):
             raise NotImplementedError(
-                f"Celery runs tasks in threads, and the handler {func.__qualname__} is async: write it as a plain "
+                f"Celery runs tasks in threads, but the handler {func.__qualname__} is async: make it a synchronous "
                 "function."
             )
         options = {
@@ -104,18 +105,18 @@ class CeleryTaskProcessorAdapter(TaskProcessorAdapter):
         def handle(*args: Any, **kwargs: Any) -> Any:
             return func(*args, **kwargs)
 
-        # Celery would share it with all other applications of the process.
+        # By default, Celery shares tasks with all applications of the process.
         self._app.task(handle, base=HandledTask, shared=False, **options)
 
     def enqueue_task_sync(
         self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any
     ) -> TaskResult:
-        """Put a task into the queue.
+        """Enqueue a task.
 
         Args:
             task_name: The name of its handler.
-            args: What the handler is called with; Celery must be able to write it as JSON.
-            kwargs: The same, by name.
+            args: The arguments of the handler, serializable as JSON.
+            kwargs: The keyword arguments of the handler.
             options: Further options of Celery's `apply_async`.
         """
         sent = self._app.send_task(
@@ -124,12 +125,12 @@ class CeleryTaskProcessorAdapter(TaskProcessorAdapter):
         return TaskResult(id=sent.id, status=sent.status, created_at=time.time(), result=sent.result)
 
     def get_task_status_sync(self, task_id: str) -> TaskResult:
-        """Return what became of a task: its result, or the error that it failed with."""
+        """Return the status of a task, and its result or error."""
         found = self._app.AsyncResult(task_id)
         return TaskResult(id=task_id, status=found.status, result=found.result)
 
     def start_consumer(self, **kwargs: Any) -> None:
-        """Begin to take tasks, in a thread.
+        """Start to process tasks in a thread.
 
         Args:
             kwargs: Further arguments of Celery's `WorkController`.
@@ -156,18 +157,18 @@ class CeleryTaskProcessorAdapter(TaskProcessorAdapter):
 
     def _consume(self, options: dict[str, Any]) -> None:
         self._worker.start()
-        while not self._has_stopped.wait(_PAUSE_S):
+        while not self._has_stopped.wait(_CONSUMER_RESTART_DELAY_S):
             logger.error(
-                "The consumer of queue %r ended by itself; starting another.", self._config.queue_name
+                "The consumer of queue %r ended unexpectedly; restarting it.", self._config.queue_name
             )
             self._worker = self._new_worker(options)
             self._worker.start()
 
     def stop_consumer(self, timeout: float = 10.0) -> None:
-        """Take no further tasks, and wait for those that run.
+        """Stop taking tasks, and wait for the running ones.
 
         Args:
-            timeout: For how long to wait, in seconds.
+            timeout: The longest time to wait, in seconds.
         """
         if self._thread is None:
             return
@@ -180,45 +181,45 @@ class CeleryTaskProcessorAdapter(TaskProcessorAdapter):
         self._thread = None
 
     def cancel_task_sync(self, task_id: str) -> None:
-        """Cancel a task that has not begun."""
+        """Cancel a task that has not started."""
         self._app.control.revoke(task_id)
 
     def get_metrics_sync(self) -> dict[str, Any]:
-        """Return what each consumer tells of itself."""
+        """Return the statistics of each consumer."""
         return self._app.control.inspect().stats() or {}
 
     def health_check_sync(self) -> list[dict[str, Any]]:
-        """Return the answers of all consumers that are well."""
+        """Return the answers of all healthy consumers."""
         return self._app.control.ping() or []
 
     async def enqueue_task_async(
         self, task_name: str, args: Any = None, kwargs: Any = None, **options: Any
     ) -> TaskResult:
-        """Put a task into the queue, without blocking the loop."""
+        """Enqueue a task without blocking the event loop."""
         return await asyncio.to_thread(self.enqueue_task_sync, task_name, args, kwargs, **options)
 
     async def get_task_status_async(self, task_id: str) -> TaskResult:
-        """Return what became of a task, without blocking the loop."""
+        """Return the status of a task without blocking the event loop."""
         return await asyncio.to_thread(self.get_task_status_sync, task_id)
 
     async def cancel_task_async(self, task_id: str) -> None:
-        """Cancel a task that has not begun, without blocking the loop."""
+        """Cancel a task that has not started, without blocking the event loop."""
         await asyncio.to_thread(self.cancel_task_sync, task_id)
 
     async def get_metrics_async(self) -> dict[str, Any]:
-        """Return what each consumer tells of itself, without blocking the loop."""
+        """Return the statistics of each consumer without blocking the event loop."""
         return await asyncio.to_thread(self.get_metrics_sync)
 
     async def health_check_async(self) -> list[dict[str, Any]]:
-        """Return the answers of all consumers that are well, without blocking the loop."""
+        """Return the answers of all healthy consumers without blocking the event loop."""
         return await asyncio.to_thread(self.health_check_sync)
 
     def _on_ready(self, consumer: Any) -> None:
-        if self._is_stopping:  # it was told to before it had begun
+        if self._is_stopping:  # stopped before it was ready
             consumer.call_soon(self._shut_down)
 
     def _shut_down(self) -> None:
-        if self._is_stopping and not self._has_stopped.is_set():  # it may have been told twice
+        if self._is_stopping and not self._has_stopped.is_set():  # both callers may run
             self._has_stopped.set()
             raise load("celery.exceptions", "CeleryTaskProcessorAdapter").WorkerShutdown(0)
 
@@ -246,7 +247,7 @@ def _pool_class() -> type:
     base: Any = load("celery.concurrency.thread", "CeleryTaskProcessorAdapter").TaskPool
 
     class Pool(base):  # type: ignore[misc] # Celery has no types
-        """Threads in which the application of the task is the current one; a process may have several."""
+        """Threads that make the task's application current, because a process may have several."""
 
         def on_apply(self, target: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             def in_app(*arguments: Any, **named: Any) -> Any:
@@ -256,7 +257,7 @@ def _pool_class() -> type:
             return super().on_apply(in_app, *args, **kwargs)
 
         def on_stop(self) -> None:
-            # What was fetched but not begun goes back into the queue, for others to take.
+            # Fetched tasks that have not started return to the queue.
             self.executor.shutdown(wait=True, cancel_futures=True)
 
     return Pool

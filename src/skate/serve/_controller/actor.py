@@ -7,11 +7,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from skate.serve._build.spec import ApplicationSpec
+from skate.serve._observability.observers import ProcessObserver
+from skate.serve._observability.options import ObservabilityOptions
 from skate.serve._runtime.engine import stop_with_session
 from skate.serve._runtime.loop import ServeLoop
 from skate.serve._schema.statuses import ServeStatus
-from skate.serve._watch.options import WatchOptions
-from skate.serve._watch.process import ProcessWatch
 
 if TYPE_CHECKING:
     from skate.serve._controller.state import ControllerState
@@ -31,12 +31,12 @@ class Controller:
         self,
         http_options: dict[str, Any] | None,
         grpc_options: dict[str, Any] | None,
-        watch: WatchOptions | None = None,
+        watch: ObservabilityOptions | None = None,
     ) -> None:
         # Imported here because the program that starts Serve imports this module and does not need the state.
         from skate.serve._controller.state import ControllerState
 
-        self._watch = ProcessWatch("controller", watch or WatchOptions())
+        self._watch = ProcessObserver("controller", watch or ObservabilityOptions())
         self._loop = ServeLoop("skate-serve-controller")
         self._has_shut_down = threading.Event()
         self._shutdown_lock = threading.Lock()

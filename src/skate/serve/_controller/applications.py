@@ -12,11 +12,11 @@ from typing import Any
 from skate.serve._build.spec import ApplicationSpec, DeploymentSpec
 from skate.serve._controller.deployments import DeploymentReconciler
 from skate.serve._controller.health import ControllerHealth
+from skate.serve._controller.metrics import record_application
 from skate.serve._controller.persistence import LoadObject
 from skate.serve._controller.records import ApplicationRecord
-from skate.serve._router.router import DeploymentNews
 from skate.serve._schema.statuses import ApplicationStatus, ApplicationStatusOverview, DeploymentStatus
-from skate.serve._watch.controller import tell_application
+from skate.serve._wire.updates import DeploymentUpdate
 
 __all__ = ["ApplicationReconciler"]
 
@@ -34,7 +34,7 @@ class ApplicationReconciler:
     def __init__(
         self,
         spec: ApplicationSpec,
-        publish: Callable[[str, DeploymentNews], None],
+        publish: Callable[[str, DeploymentUpdate], None],
         mark_changed: Callable[[], None],
         health: ControllerHealth,
     ) -> None:
@@ -58,7 +58,7 @@ class ApplicationReconciler:
         record: ApplicationRecord,
         load_object: LoadObject,
         actors: Collection[str],
-        publish: Callable[[str, DeploymentNews], None],
+        publish: Callable[[str, DeploymentUpdate], None],
         mark_changed: Callable[[], None],
         health: ControllerHealth,
     ) -> ApplicationReconciler:
@@ -213,9 +213,9 @@ class ApplicationReconciler:
         task.add_done_callback(self._notifications.discard)
 
     def _record_metrics(self) -> None:
-        tell_application(self)
+        record_application(self)
         for name, reconciler in list(self.deployments.items()):
             if reconciler.is_deleted:
                 del self.deployments[name]
         if self.is_deleted:
-            tell_application(self)
+            record_application(self)

@@ -10,12 +10,12 @@ from skate.exceptions import ActorDiedError, RayActorError
 from skate.serve._build.spec import ApplicationSpec
 from skate.serve._config import defaults, validation
 from skate.serve._controller.actor import Controller
-from skate.serve._router import router
+from skate.serve._observability import hooks
+from skate.serve._observability.options import ObservabilityOptions
 from skate.serve._router.runtime import close_runtime
 from skate.serve._runtime.engine import actor_class, actor_runtime_env, prestart_workers, proxy_runtime_env
 from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE
 from skate.serve._schema.statuses import ServeStatus
-from skate.serve._watch.options import WatchOptions
 
 if TYPE_CHECKING:
     from skate.serve._schema.config_file import ServeDeploySchema
@@ -196,11 +196,11 @@ def connect_or_begin(
     The proxy of a newly started Serve may still be starting: see `Client.wait_for_proxy`.
     """
     environment = _controller_environment(controller_options)
-    watch = WatchOptions.of(logging_config, tracing_config)
+    watch = ObservabilityOptions.of(logging_config, tracing_config)
     if watch.tracing is not None:
-        from skate.serve._watch.tracing import follow
+        from skate.serve._observability.tracing import use_program_provider
 
-        follow()
+        use_program_provider()
     if not skate.is_initialized():
         skate.init()
     client = connect()
@@ -230,7 +230,7 @@ def connect_or_begin(
 
 def disconnect() -> None:
     """Close this process's connections to Serve."""
-    router.routing = None
+    hooks.start_route_span = None
     close_runtime()
 
 

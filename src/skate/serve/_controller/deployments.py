@@ -30,9 +30,8 @@ from skate.serve._controller.placement import (
 from skate.serve._controller.records import DeploymentRecord
 from skate.serve._controller.replicas import ReplicaSupervisor
 from skate.serve._controller.rollout import Phase, decide
-from skate.serve._replica.spec import ReplicaSpec
-from skate.serve._router.custom import RouterNews
-from skate.serve._router.router import DeploymentNews
+from skate.serve._observability.options import current_options
+from skate.serve._replica import ReplicaSpec
 from skate.serve._runtime.ids import ReplicaID, new_id
 from skate.serve._schema.statuses import (
     DeploymentStatus,
@@ -40,7 +39,7 @@ from skate.serve._schema.statuses import (
     DeploymentStatusTrigger,
     ReplicaState,
 )
-from skate.serve._watch.options import watch_options
+from skate.serve._wire.updates import DeploymentUpdate, RouterUpdate
 
 __all__ = ["DeploymentReconciler"]
 
@@ -65,7 +64,7 @@ class DeploymentReconciler:
     def __init__(
         self,
         spec: DeploymentSpec,
-        publish: Callable[[DeploymentNews], None],
+        publish: Callable[[DeploymentUpdate], None],
         changed: Callable[[], None],
         health: ControllerHealth,
     ) -> None:
@@ -306,7 +305,7 @@ class DeploymentReconciler:
                 rank=rank,
                 world_size=world_size,
                 is_ingress=spec.is_ingress,
-                watch=watch_options(),
+                observability=current_options(),
                 gang=None if lease is None else lease.gang,
             ),
             spec,
@@ -422,10 +421,10 @@ class DeploymentReconciler:
             )
         self.step()
 
-    def _make_update(self) -> DeploymentNews:
+    def _make_update(self) -> DeploymentUpdate:
         options = self.spec.options
         scaling = options.autoscaling_config
-        return DeploymentNews(
+        return DeploymentUpdate(
             [replica.describe() for replica in self._in_phase(Phase.RUNNING)],
             max_queued=options.max_queued_requests,
             retry_after_s=options.backpressure_retry_after_s,
@@ -479,11 +478,11 @@ class DeploymentReconciler:
         self.step()
 
 
-def _router_update(options: DeploymentOptions) -> RouterNews | None:
+def _router_update(options: DeploymentOptions) -> RouterUpdate | None:
     config = options.request_router_config
     if config is None or config.is_default_request_router():
         return None
-    return RouterNews(
+    return RouterUpdate(
         str(config.request_router_class),
         config.packed_class,
         config.request_router_kwargs,

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 import skate
+from skate.serve._controller.metrics import record_proxy, record_proxy_stopped
 from skate.serve._controller.records import ProxyRecord
+from skate.serve._observability.options import current_options
 from skate.serve._proxy import Proxy
 from skate.serve._runtime.engine import actor_class, call_actor, proxy_runtime_env, wait_until_stopped
 from skate.serve._runtime.ids import NAMESPACE, PROXY_PREFIX, new_id
 from skate.serve._schema.statuses import ProxyStatus
-from skate.serve._watch.controller import tell_proxy, tell_proxy_stopped
-from skate.serve._watch.options import watch_options
 from skate.util import get_node_ip_address
 
 __all__ = ["ProxySupervisor"]
@@ -103,7 +103,7 @@ class ProxySupervisor:
             max_concurrency=8,
         )
         self._actor = await loop.run_in_executor(
-            None, lambda: proxy_class.remote(self._http, self._grpc, watch=watch_options())
+            None, lambda: proxy_class.remote(self._http, self._grpc, observability=current_options())
         )
         try:
             info: dict[str, Any] = await call_actor(self._actor.start)
@@ -121,7 +121,7 @@ class ProxySupervisor:
         if self._grpc is not None:
             self._grpc = {**self._grpc, "port": info["grpc"][1]}
         self._mark_changed()
-        tell_proxy(*_this_node(), ProxyStatus.HEALTHY.to_numeric())
+        record_proxy(*_this_node(), ProxyStatus.HEALTHY.to_numeric())
         self._watch_task = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
@@ -133,7 +133,7 @@ class ProxySupervisor:
                 logger.warning("The proxy ended: %s. Starting it again.", error)
                 self._info = self._name = self._actor = None
                 self._mark_changed()
-                tell_proxy(*_this_node(), ProxyStatus.STARTING.to_numeric())
+                record_proxy(*_this_node(), ProxyStatus.STARTING.to_numeric())
                 self._start_task = asyncio.ensure_future(self._start())
 
     async def _find_actor(self) -> None:
@@ -156,7 +156,7 @@ class ProxySupervisor:
         if self._actor is not None:
             await asyncio.get_running_loop().run_in_executor(None, skate.kill, self._actor)
         self._name = self._info = None
-        tell_proxy_stopped(*_this_node(), time.perf_counter() - started_at)
+        record_proxy_stopped(*_this_node(), time.perf_counter() - started_at)
 
 
 def _this_node() -> tuple[str, str]:

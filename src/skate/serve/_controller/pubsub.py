@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 
-from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
+from skate.serve._wire.frames import Frame, Subscribe, Update, acknowledgement_key
 from skate.serve._wire.link import Link
 
 __all__ = ["Publisher"]
@@ -21,7 +21,7 @@ class Publisher:
     """
 
     def __init__(
-        self, on_message: Callable[[Link, News], None], on_disconnect: Callable[[Link], None]
+        self, on_message: Callable[[Link, Update], None], on_disconnect: Callable[[Link], None]
     ) -> None:
         self._on_message = on_message
         self._on_disconnect = on_disconnect
@@ -37,7 +37,7 @@ class Publisher:
             return
         self._values[topic] = value
         for link in self._subscribers[topic]:
-            link.send(News(topic, value))
+            link.send(Update(topic, value))
 
     async def wait_until_acknowledged(self, topic: str, expected: Callable[[], int] = lambda: 0) -> None:
         """Wait until all subscribers of a topic have acknowledged its newest value.
@@ -48,7 +48,7 @@ class Publisher:
             topic: The topic. Its subscribers must acknowledge every value.
             expected: Returns the minimum number of subscribers; some of them may have to connect first.
         """
-        ack_topic = seen_key(topic)
+        ack_topic = acknowledgement_key(topic)
         while len(self._subscribers[topic]) < expected() or any(
             self._acknowledged.get((ack_topic, link)) != self._values.get(topic)
             for link in self._subscribers[topic]
@@ -80,9 +80,9 @@ class Publisher:
             self._subscribers[frame.key].add(link)
             value = self._values.get(frame.key)
             if value is not None:
-                link.send(News(frame.key, value))
-        elif isinstance(frame, News):
-            if frame.key.startswith(seen_key("")):
+                link.send(Update(frame.key, value))
+        elif isinstance(frame, Update):
+            if frame.key.startswith(acknowledgement_key("")):
                 self._acknowledged[frame.key, link] = frame.value
                 self._notify_waiters()
             else:

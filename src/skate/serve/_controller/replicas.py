@@ -13,14 +13,14 @@ import skate
 from skate.exceptions import GetTimeoutError, RayActorError
 from skate.serve._build.spec import DeploymentSpec
 from skate.serve._config import defaults
+from skate.serve._controller.metrics import record_replica_started, record_replica_stopped
 from skate.serve._controller.placement import BundleLease, per_node_resource, required_resources
 from skate.serve._controller.records import ReplicaRecord
 from skate.serve._controller.rollout import Phase, ReplicaView
 from skate.serve._replica import Replica, ReplicaSpec
-from skate.serve._router.line import ReplicaInfo
 from skate.serve._runtime.engine import actor_class, actor_runtime_env, call_actor, wait_until_stopped
 from skate.serve._runtime.ids import NAMESPACE
-from skate.serve._watch.controller import tell_replica_started, tell_replica_stopped
+from skate.serve._wire.updates import ReplicaInfo
 
 __all__ = ["ReplicaSupervisor"]
 
@@ -180,7 +180,7 @@ class ReplicaSupervisor:
         self.info = await call_actor(self._actor.start)
         self.phase = Phase.RUNNING
         self.was_running = True
-        tell_replica_started(self.spec.id.deployment_id, time.time() - self.started_at)
+        record_replica_started(self.spec.id.deployment_id, time.time() - self.started_at)
         self._changed()
 
     async def _require_actor(self) -> None:
@@ -298,7 +298,7 @@ class ReplicaSupervisor:
         if self._supervision is not None:
             self._supervision.cancel()
         await self._clean_up()
-        tell_replica_stopped(self.spec.id.deployment_id, time.perf_counter() - began)
+        record_replica_stopped(self.spec.id.deployment_id, time.perf_counter() - began)
         self.stopped.set()
         self._changed()
 

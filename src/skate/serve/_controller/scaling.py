@@ -17,13 +17,13 @@ from skate.serve._autoscaling.deployment import DeploymentAutoscaler
 from skate.serve._controller.applications import ApplicationReconciler
 from skate.serve._controller.deployments import DeploymentReconciler
 from skate.serve._controller.health import ControllerHealth
+from skate.serve._controller.metrics import record_handle_delay, record_replica_delay, record_scaling
 from skate.serve._controller.replicas import ReplicaSupervisor
 from skate.serve._controller.rollout import Phase
-from skate.serve._router.router import LoadReport
 from skate.serve._runtime.ids import DeploymentID, ReplicaID
 from skate.serve._runtime.loop import ServeLoop
 from skate.serve._schema.statuses import DeploymentStatus
-from skate.serve._watch.controller import tell_handle_delay, tell_replica_delay, tell_scaling
+from skate.serve._wire.updates import LoadReport
 
 __all__ = ["AutoscalingManager"]
 
@@ -257,7 +257,7 @@ class _ScalingGroup:
         member = self.members[report.deployment]
         delay = max(time.time() - report.at, 0.0)
         self._health.handle_delays.add(delay)
-        tell_handle_delay(member.id, delay)
+        record_handle_delay(member.id, delay)
         self._apply_change((member.id, caller), lambda: member.handle_report(caller, report))
 
     def handle_disconnect(self, caller: str) -> None:
@@ -321,7 +321,7 @@ class _ScalingGroup:
                 duration = time.perf_counter() - began
                 scope = "deployment" if self._application_scaler is None else "application"
                 for _, _, member in observed.values():
-                    tell_scaling(member.scaler, now, duration, scope)
+                    record_scaling(member.scaler, now, duration, scope)
 
         async def make_decision_on_loop() -> dict[str, int]:
             return make_decision()
@@ -422,7 +422,7 @@ class _ScalingGroup:
         self._failing.discard(id)
         delay = max(time.time() - found["at"], 0.0)
         self._health.replica_delays.add(delay)
-        tell_replica_delay(id.deployment_id, delay)
+        record_replica_delay(id.deployment_id, delay)
         if not found["measures"]:
             self._without_metrics.add(id)
         if not self._runs_user_code:

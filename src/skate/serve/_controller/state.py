@@ -20,12 +20,11 @@ from skate.serve._controller.pubsub import Publisher
 from skate.serve._controller.records import ControllerRecord
 from skate.serve._controller.recovery import ExistingActors, find_existing, remove_orphans
 from skate.serve._controller.scaling import AutoscalingManager
-from skate.serve._router.router import DeploymentNews, LoadReport
-from skate.serve._routes import Route
 from skate.serve._runtime.engine import reachable_host
 from skate.serve._schema.statuses import ApplicationStatus, ServeStatus
 from skate.serve._wire import Address, Link, Listener
-from skate.serve._wire.frames import News
+from skate.serve._wire.frames import Update
+from skate.serve._wire.updates import DeploymentUpdate, LoadReport, Route
 
 __all__ = ["ControllerState"]
 
@@ -253,7 +252,7 @@ class ControllerState:
         await self._store.close()
         await self._listener.close()
 
-    def _publish_deployment(self, key: str, news: DeploymentNews) -> None:
+    def _publish_deployment(self, key: str, news: DeploymentUpdate) -> None:
         self._publisher.publish(f"deployment:{key}", msgspec.msgpack.encode(news))
         self._scaling.handle_replica_change(key)
 
@@ -266,7 +265,7 @@ class ControllerState:
         }
         self._publisher.publish(_ROUTES_TOPIC, msgspec.msgpack.encode(list(routes.values())))
 
-    def _handle_message(self, link: Link, news: News) -> None:
+    def _handle_message(self, link: Link, news: Update) -> None:
         if news.key == "load":
             self._scaling.handle_report(link.name, msgspec.msgpack.decode(news.value, type=LoadReport))
 

@@ -1,1 +1,1 @@
-"""What processes of Serve need, for `runtime_env={"preload": …}`: imported once, and forked from there."""
+"""Modules that Serve processes need, for `runtime_env={"preload": …}`: imported once, and inherited by fork."""

@@ -1,4 +1,4 @@
-"""Modules of libraries that may not be there."""
+"""Imports of optional libraries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["is_installed", "load_installed"]
 
 @cache
 def is_installed(library: str) -> bool:
-    """Return whether a library can be imported."""
+    """Return whether a library is installed."""
     return find_spec(library) is not None
 
 

@@ -1,4 +1,4 @@
-"""FastAPI, for replicas of applications that are made with it."""
+"""FastAPI, for replicas of FastAPI applications."""
 
 from __future__ import annotations
 

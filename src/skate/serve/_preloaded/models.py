@@ -1,5 +1,5 @@
-"""The models of configurations, for those who have to do with one."""
+"""The pydantic models of configurations."""
 
 from __future__ import annotations
 
-import skate.serve.config  # noqa: F401  # for its import of pydantic
+import skate.serve.config  # noqa: F401  # imports pydantic

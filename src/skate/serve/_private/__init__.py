@@ -1,1 +1,1 @@
-"""Ray's private modules of Serve that its own guides import, under the same paths."""
+"""Private modules of Ray Serve that Ray's guides import, under the same paths."""

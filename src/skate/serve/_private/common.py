@@ -1,4 +1,4 @@
-"""Ids of deployments and replicas: policies of applications are given dictionaries by `DeploymentID`."""
+"""Ids of deployments and replicas. Application-level autoscaling policies receive dictionaries by `DeploymentID`."""
 
 from skate.serve._runtime.ids import DeploymentID, ReplicaID
 

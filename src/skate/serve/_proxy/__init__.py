@@ -1,4 +1,4 @@
-"""The edge: HTTP and gRPC from outside, given to replicas."""
+"""The proxy, which accepts HTTP and gRPC requests from clients and forwards them to replicas."""
 
 from skate.serve._proxy.actor import Proxy
 

@@ -1,4 +1,4 @@
-"""The actor of the proxy: what the controller asks of it."""
+"""The proxy actor, which the controller starts and stops."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from skate.serve._observability.observers import ProcessObserver
+from skate.serve._observability.options import ObservabilityOptions
 from skate.serve._router.runtime import close_runtime, set_loop
 from skate.serve._runtime.engine import stop_with_session
 from skate.serve._runtime.loop import ServeLoop
 from skate.serve._runtime.stop_event import StopEvent
-from skate.serve._watch.options import WatchOptions
-from skate.serve._watch.process import ProcessWatch
 
 if TYPE_CHECKING:
-    from skate.serve._proxy.doors import Doors
+    from skate.serve._proxy.listeners import Listeners
 
 __all__ = ["Proxy"]
 
 
 class Proxy:
-    """Takes requests from outside and gives them to replicas."""
+    """Accept requests from clients and forward them to replicas."""
 
     def __init__(
         self,
         http: dict[str, Any] | None,
         grpc: dict[str, Any] | None = None,
-        watch: WatchOptions | None = None,
+        observability: ObservabilityOptions | None = None,
     ) -> None:
         self._http = http
         self._grpc = grpc
-        self._watch = ProcessWatch("proxy", watch or WatchOptions())
+        self._observer = ProcessObserver("proxy", observability or ObservabilityOptions())
         self._loop = ServeLoop("skate-serve-proxy")
         stop_with_session(self._loop)
         set_loop(self._loop)
-        self._ending = StopEvent()
-        self._turn = threading.Lock()
+        self._stopped = StopEvent()
+        self._lock = threading.Lock()
         self._listening: dict[str, Any] | None = None
-        self._doors: Doors | None = None
+        self._listeners: Listeners | None = None
 
     def start(self) -> dict[str, Any]:
-        """Listen, and return where; a controller that took the place of another one may ask again."""
-        with self._turn:
+        """Listen, and return the addresses. A restarted controller may call it again."""
+        with self._lock:
             if self._listening is None:
                 self._listening = {"pid": os.getpid(), **self._listen()}
         return self._listening
@@ -49,21 +49,21 @@ class Proxy:
     def _listen(self) -> dict[str, Any]:
         if self._http is None:
             return {}
-        # Not above: the controller imports this module, and has no use for a server of HTTP.
-        from skate.serve._proxy.doors import Doors
+        # Imported here because the controller imports this module and needs no HTTP server.
+        from skate.serve._proxy.listeners import Listeners
 
-        self._doors = Doors(self._http, self._grpc, self._watch.tracer)
-        return self._loop.wait(self._doors.open())
+        self._listeners = Listeners(self._http, self._grpc, self._observer.tracer)
+        return self._loop.wait(self._listeners.open())
 
     def stop(self) -> None:
-        """Stop when the requests under way have been answered."""
-        if self._doors is not None:
-            self._loop.wait(self._doors.close())
+        """Answer the ongoing requests, and stop."""
+        if self._listeners is not None:
+            self._loop.wait(self._listeners.close())
         close_runtime()
-        self._watch.close()
+        self._observer.close()
         self._loop.stop()
-        self._ending.set()
+        self._stopped.set()
 
     def until_stopped(self) -> bool:
-        """Return when the proxy has been stopped; whoever waits for it learns at once if the process dies."""
-        return self._ending.wait()
+        """Return when the proxy has stopped. The caller notices immediately if the process dies."""
+        return self._stopped.wait()

@@ -1,22 +1,22 @@
-"""Services of gRPC at the edge: those of the user, those of Serve itself, and reflection for both."""
+"""The gRPC services of the proxy: the user's, Serve's own, and reflection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import grpc  # type: ignore[import-untyped]  # it has no types
+import grpc  # type: ignore[import-untyped]  # grpc has no type hints
 
 from skate.serve.generated import serve_pb2, serve_pb2_grpc
 
 if TYPE_CHECKING:
-    from skate.serve._proxy.grpc import GrpcServer
+    from skate.serve._proxy.grpc_server import GrpcServer
 
-__all__ = ["OwnServices", "UserServices"]
+__all__ = ["InternalServices", "UserServices"]
 
 
 class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The services that were given as servicer functions: each method is passed on to the deployment's."""
+    """The services of the configured servicer functions. Each method forwards to the deployment's method."""
 
     def __init__(self, server: GrpcServer) -> None:
         self._server = server
@@ -24,15 +24,15 @@ class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
         self._handlers: dict[str, grpc.RpcMethodHandler | None] = {}
 
     def add(self, add_servicer_to_server: Callable[[Any, Any], None]) -> None:
-        """Learn what a servicer function would add to a server."""
+        """Add the services of a servicer function."""
         add_servicer_to_server(_AnyServicer(), self)
 
     def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
-        """Take handlers; a servicer function calls it."""
+        """Add handlers. Servicer functions call it."""
         self._given.extend(handlers)
 
     def add_registered_method_handlers(self, service_name: str, handlers: dict[str, Any]) -> None:
-        """Do nothing: a servicer function says the same again, for servers that look methods up in another way."""
+        """Do nothing. Servicer functions register the same handlers again for newer servers."""
 
     @property
     def names(self) -> list[str]:
@@ -40,18 +40,18 @@ class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
         return [each.service_name() for each in self._given if isinstance(each, grpc.ServiceRpcHandler)]
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return what answers a method; None if no service has it."""
+        """Return the handler of a method, or None if no service has it."""
         path = handler_call_details.method
         if path not in self._handlers:
             found = next(
                 (given for each in self._given if (given := each.service(handler_call_details))), None
             )
             if found is None:
-                return None  # not noted: clients may ask for anything
-            self._handlers[path] = self._passing_on(path, found)
+                return None  # not cached, because clients choose the path
+            self._handlers[path] = self._forwarding_handler(path, found)
         return self._handlers[path]
 
-    def _passing_on(self, path: str, given: Any) -> grpc.RpcMethodHandler:
+    def _forwarding_handler(self, path: str, given: Any) -> grpc.RpcMethodHandler:
         codec = self._server.codec(given)
 
         async def answer(request: Any, context: Any) -> bytes:
@@ -60,7 +60,7 @@ class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
         async def answer_stream(request: Any, context: Any) -> None:
             await self._server.answer(path, codec, given, request, context)
 
-        # Without functions for messages, they stay the bytes that they are on the wire.
+        # Without serializers, messages stay encoded bytes.
         taken = "stream" if given.request_streaming else "unary"
         kind = f"{taken}_{'stream' if given.response_streaming else 'unary'}_rpc_method_handler"
         made: grpc.RpcMethodHandler = getattr(grpc, kind)(
@@ -68,8 +68,8 @@ class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
         )
         return made
 
-    def add_reflection(self, server: Any, own: OwnServices) -> None:
-        """Let clients ask which services there are, where the package for that is installed."""
+    def add_reflection(self, server: Any, own: InternalServices) -> None:
+        """Enable server reflection if its package is installed."""
         try:
             from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
         except ImportError:
@@ -82,7 +82,7 @@ class UserServices(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 class _AnyServicer:
-    """Has every method that a servicer function looks for; none is called."""
+    """A servicer with any method, none of which is called."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return self.__call__
@@ -91,8 +91,8 @@ class _AnyServicer:
         raise NotImplementedError
 
 
-class OwnServices(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """What Serve itself answers: which applications there are, and whether it is well."""
+class InternalServices(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Serve's own services: the list of applications, and the health check."""
 
     def __init__(self, server: GrpcServer) -> None:
         self._server = server
@@ -102,25 +102,25 @@ class OwnServices(grpc.GenericRpcHandler):  # type: ignore[misc]
     names = ("ray.serve.RayServeAPIService",)
 
     def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
-        """Take the handlers of these very services."""
+        """Store the handler of these services."""
         (self._handler,) = handlers
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return what answers a method."""
+        """Return the handler of a method."""
         assert self._handler is not None
         return self._handler.service(handler_call_details)
 
-    async def ListApplications(self, request: Any, context: Any) -> Any:  # noqa: N802 - the method's name in the service
-        """Answer with the names of all applications."""
+    async def ListApplications(self, request: Any, context: Any) -> Any:  # noqa: N802 - the service defines the name
+        """Return the names of all applications."""
         return serve_pb2.ListApplicationsResponse(application_names=self._server.applications)
 
     async def Healthz(self, request: Any, context: Any) -> Any:  # noqa: N802
-        """Answer that the proxy is well."""
+        """Return that the proxy is healthy."""
         return serve_pb2.HealthzResponse(message="success")
 
 
 class _Pools:
-    """Several pools of descriptors, asked one after the other."""
+    """Several descriptor pools, searched in order."""
 
     def __init__(self, *pools: Any) -> None:
         self._pools = pools

@@ -1,8 +1,8 @@
-"""The names by which clients may address the HTTP server: a guard against DNS rebinding.
+"""The host names by which clients may address the HTTP server: a protection against DNS rebinding.
 
-A web page can have its own domain name resolve to 127.0.0.1, and the browser then lets the page read the answers of a
-server on the user's machine. Such a request carries the page's name in its `Host` header. A server on the loopback
-interface therefore answers to names that no stranger controls.
+A web page can make its own domain name resolve to 127.0.0.1. The browser then lets the page read the answers of a
+server on the user's machine. Such a request has the page's name in its `Host` header. A server on the loopback
+interface therefore accepts only names that strangers do not control.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from urllib.parse import urlsplit
 __all__ = ["AllowedHosts"]
 
 _VARIABLE = "SKATE_SERVE_ALLOWED_HOSTS"
-# RFC 9112, 3.2: a name, an IPv4 address or an IPv6 address in brackets, and maybe a port.
+# RFC 9112, 3.2: a name, an IPv4 address or a bracketed IPv6 address, with an optional port.
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9\-._~!$&'()*+,;=%]*)(?::[0-9]*)?")
-_MOST_KNOWN = 1000  # accepted values to remember: a client may invent new ones without end
+_MAX_KNOWN = 1000  # limit of the cache of accepted values, which clients choose
 
 
 class AllowedHosts:
-    """Checks `Host` headers.
+    """Check `Host` headers.
 
     Args:
-        patterns: Names, `*.example.com` for all names below one, or `*` for every name. None allows every name.
-        any_address: Whether IP addresses are allowed besides.
+        patterns: Names, `*.example.com` for all subdomains, or `*` for every name. None allows every name.
+        any_address: Whether to allow IP addresses, too.
 
     >>> AllowedHosts(["*.example.com"]).refusal([b"api.example.com:8000"]) is None
     True
@@ -46,25 +46,25 @@ class AllowedHosts:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> AllowedHosts:
-        """Return the check that options of HTTP and the environment ask for; options take precedence."""
+        """Return the check for the HTTP options and the environment. Options take precedence."""
         patterns = options.get("allowed_hosts")
         if patterns is None and (words := environ.get(_VARIABLE)):
             patterns = [word.strip() for word in words.split(",") if word.strip()]
         if patterns is not None:
             return cls(patterns)
         if not _is_loopback(options.get("host") or ""):
-            return cls()  # the names under which a network reaches this machine are not known here
+            return cls()  # the names of this machine in a network are unknown
         return cls(["localhost", "*.localhost", socket.gethostname()], any_address=True)
 
     def refusal(
         self, values: list[bytes], target: bytes = b"/", *, may_lack: bool = False
     ) -> tuple[int, str] | None:
-        """Return why a request is refused, as a status and a text; None if it is not.
+        """Return the status and text of a refusal, or None if the request is allowed.
 
         Args:
-            values: Its `Host` headers.
-            target: Its target. The authority of an absolute one takes the place of the header: RFC 9112, 3.2.2.
-            may_lack: Whether it may have none, as a request of HTTP/1.0 may.
+            values: The values of the `Host` headers.
+            target: The request target. The authority of an absolute target overrides the header: RFC 9112, 3.2.2.
+            may_lack: Whether the header may be missing, as in HTTP/1.0.
         """
         if len(values) != 1:
             if not values and may_lack:
@@ -81,7 +81,7 @@ class AllowedHosts:
         name = parsed[1].decode("ascii").lower().rstrip(".")
         if not self._allows(name):
             return self._not_allowed(f"the name {name!r}")
-        if len(self._known) < _MOST_KNOWN:
+        if len(self._known) < _MAX_KNOWN:
             self._known.add(value)
         return None
 
@@ -101,7 +101,7 @@ def _authority(target: bytes) -> bytes:
     try:
         return urlsplit(target).netloc.rpartition(b"@")[2]
     except ValueError:
-        return b"?"  # which is not an authority
+        return b"?"  # not a valid authority
 
 
 def _is_loopback(host: str) -> bool:

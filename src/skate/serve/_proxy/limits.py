@@ -1,4 +1,4 @@
-"""What the edge takes from a client, and no more."""
+"""The limits of requests from clients."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from skate.serve._wire.frames import Headers
 
 __all__ = ["BodyTooLargeError", "Limits"]
 
-# Descriptors that are left for everything but clients: links to replicas, files, the event loop.
+# File descriptors reserved for everything except clients: links to replicas, files, the event loop.
 _OWN_DESCRIPTORS = 128
 _SHORT_BODY = 64 * 1024
 
 
 class BodyTooLargeError(Exception):
-    """A request's body turned out to be larger than is taken, after its head had been passed on."""
+    """The body exceeded the limit after the proxy had forwarded the head."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on requests from outside.
+    """The limits of requests from clients.
 
     >>> Limits.of({"max_body_bytes": 1000}, {"SKATE_SERVE_HEADER_TIMEOUT_S": "2.5"}).header_timeout_s
     2.5
     """
 
-    timeout_s: float | None = None  # for the whole of a request
+    timeout_s: float | None = None  # for a whole request
     body_bytes: int = 1 << 30
     header_bytes: int = 64 * 1024
     header_timeout_s: float = 30.0  # from the first byte of a request to the end of its headers
@@ -40,17 +40,17 @@ class Limits:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Limits:
-        """Return the limits that options of HTTP and the environment ask for; options win."""
+        """Return the limits of the HTTP options and the environment. Options take precedence."""
         found: dict[str, Any] = {}
         for name, option in _OPTIONS.items():
             default = getattr(cls, name)
             value = options.get(option)
             if value is None and (word := environ.get(f"SKATE_SERVE_{option.upper()}")):
-                value = _number(option, word, type(default))
+                value = _parse_number(option, word, type(default))
             if value is not None:
                 found[name] = value
         if "connections" not in found:
-            # More than the process may have open could never be accepted, and would keep links from being made.
+            # The process cannot accept more connections than descriptors, and needs some of them for links.
             allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             if allowed != resource.RLIM_INFINITY:
                 found["connections"] = max(1, min(cls.connections, allowed - _OWN_DESCRIPTORS))
@@ -58,17 +58,17 @@ class Limits:
         return cls(timeout_s=options.get("request_timeout_s"), hosts=hosts, **found)
 
     def is_too_long(self, headers: Headers) -> bool:
-        """Tell whether a request announces a body that is not taken."""
-        length = _announced(headers)
+        """Return whether the declared body length exceeds the limit."""
+        length = _content_length(headers)
         return length is not None and length > self.body_bytes
 
     def is_short(self, headers: Headers) -> bool:
-        """Tell whether a request announces a body that may as well be read before anything is done with it."""
-        length = _announced(headers)
+        """Return whether the declared body is short enough to read it before forwarding."""
+        length = _content_length(headers)
         return length is not None and length <= _SHORT_BODY
 
 
-def _announced(headers: Headers) -> int | None:
+def _content_length(headers: Headers) -> int | None:
     for name, value in headers:
         if name == b"content-length" and value.isdigit():
             return int(value)
@@ -84,7 +84,7 @@ _OPTIONS = {
 }
 
 
-def _number(option: str, word: str, kind: type) -> int | float:
+def _parse_number(option: str, word: str, kind: type) -> int | float:
     try:
         value: int | float = kind(word)
     except ValueError:

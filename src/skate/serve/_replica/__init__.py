@@ -1,6 +1,5 @@
-"""One copy of a deployment: the actor, the user's code in it, and how requests reach it."""
+"""Replicas: the actor, the user's code in it, and the server of its requests."""
 
-from skate.serve._replica.actor import Replica
-from skate.serve._replica.spec import ReplicaSpec
+from skate.serve._replica.actor import Replica, ReplicaSpec
 
 __all__ = ["Replica", "ReplicaSpec"]

@@ -1,8 +1,8 @@
-"""Values that deployments return, as JSON: those that JSON knows, and those that FastAPI's encoder knows.
+"""Values that deployments return, encoded as HTTP responses and JSON.
 
-Ray gives every value to FastAPI's `jsonable_encoder`, which walks through all of it in Python. Here the encoder of the
-standard library does, and asks for help only where it meets a value that is not JSON's. FastAPI is imported for types
-that are rarer than those listed here, and is not needed for any of them.
+Ray passes every value to FastAPI's `jsonable_encoder`, which walks through the whole value in Python. This module uses
+the encoder of the standard library, which calls `_encode` only for types that JSON does not have. FastAPI is imported
+for rare types only, and is not required.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import functools
 import ipaddress
 import json
 import pathlib
@@ -19,11 +20,13 @@ import re
 import sys
 import uuid
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
-from skate.serve._preloaded._installed import is_installed
+from skate.serve._replica.user_code import UserCode
+from skate.serve._wire.frames import Headers
 
-__all__ = ["to_json"]
+__all__ = ["encode_response", "stream_response", "to_json"]
 
 
 def to_json(value: Any) -> bytes:
@@ -35,7 +38,7 @@ def to_json(value: Any) -> bytes:
     try:
         text = _dumps(value)
     except TypeError:
-        # A key that is not JSON's: the standard library asks for no help with those.
+        # A key of another type, for which the standard library does not call `default`.
         text = _dumps(_with_plain_keys(value))
     return text.encode()
 
@@ -45,19 +48,19 @@ def _dumps(value: Any) -> str:
 
 
 def _encode(value: Any) -> Any:
-    """Return a value that JSON does not know as one that it does; parts of it may need the same."""
+    """Convert a value of another type for JSON; its parts may need conversion, too."""
     if hasattr(value, "model_dump"):  # pydantic
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    if hasattr(value, "tolist"):  # arrays and tensors, and their scalars
+    if hasattr(value, "tolist"):  # arrays, tensors, and their scalars
         return value.tolist()
     for kinds, convert in _CONVERSIONS:
         if isinstance(value, kinds):
             return convert(value)
     if isinstance(value, type):
-        raise TypeError(_refusal(value))
-    return _encode_by_fastapi(value) if is_installed("fastapi") else _encode_object(value)
+        raise TypeError(_describe_unsupported(value))
+    return _encode_by_fastapi(value) if _has_fastapi() else _encode_object(value)
 
 
 def _decimal(value: decimal.Decimal) -> int | float:
@@ -79,6 +82,11 @@ _CONVERSIONS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 )
 
 
+@functools.cache
+def _has_fastapi() -> bool:
+    return find_spec("fastapi") is not None
+
+
 def _encode_by_fastapi(value: Any) -> Any:
     from fastapi.encoders import jsonable_encoder
 
@@ -88,17 +96,17 @@ def _encode_by_fastapi(value: Any) -> Any:
     try:
         return jsonable_encoder(value, custom_encoder=ours)
     except ValueError as error:
-        raise TypeError(_refusal(value)) from error
+        raise TypeError(_describe_unsupported(value)) from error
 
 
 def _encode_object(value: Any) -> Any:
     try:
         return vars(value)
     except TypeError:
-        raise TypeError(_refusal(value)) from None
+        raise TypeError(_describe_unsupported(value)) from None
 
 
-def _refusal(value: Any) -> str:
+def _describe_unsupported(value: Any) -> str:
     kind = value.__name__ if isinstance(value, type) else type(value).__name__
     return (
         f"{'The class' if isinstance(value, type) else 'A value of type'} {kind} cannot be sent as JSON: return text, "
@@ -107,7 +115,7 @@ def _refusal(value: Any) -> str:
 
 
 def _with_plain_keys(value: Any) -> Any:
-    """Return a value whose dictionaries have keys that JSON knows."""
+    """Return a value whose dictionary keys are JSON types."""
     if isinstance(value, str | int | float | None):
         return value
     if isinstance(value, Mapping):
@@ -122,3 +130,47 @@ def _plain_key(key: Any) -> str | int | float | None:
     if isinstance(plain, str | int | float | None):
         return plain
     raise TypeError(f"A key of type {type(key).__name__} cannot be sent as JSON: use text or numbers.")
+
+
+_TEXT = (b"content-type", b"text/plain; charset=utf-8")
+_EMPTY = (b"content-type", b"text/plain")
+_BYTES = (b"content-type", b"application/octet-stream")
+_JSON = (b"content-type", b"application/json")
+
+
+def encode_response(result: Any) -> tuple[int, Headers, bytes] | None:
+    """Return the status, headers and body of a complete response, or None for a stream or an ASGI application.
+
+    Text and bytes are sent unchanged, None as an empty text, Starlette responses with their own headers, and everything
+    else as JSON.
+    """
+    kind = type(result)
+    if kind is str:
+        body = result.encode()
+        return 200, [_TEXT, (b"content-length", b"%d" % len(body))], body
+    if kind is bytes:
+        return 200, [_BYTES, (b"content-length", b"%d" % len(result))], result
+    if kind.__module__ == "starlette.responses" and kind.__name__ in _WHOLE:
+        return result.status_code, list(result.raw_headers), result.body
+    if callable(result) or hasattr(result, "__next__") or hasattr(result, "__anext__"):
+        return None
+    if result is None:
+        return 200, [_EMPTY, (b"content-length", b"0")], b""
+    body = to_json(result)
+    return 200, [_JSON, (b"content-length", b"%d" % len(body))], body
+
+
+_WHOLE = {"Response", "PlainTextResponse", "HTMLResponse", "JSONResponse", "RedirectResponse"}
+
+
+def stream_response(result: Any, code: UserCode) -> Any:
+    """Return a stream as an ASGI application: a response itself, or a generator whose items are parts of the body."""
+    if callable(result):
+        return result
+    from starlette.responses import StreamingResponse
+
+    async def parts() -> Any:
+        async for item in code.items(result):
+            yield item if isinstance(item, str | bytes) else to_json(item)
+
+    return StreamingResponse(parts(), media_type="text/plain")

@@ -1,4 +1,4 @@
-"""The user's class or function inside of a replica: made, called, reconfigured, asked for its health, ended."""
+"""The user's class or function in a replica."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from skate.serve.exceptions import RayServeException
 if TYPE_CHECKING:
     from skate.serve.context import ReplicaContext
 
-__all__ = ["UserCode", "is_asynchronous"]
+__all__ = ["ThreadLimit", "UserCode", "is_asynchronous"]
 
 logger = logging.getLogger("skate.serve")
 
@@ -28,10 +29,10 @@ def _runs_sync_in_threads() -> bool:
 
 
 class UserCode:
-    """One instance of what the user deployed.
+    """An instance of the user's class, or the user's function.
 
-    Coroutines run on the replica's event loop. Functions that are not run in threads, as many as requests are taken at
-    a time, so that one that blocks does not keep others from being answered.
+    Coroutines run on the replica's event loop. Other functions run in threads, as many as `max_ongoing_requests`, so
+    that blocking code does not delay other requests.
     """
 
     def __init__(self, target: Callable[..., Any], concurrency: int) -> None:
@@ -43,7 +44,7 @@ class UserCode:
         self._in_threads = _runs_sync_in_threads()
 
     async def create(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Make the instance; `__init__` may be a coroutine function."""
+        """Create the instance. `__init__` may be a coroutine function."""
         if self.is_function:
             return
         kind: Any = self.target
@@ -56,7 +57,7 @@ class UserCode:
         self.instance = instance
 
     def method(self, name: str) -> tuple[Callable[..., Any], bool]:
-        """Return a method, and whether it may be called on the event loop."""
+        """Return a method, and whether to call it on the event loop."""
         found = self._methods.get(name)
         if found is None:
             function = self._find(name)
@@ -69,7 +70,7 @@ class UserCode:
             if name == "__call__":
                 return self.target
             raise RayServeException(
-                f"Tried to call the method '{name}' of a deployment that is a function: call the handle itself, "
+                f"Tried to call the method '{name}' of a deployment that is a function: use "
                 "handle.remote(...)."
             )
         function = getattr(self.instance, name, None)
@@ -86,7 +87,7 @@ class UserCode:
         return function  # type: ignore[no-any-return]
 
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method and return what it gives: a value, or a generator of either kind."""
+        """Call a method, and return its value or generator."""
         function, direct = self.method(name)
         if direct:
             result = function(*args, **kwargs)
@@ -101,7 +102,7 @@ class UserCode:
         return await result if inspect.iscoroutine(result) else result
 
     async def items(self, produced: Iterator[Any] | AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Iterate over a generator of either kind; a sync one is advanced in a thread."""
+        """Iterate over a generator of either kind. A synchronous one runs in a thread."""
         if hasattr(produced, "__aiter__"):
             async for item in produced:
                 yield item
@@ -122,12 +123,12 @@ class UserCode:
 
     @property
     def reconfigure_takes_rank(self) -> bool:
-        """Whether the instance wants to know its rank; it is then reconfigured without a `user_config`, too."""
+        """Whether `reconfigure` takes the rank. It is then called without a `user_config`, too."""
         function = None if self.is_function else getattr(self.instance, "reconfigure", None)
         return function is not None and "rank" in inspect.signature(function).parameters
 
     async def reconfigure(self, user_config: Any, replica: ReplicaContext) -> None:
-        """Give the instance its `user_config`, and the replica's rank where it takes one."""
+        """Call `reconfigure` with the `user_config`, and with the rank if it takes one."""
         takes_rank = self.reconfigure_takes_rank
         if user_config is None and not takes_rank:
             return
@@ -135,7 +136,7 @@ class UserCode:
         if function is None:
             what = "a function" if self.is_function else f"the class {type(self.instance).__name__}"
             raise RayServeException(
-                f"user_config was given, but the deployment is {what} without a method `reconfigure(self, user_config)`"
+                f"user_config is set, but the deployment is {what} without a method `reconfigure(self, user_config)`"
                 " to receive it."
             )
         result = function(user_config, rank=replica.rank) if takes_rank else function(user_config)
@@ -144,11 +145,11 @@ class UserCode:
 
     @property
     def health_check(self) -> Callable[[], Any] | None:
-        """The instance's method `check_health`; None where it has none."""
+        """The instance's `check_health`, or None."""
         return None if self.is_function else getattr(self.instance, "check_health", None)
 
     async def check_health(self) -> None:
-        """Raise if the instance says that it is not healthy."""
+        """Raise if `check_health` fails."""
         function = self.health_check
         if function is not None:
             result = function() if is_asynchronous(function) else await self.in_thread(function)
@@ -157,16 +158,16 @@ class UserCode:
 
     @property
     def has_autoscaling_stats(self) -> bool:
-        """Whether the instance measures something for autoscaling."""
+        """Whether the instance has `record_autoscaling_stats`."""
         return not self.is_function and hasattr(self.instance, "record_autoscaling_stats")
 
     @property
     def has_routing_stats(self) -> bool:
-        """Whether the instance measures something for request routers."""
+        """Whether the instance has `record_routing_stats`."""
         return not self.is_function and hasattr(self.instance, "record_routing_stats")
 
     async def routing_stats(self) -> dict[str, Any]:
-        """Return what the instance measured for request routers."""
+        """Return the result of `record_routing_stats`."""
         result = self.instance.record_routing_stats()
         found: dict[str, Any] = await result if inspect.isawaitable(result) else result
         if not isinstance(found, dict):
@@ -174,7 +175,7 @@ class UserCode:
         return found
 
     async def destroy(self) -> None:
-        """Let the instance clean up: `__del__`, which may be a coroutine function, is called once."""
+        """Call `__del__`, which may be a coroutine function, once."""
         instance, self.instance = self.instance, None
         function = None if self.is_function else getattr(type(instance), "__del__", None)
         if function is not None and instance is not None:
@@ -184,23 +185,55 @@ class UserCode:
                     await result
             except Exception:
                 logger.exception("The __del__ of %s failed.", type(instance).__name__)
-            # Python would call it again when the object goes.
+            # Prevent a second call at garbage collection.
             type(instance).__del__ = lambda _: None
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 def is_asynchronous(function: Callable[..., Any]) -> bool:
-    """Return whether a function has to be called on the event loop."""
+    """Return whether a function must be called on the event loop."""
     if not (inspect.isfunction(function) or inspect.ismethod(function) or inspect.isbuiltin(function)):
-        # An object with `__call__`, a partial, a function that a decorator wrapped.
+        # An object with `__call__`, a partial, or a decorated function.
         wrapped = getattr(function, "func", None) or type(function).__call__
         if wrapped is not None and wrapped is not function and inspect.isfunction(wrapped):
             return is_asynchronous(wrapped)
     return (
         inspect.iscoroutinefunction(function)
         or inspect.isasyncgenfunction(function)
-        # A generator function returns at once; what it does is done while it is read.
+        # A generator function returns immediately; its code runs during the iteration.
         or inspect.isgeneratorfunction(function)
-        # One that streams from batches: it joins a batch when it is called, not when it is read.
+        # A batched generator joins a batch when it is called, not when it is read.
         or getattr(function, "_runs_on_loop", False)
     )
+
+
+class ThreadLimit:
+    """Limit anyio's worker threads, which FastAPI and Starlette use, to `max_ongoing_requests`.
+
+    Reading the limiter makes anyio import twenty modules. The limit is therefore set before the first code that may use
+    such threads, and not at the start.
+
+    Args:
+        count: The most threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._is_set = False
+
+    def change(self, count: int) -> None:
+        """Change the limit."""
+        self._count = count
+        self._is_set = self._is_set and self._set()
+
+    def apply(self) -> None:
+        """Set the limit, if anyio has been imported."""
+        if not self._is_set:
+            self._is_set = self._set()
+
+    def _set(self) -> bool:
+        anyio = sys.modules.get("anyio.to_thread")
+        if anyio is None:
+            return False
+        anyio.current_default_thread_limiter().total_tokens = self._count
+        return True

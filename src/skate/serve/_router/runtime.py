@@ -1,4 +1,4 @@
-"""Serve in this process: its loop, its line to the controller, and a router for each deployment that is called."""
+"""The Serve runtime of a process: event loop, link to the controller, and a router per called deployment."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 
 import skate
-from skate.serve._router.router import DeploymentNews, LoadReport, Router
+from skate.serve._router.router import Router
 from skate.serve._runtime.engine import call_actor, shares_process
 from skate.serve._runtime.ids import CONTROLLER_NAME, NAMESPACE, DeploymentID, new_id
 from skate.serve._runtime.loop import ServeLoop
 from skate.serve._wire.address import Address
-from skate.serve._wire.frames import Frame, News, Subscribe, seen_key
+from skate.serve._wire.frames import Frame, Subscribe, Update, acknowledgement_key
 from skate.serve._wire.link import Link, LinkClosed, connect
+from skate.serve._wire.updates import DeploymentUpdate, LoadReport
 from skate.serve.exceptions import RayServeException
 from skate.util._session import on_shutdown
 
@@ -26,70 +27,72 @@ logger = logging.getLogger("skate.serve")
 
 _lock = threading.Lock()
 _current: Runtime | None = None
-_own_loop: ServeLoop | None = None  # the loop of the replica or proxy that this process is
+_own_loop: ServeLoop | None = None  # the event loop of the replica or proxy that this process runs
 
-_RECONNECT_S = 0.1
+_RECONNECT_DELAY_S = 0.1
 
 
 class Runtime:
-    """What handles in this process share."""
+    """The state that the handles of this process share."""
 
     def __init__(self, loop: ServeLoop | None) -> None:
         self.name = new_id(16)
         self.serve_loop = loop or ServeLoop()
         self._owns_loop = loop is None
         self._routers: dict[str, Router] = {}
-        self._listeners: dict[str, Any] = {}
-        self._confirmed: set[str] = set()  # keys whose news the controller waits for to be heard
+        self._callbacks: dict[str, Any] = {}
+        self._acknowledged: set[str] = (
+            set()
+        )  # topics whose updates the controller waits for to be acknowledged
         self._link: Link | None = None
-        self._linking: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def router(self, id: DeploymentID) -> Router:
-        """Return the router of a deployment. On the loop only."""
+        """Return the router of a deployment. On the Serve event loop only."""
         router = self._routers.get(id.key)
         if router is None:
             router = self._routers[id.key] = Router(id, self.name, self._report)
 
-            def tell(data: bytes) -> None:
-                router.update(msgspec.msgpack.decode(data, type=DeploymentNews))
+            def callback(data: bytes) -> None:
+                router.update(msgspec.msgpack.decode(data, type=DeploymentUpdate))
 
-            self.listen(f"deployment:{id.key}", tell)
+            self.subscribe(f"deployment:{id.key}", callback)
         return router
 
-    def listen(self, key: str, tell: Any, *, confirms: bool = False) -> None:
-        """Have `tell` called with what stands under a key, now and whenever it changes. On the loop only.
+    def subscribe(self, key: str, callback: Any, *, acknowledge: bool = False) -> None:
+        """Call a function with the current value of a topic and with each update. On the Serve event loop only.
 
         Args:
-            key: What to be told of.
-            tell: Called with each value.
-            confirms: Whether the controller is answered that the value has been heard: see `Board.until_seen`.
+            key: The topic.
+            callback: Called with each value.
+            acknowledge: Whether to acknowledge each value to the controller.
         """
-        self._listeners[key] = tell
-        if confirms:
-            self._confirmed.add(key)
+        self._callbacks[key] = callback
+        if acknowledge:
+            self._acknowledged.add(key)
         if self._link is not None:
             self._link.send(Subscribe(key))
-        elif self._linking is None:
-            self._linking = asyncio.ensure_future(self._connect())
+        elif self._connecting is None:
+            self._connecting = asyncio.ensure_future(self._connect())
 
     def has_replicas(self, id: DeploymentID) -> bool:
-        """Tell whether a replica of a deployment is known here."""
+        """Return whether this process is connected to a replica of a deployment."""
         router = self._routers.get(id.key)
         return router is not None and router.has_replicas
 
-    def keep(self, task: asyncio.Task[Any]) -> None:
-        """Keep a task alive until it is done, which the loop alone does not."""
+    def retain(self, task: asyncio.Task[Any]) -> None:
+        """Keep a reference to a task until it is done, because the event loop does not."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _report(self, report: LoadReport) -> None:
         if self._link is not None:
-            self._link.send(News("load", msgspec.msgpack.encode(report)))
+            self._link.send(Update("load", msgspec.msgpack.encode(report)))
 
     async def _connect(self) -> None:
-        """Find the controller and subscribe to everything; again and again, since it may be starting over."""
+        """Connect to the controller and subscribe to all topics. Retry, because the controller may be restarting."""
         loop = asyncio.get_running_loop()
         while not self._is_closed:
             try:
@@ -98,39 +101,41 @@ class Runtime:
                 link = await connect(address, self._receive, self._closed, self.name)
             except (LinkClosed, ValueError, skate.exceptions.RayActorError) as error:
                 if isinstance(error, ValueError) and not self._link:
-                    logger.debug("There is no controller of Serve now: %s", error)
-                await asyncio.sleep(_RECONNECT_S)  # nobody tells when a name comes to exist
+                    logger.debug("The Serve controller does not exist now: %s", error)
+                await asyncio.sleep(
+                    _RECONNECT_DELAY_S
+                )  # the engine does not report when a named actor appears
                 continue
             self._link = link
-            self._linking = None
-            for key in self._listeners:
+            self._connecting = None
+            for key in self._callbacks:
                 link.send(Subscribe(key))
             return
 
     def _receive(self, link: Link, frame: Frame) -> None:
-        if isinstance(frame, News):
-            tell = self._listeners.get(frame.key)
-            if tell is not None:
-                tell(frame.value)
-            if frame.key in self._confirmed:
-                link.send(News(seen_key(frame.key), frame.value))
+        if isinstance(frame, Update):
+            callback = self._callbacks.get(frame.key)
+            if callback is not None:
+                callback(frame.value)
+            if frame.key in self._acknowledged:
+                link.send(Update(acknowledgement_key(frame.key), frame.value))
 
     def _closed(self, _: Link) -> None:
         self._link = None
-        if not self._is_closed and self._linking is None:
-            self._linking = asyncio.ensure_future(self._connect())
+        if not self._is_closed and self._connecting is None:
+            self._connecting = asyncio.ensure_future(self._connect())
 
     async def _close(self) -> None:
         self._is_closed = True
-        if self._linking is not None:
-            self._linking.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
         if self._link is not None:
             self._link.abort()
         for router in self._routers.values():
             await router.close()
 
     def close(self) -> None:
-        """Close every connection, and end the loop if it is this object's own."""
+        """Close all connections, and stop the event loop if this object created it."""
         if self.serve_loop.loop.is_closed():
             return
         if self.serve_loop.is_current:
@@ -143,19 +148,23 @@ class Runtime:
 
 def _find_controller() -> Any:
     if not skate.is_initialized():
-        raise LinkClosed("the session is over")  # asking for an actor would start another one
+        raise LinkClosed("the session is over")  # `get_actor` would start another session
     return skate.get_actor(CONTROLLER_NAME, NAMESPACE)
 
 
 def set_loop(loop: ServeLoop) -> None:
-    """Let handles in this process live on the loop of the replica, or proxy, that it is."""
+    """Run the handles of this process on the event loop of its replica or proxy."""
     global _own_loop
     if not shares_process():
         _own_loop = loop
 
 
 def current_runtime() -> Runtime:
-    """Return Serve's part in this process; raises if no session runs."""
+    """Return the runtime of this process.
+
+    Raises:
+        RayServeException: If no session runs.
+    """
     global _current
     runtime = _current
     if runtime is not None:
@@ -170,18 +179,18 @@ def current_runtime() -> Runtime:
 
 
 def prepare(id: DeploymentID) -> None:
-    """Have a router connect to the replicas of a deployment that is about to be called from this process."""
+    """Connect to the replicas of a deployment that this process is about to call."""
     runtime = current_runtime()
     runtime.serve_loop.call(runtime.router, id)
 
 
 def is_known(id: DeploymentID) -> bool:
-    """Tell whether this process has called a deployment."""
+    """Return whether this process has a router for a deployment."""
     return _current is not None and id.key in _current._routers
 
 
 def close_runtime() -> None:
-    """Forget Serve in this process: the session is over, or Serve was shut down."""
+    """Close the runtime of this process, because the session or Serve ended."""
     global _current
     with _lock:
         runtime, _current = _current, None

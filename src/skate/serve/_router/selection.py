@@ -1,4 +1,4 @@
-"""Choosing a replica first, and sending it a request afterwards."""
+"""Choosing a replica first, and sending the request to it later."""
 
 from __future__ import annotations
 
@@ -9,77 +9,78 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from skate.serve._router.calls import Outgoing
+from skate.serve._router.requests import OutgoingRequest
 from skate.serve._router.runtime import Runtime
 from skate.serve._runtime.ids import DeploymentID, ReplicaID
 from skate.serve._wire.frames import Context, Frame
 from skate.serve.exceptions import ReplicaUnavailableError
 
 if TYPE_CHECKING:
-    from skate.serve._router.line import Line
+    from skate.serve._router.connection import Connection
 
-__all__ = ["ReplicaSelection", "Reservation", "chosen"]
+__all__ = ["ReplicaSelection", "Reservation", "choose_replica"]
 
-_Given = tuple[tuple[Any, ...], dict[str, Any]]
+CallArgs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class Reservation(Outgoing):
-    """Goes through the router like a request, and takes up room at the replica that it comes to; nothing is sent.
+class Reservation(OutgoingRequest):
+    """A reservation of room at a replica.
 
-    On the loop of Serve, but for the constructor.
+    The router treats it like a request, but the replica learns nothing of it. Everything except the constructor runs on
+    the Serve event loop.
 
     Args:
-        context: That of the request that is to follow.
-        given: Its arguments, as far as a router of the user's decides by them.
+        context: The context of the request that will follow.
+        call_args: Its arguments, for user-defined routers.
     """
 
-    def __init__(self, context: Context, given: _Given) -> None:
+    def __init__(self, context: Context, call_args: CallArgs) -> None:
         super().__init__(context)
         self.args = None
-        self.heavy = given  # where routers look for arguments that are not packed
-        self.placed: Future[Line] = Future()
+        self.delivered_args = call_args  # user-defined routers read unpacked arguments here
+        self.assigned: Future[Connection] = Future()
 
-    def send(self, line: Line) -> None:
-        """Take note of the replica."""
-        if not self.placed.done():  # it may have been cancelled at this moment, and is released next
-            self.placed.set_result(line)
+    def send(self, connection: Connection) -> None:
+        """Store the connection of the chosen replica."""
+        if not self.assigned.done():  # it may have been cancelled in this moment, and is released next
+            self.assigned.set_result(connection)
 
     def receive(self, frame: Frame) -> bool:
-        """Expect nothing."""
+        """Ignore all frames: the replica does not answer a reservation."""
         return False
 
     def failed(self, error: Exception) -> None:
-        """Take note that there is no replica, or no longer one."""
-        if not self.placed.done():
-            self.placed.set_exception(error)
+        """Store the error: no replica is available, or the chosen one died."""
+        if not self.assigned.done():
+            self.assigned.set_exception(error)
 
     def cancel(self) -> None:
-        """Leave the replica alone, which knows nothing of it."""
+        """Do nothing, because the replica does not know the reservation."""
 
     @property
-    def can_start_over(self) -> bool:
-        """Whether another replica would do: the choice has been told."""
+    def can_retry(self) -> bool:
+        """Always False, because the caller already knows the chosen replica."""
         return False
 
-    def dispatch(self, call: Outgoing) -> None:
-        """Send a request in its place, to that replica alone."""
-        line = self.placed.result()
-        if self.line is None or line.is_leaving or not line.link.is_open:
-            call.turn_away(ReplicaUnavailableError(line.info.id))
+    def dispatch(self, request: OutgoingRequest) -> None:
+        """Replace the reservation by a request to the reserved replica."""
+        connection = self.assigned.result()
+        if self.connection is None or connection.is_draining or not connection.link.is_open:
+            request.abort(ReplicaUnavailableError(connection.info.id))
             return
-        call.always, call.bound_to = True, line.info.id
-        line.begin(call)
-        line.finish(self)
+        request.force, request.target_replica_id = True, connection.info.id
+        connection.begin(request)
+        connection.finish(self)
 
 
 @dataclass
 class ReplicaSelection:
-    """A replica that `DeploymentHandle.choose_replica` has chosen, with room reserved for one request.
+    """A replica chosen by `DeploymentHandle.choose_replica`, with room reserved for one request.
 
     Args:
-        replica_id: The unique part of its id.
+        replica_id: The unique part of the replica's id.
         node_ip: The address of its node.
-        port: Always None: requests go through the handle.
+        port: Always None, because requests go through the handle.
         node_id: The id of its node.
         availability_zone: Always None.
         replica_metadata: Always empty.
@@ -99,7 +100,7 @@ class ReplicaSelection:
 
     @property
     def address(self) -> str:
-        """Where the replica runs."""
+        """The address of the replica's node."""
         return self.node_ip
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,13 +109,13 @@ class ReplicaSelection:
 
 
 @asynccontextmanager
-async def chosen(
-    runtime: Runtime, id: DeploymentID, context: Context, method: str, stream: bool, given: _Given
+async def choose_replica(
+    runtime: Runtime, id: DeploymentID, context: Context, method: str, stream: bool, call_args: CallArgs
 ) -> AsyncIterator[ReplicaSelection]:
-    """Choose a replica, and keep room there until a request has been dispatched or the context ends."""
+    """Choose a replica, and reserve room there until a request is dispatched or the context exits."""
     import skate.util
 
-    reservation = Reservation(context, given)
+    reservation = Reservation(context, call_args)
     loop = runtime.serve_loop
 
     def release() -> None:
@@ -122,13 +123,13 @@ async def chosen(
 
     try:
         loop.call(lambda: runtime.router(id).submit(reservation))
-        line = await asyncio.wrap_future(reservation.placed)
-        replica = ReplicaID(line.info.id, id)
+        connection = await asyncio.wrap_future(reservation.assigned)
+        replica = ReplicaID(connection.info.id, id)
         yield ReplicaSelection(
             replica.unique_id,
             skate.util.get_node_ip_address(),
             None,
-            line.info.node,
+            connection.info.node,
             _deployment_id=id,
             _reservation=reservation,
             _method_name=method,

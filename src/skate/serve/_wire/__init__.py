@@ -1,4 +1,4 @@
-"""How processes of Serve talk: small frames over stream sockets, batched, between processes that know a secret."""
+"""The protocol between Serve processes: frames over stream sockets, with mutual secrets and batched writes."""
 
 from skate.serve._wire.address import Address
 from skate.serve._wire.link import Link, connect

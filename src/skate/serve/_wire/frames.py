@@ -1,7 +1,7 @@
-"""What the processes of Serve tell each other: one small struct for each kind of message.
+"""The messages between Serve processes: one struct per kind.
 
-They travel as MessagePack arrays whose first element says the kind. Values of users lie in them as bytes that have been
-pickled; nothing here unpickles anything.
+They are encoded as MessagePack arrays whose first element is the kind. They contain users' values as pickled bytes, and
+nothing in this package unpickles them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 
 __all__ = [
-    "Bye",
-    "ByeHeard",
     "Call",
     "Cancel",
     "Chunk",
@@ -20,49 +18,51 @@ __all__ = [
     "End",
     "Fail",
     "Frame",
+    "GoAway",
+    "GoAwayAck",
     "Grant",
     "Hello",
     "Http",
     "Item",
     "Load",
-    "News",
     "Nonce",
     "Reject",
     "Reply",
-    "Respond",
+    "ResponsePart",
     "Rpc",
     "RpcEnd",
     "Scope",
     "Subscribe",
+    "Update",
     "Welcome",
+    "acknowledgement_key",
     "decode",
     "encode",
-    "seen_key",
 ]
 
 Headers = list[tuple[bytes, bytes]]
-Metadata = list[tuple[str, Any]]  # of gRPC: values are text, or bytes under names that end in "-bin"
+Metadata = list[tuple[str, Any]]  # of gRPC: values are text, or bytes for names that end in "-bin"
 
 
-class _Part(msgspec.Struct, array_like=True, gc=False):
-    """A part of a frame: an array without names."""
+class _Struct(msgspec.Struct, array_like=True, gc=False):
+    """A struct that is encoded as an array."""
 
 
-class Context(_Part):
-    """What follows a request wherever it goes."""
+class Context(_Struct):
+    """The context that a request passes to the requests it makes."""
 
     request_id: str
     app: str = ""
     route: str = ""
-    model: str = ""  # the id of the model that a multiplexed request wants
+    model: str = ""  # the id of the requested model
     session: str = ""
-    retry: bool = False  # whether it may be given to another replica when its replica dies
-    trace: dict[str, str] | None = None  # carried for OpenTelemetry
-    method: str = ""  # of HTTP
+    retry: bool = False  # whether another replica may process it if its replica dies
+    trace: dict[str, str] | None = None  # the OpenTelemetry trace context
+    method: str = ""  # the HTTP method
 
 
-class Scope(_Part):
-    """The head of an HTTP request or of a websocket's handshake."""
+class Scope(_Struct):
+    """The head of an HTTP request or of a websocket handshake."""
 
     type: str
     method: str
@@ -78,50 +78,50 @@ class Scope(_Part):
     subprotocols: list[str] = []
 
 
-# Both sides: who are you?
-class Nonce(_Part, tag=1):
-    """The listener's first word: prove that you know the secret, for this once."""
+# Authentication, in both directions.
+class Nonce(_Struct, tag=1):
+    """The listener's challenge."""
 
     nonce: bytes
 
 
-class Hello(_Part, tag=2):
-    """The caller's proof, and its name."""
+class Hello(_Struct, tag=2):
+    """The caller's proof that it knows the secret, and its name."""
 
     proof: bytes
     name: str
 
 
-class Welcome(_Part, tag=3):
-    """The listener is satisfied; what it tells of itself."""
+class Welcome(_Struct, tag=3):
+    """The listener accepts the caller, and describes itself."""
 
     about: dict[str, Any]
 
 
 # Caller to replica.
-class Call(_Part, tag=10):
-    """Call a method. Without `args`, the arguments come by an actor call."""
+class Call(_Struct, tag=10):
+    """Call a method. Without `args`, an actor call delivers the arguments."""
 
     id: int
     method: str
     context: Context
     args: bytes | None
     stream: bool = False
-    always: bool = False  # also if the replica is full
+    force: bool = False  # process it even if the replica is full
 
 
-class Http(_Part, tag=11):
-    """Answer an HTTP request, or hold a websocket's conversation."""
+class Http(_Struct, tag=11):
+    """Process an HTTP request or a websocket."""
 
     id: int
     context: Context
     scope: Scope
     body: bytes
-    more: bool  # further parts of the body follow as chunks
+    more: bool  # chunks with further parts of the body follow
 
 
-class Chunk(_Part, tag=12):
-    """A part of a request's body, or an event of a websocket's client."""
+class Chunk(_Struct, tag=12):
+    """A part of a request's body, or an event from a websocket client."""
 
     id: int
     data: bytes
@@ -129,72 +129,72 @@ class Chunk(_Part, tag=12):
     event: dict[str, Any] | None = None
 
 
-class Cancel(_Part, tag=13):
-    """Nobody waits for this answer any more."""
+class Cancel(_Struct, tag=13):
+    """Cancel a request."""
 
     id: int
 
 
-class Grant(_Part, tag=14):
-    """There is room for so many further parts. Goes both ways."""
+class Grant(_Struct, tag=14):
+    """Allow the peer to send more parts. Both sides send it."""
 
     id: int
     count: int
 
 
-class ByeHeard(_Part, tag=15):
-    """Nothing further will be sent over this link."""
+class GoAwayAck(_Struct, tag=15):
+    """Acknowledge `GoAway`: the caller sends no further requests over this link."""
 
 
-class Rpc(_Part, tag=16):
-    """Answer a call over gRPC. Messages stay as they came from the client."""
+class Rpc(_Struct, tag=16):
+    """Process a gRPC call. Messages keep the encoding of the client."""
 
     id: int
     context: Context
     method: str
-    codec: bytes  # what reads and writes its messages, pickled by the proxy
+    codec: bytes  # the pickled deserializer and serializer of its messages
     metadata: Metadata
     peer: str
     auth: dict[str, Any]
     body: bytes
     more: bool  # the client sends a stream, whose messages follow as chunks
-    stream: bool  # the answer is a stream
+    stream: bool  # whether the answer is a stream
 
 
-# Replica to caller. `load` is how many requests the replica has under way, of all callers.
-class Reply(_Part, tag=20):
-    """The value. Without `value`, it is fetched by an actor call."""
+# Replica to caller. `load` is the number of ongoing requests at the replica, of all callers.
+class Reply(_Struct, tag=20):
+    """The result of a call. Without `value`, the caller fetches it by an actor call."""
 
     id: int
     load: int
     value: bytes | None
 
 
-class Fail(_Part, tag=21):
-    """The call raised."""
+class Fail(_Struct, tag=21):
+    """The call raised an error."""
 
     id: int
     load: int
     error: bytes
 
 
-class Item(_Part, tag=22):
-    """One value of a stream. Without `value`, it is fetched by an actor call under the number given."""
+class Item(_Struct, tag=22):
+    """One value of a stream. Without `value`, the caller fetches it by an actor call under `number`."""
 
     id: int
     value: bytes | None
     number: int = 0
 
 
-class End(_Part, tag=23):
-    """A stream is over."""
+class End(_Struct, tag=23):
+    """The end of a stream."""
 
     id: int
     load: int
 
 
-class Respond(_Part, tag=24):
-    """A part of an HTTP response: its head with the first part, or a further part."""
+class ResponsePart(_Struct, tag=24):
+    """A part of an HTTP response: the head with the first part of the body, or a further part."""
 
     id: int
     load: int
@@ -202,28 +202,28 @@ class Respond(_Part, tag=24):
     headers: Headers
     body: bytes
     more: bool
-    event: dict[str, Any] | None = None  # of a websocket
+    event: dict[str, Any] | None = None  # an event for a websocket client
     trailers: bool = False
-    spent: float = 0.0  # seconds that the replica had the request, where this part is all of the response
+    replica_time_s: float = 0.0  # seconds that the replica took, if this is the only part of the response
 
 
-class Reject(_Part, tag=25):
-    """Not begun: the replica is full, or about to stop."""
+class Reject(_Struct, tag=25):
+    """The replica did not begin the request, because it is full or stopping."""
 
     id: int
     load: int
 
 
-class Load(_Part, tag=26):
-    """Tells a caller that was rejected how things stand now, and which models are loaded when that changed."""
+class Load(_Struct, tag=26):
+    """The current load for callers that were rejected, and the loaded models if they changed."""
 
     load: int
     models: list[str] | None = None
-    stats: bytes | None = None  # what `record_routing_stats` returned, when that changed
+    stats: bytes | None = None  # the result of `record_routing_stats`, if it changed
 
 
-class RpcEnd(_Part, tag=28):
-    """The end of the answer to a call over gRPC, and its message if it is the only one; others came as items."""
+class RpcEnd(_Struct, tag=28):
+    """The end of the answer to a gRPC call, with the message of a unary answer. Messages of a stream are items."""
 
     id: int
     load: int
@@ -234,26 +234,26 @@ class RpcEnd(_Part, tag=28):
     compression: int | None = None
 
 
-class Bye(_Part, tag=27):
-    """The replica takes no further requests; answer with ByeHeard, and expect the answers still due."""
+class GoAway(_Struct, tag=27):
+    """The replica takes no further requests. Callers acknowledge it, and still receive pending answers."""
 
 
-# Listener to subscriber, and back.
-class Subscribe(_Part, tag=30):
-    """Tell me this, now and whenever it changes."""
+# Publisher to subscriber, and back.
+class Subscribe(_Struct, tag=30):
+    """Subscribe to a topic: its current value and all updates."""
 
     key: str
 
 
-class News(_Part, tag=31):
-    """The newest value under a key. Subscribers send what they measured in the same way."""
+class Update(_Struct, tag=31):
+    """The newest value of a topic. Subscribers send load reports and acknowledgements as updates, too."""
 
     key: str
     value: bytes
 
 
-def seen_key(key: str) -> str:
-    """Return the key under which a subscriber sends back a value that it acts on now."""
+def acknowledgement_key(key: str) -> str:
+    """Return the topic under which a subscriber acknowledges a value."""
     return f"seen:{key}"
 
 
@@ -267,18 +267,18 @@ Frame = (
     | Chunk
     | Cancel
     | Grant
-    | ByeHeard
+    | GoAwayAck
     | Reply
     | Fail
     | Item
     | End
-    | Respond
+    | ResponsePart
     | RpcEnd
     | Reject
     | Load
-    | Bye
+    | GoAway
     | Subscribe
-    | News
+    | Update
 )
 
 encode = msgspec.msgpack.Encoder().encode

@@ -1,4 +1,4 @@
-"""One connection between two processes of Serve: frames in, frames out, several of them in one write."""
+"""A connection between two Serve processes, which batches frames."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from typing import Any
 from skate.serve._wire.address import Address
 from skate.serve._wire.frames import Frame, Hello, Nonce, Welcome, decode, encode
 
-__all__ = ["Link", "LinkClosed", "connect", "proof_of"]
+__all__ = ["Link", "LinkClosed", "compute_proof", "connect"]
 
 logger = logging.getLogger("skate.serve")
 
 _SIZE = struct.Struct("<I")
-LARGEST_FRAME = 1 << 30
+MAX_FRAME_BYTES = 1 << 30
 _CONNECT_TIMEOUT_S = 10.0
 
 
 class LinkClosed(ConnectionError):
-    """The other side is gone, or did not let us in."""
+    """The peer closed the connection, or refused it."""
 
 
-def proof_of(secret: bytes, nonce: bytes) -> bytes:
-    """Return what only somebody who knows the secret can say about the nonce."""
+def compute_proof(secret: bytes, nonce: bytes) -> bytes:
+    """Return the answer to a challenge, which requires the secret."""
     return hmac.digest(secret, nonce, hashlib.sha256)
 
 
 class Link(asyncio.Protocol):
-    """Sends and receives frames.
+    """Send and receive frames.
 
-    Frames that are sent in one turn of the event loop leave in one write. `receive` is called for each frame that comes
-    in, and `closed` once, when the connection ends, for whatever reason. All of it happens on one event loop.
+    Frames that are sent in one iteration of the event loop leave in one write. `receive` is called for each incoming
+    frame, and `closed` once, when the connection ends for any reason. Everything runs on one event loop.
     """
 
     def __init__(
@@ -53,35 +53,35 @@ class Link(asyncio.Protocol):
         self.is_open = False
         self._outgoing: list[bytes] = []
         self._incoming = bytearray()
-        self._room: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._descriptor = -1
 
     def send(self, frame: Frame, *, now: bool = False) -> None:
-        """Send a frame at the end of this turn of the loop; nothing happens if the link is closed.
+        """Send a frame at the end of this iteration of the loop; do nothing if the link is closed.
 
         Args:
-            frame: What to send.
-            now: Do not wait for the end of the turn: nothing else is expected to be sent in it.
+            frame: The frame.
+            now: Write immediately, because no other frame is expected in this iteration.
         """
         if not self.is_open:
             return
         data = encode(frame)
         outgoing = self._outgoing
         if now and not outgoing:
-            self._transport.write(_SIZE.pack(len(data)) + data)  # type: ignore[union-attr]  # set when the link opened
+            self._transport.write(_SIZE.pack(len(data)) + data)  # type: ignore[union-attr]  # set when the link opens
             return
         if not outgoing:
             self._loop.call_soon(self._flush)  # type: ignore[union-attr]
         outgoing.append(_SIZE.pack(len(data)))
         outgoing.append(data)
 
-    def send_through(self, frame: Frame) -> None:
-        """Write a frame, and those that wait, to the socket before returning.
+    def send_unbuffered(self, frame: Frame) -> None:
+        """Write a frame, and the buffered ones, to the socket before returning.
 
-        For parts of a stream: the code that makes the next part may block the loop, and a loop leaves what its
-        transports are given to the end of its turn. What the socket has no room for is left to the transport.
+        Used for parts of a stream: the code that produces the next part may block the loop, and transports write at the
+        end of an iteration. The transport buffers what the socket cannot take.
         """
         if not self.is_open:
             return
@@ -97,47 +97,47 @@ class Link(asyncio.Protocol):
             try:
                 data = data[os.write(self._descriptor, data) :]
             except BlockingIOError:
-                pass  # the other side reads slowly
+                pass  # the peer reads slowly
             except OSError:
-                return  # the connection has ended, which the loop is about to report
+                return  # the connection is broken, and the loop is about to report it
         if data:
             transport.write(data)
 
     @property
     def is_congested(self) -> bool:
-        """Whether the other side reads more slowly than we write."""
-        return self._room is not None
+        """Whether the peer reads more slowly than this side writes."""
+        return self._drained is not None
 
-    async def room(self) -> None:
-        """Wait until the other side has read most of what was sent."""
-        while self._room is not None:
-            await asyncio.shield(self._room)
+    async def drain(self) -> None:
+        """Wait until the peer has read most of the sent data."""
+        while self._drained is not None:
+            await asyncio.shield(self._drained)
 
     def close(self) -> None:
-        """Send what waits, and close."""
+        """Write the buffered frames, and close."""
         if self._transport is not None:
             self._flush()
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close without writing the buffered frames."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: called by the event loop."""
-        self._transport = transport  # type: ignore[assignment]  # a stream has a writing side
+        """Open the link. The event loop calls it."""
+        self._transport = transport  # type: ignore[assignment]  # it is a stream transport
         self._descriptor = transport.get_extra_info("socket").fileno()
         self._loop = asyncio.get_running_loop()
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes apart into frames: called by the event loop."""
+        """Split bytes into frames. The event loop calls it."""
         kept = self._incoming
         if kept:
             kept += data
             if len(kept) < _SIZE.size or len(kept) < _SIZE.size + _SIZE.unpack_from(kept)[0]:
-                return  # a large frame arrives in many parts: it is not looked at again for each
+                return  # a large frame arrives in many parts, and is parsed once
             data = bytes(kept)
             kept.clear()
         view = memoryview(data)
@@ -145,7 +145,7 @@ class Link(asyncio.Protocol):
         try:
             while end - position >= 4:
                 (size,) = _SIZE.unpack_from(data, position)
-                if size > LARGEST_FRAME:
+                if size > MAX_FRAME_BYTES:
                     raise ValueError(f"a frame of {size} bytes")
                 if end - position - 4 < size:
                     break
@@ -154,25 +154,25 @@ class Link(asyncio.Protocol):
                 position += size
                 self.receive(self, frame)
         except Exception:
-            logger.exception("The link %s sent what cannot be understood; it is closed.", self.name)
+            logger.exception("The link %s received an invalid frame, and is closed.", self.name)
             self.abort()
             return
         if position < end:
             kept += view[position:]
 
     def pause_writing(self) -> None:
-        """Note that the other side is slow: called by the event loop."""
-        if self._room is None and self._loop is not None:
-            self._room = self._loop.create_future()
+        """Handle that the write buffer is full. The event loop calls it."""
+        if self._drained is None and self._loop is not None:
+            self._drained = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Note that there is room again: called by the event loop."""
-        room, self._room = self._room, None
-        if room is not None and not room.done():
-            room.set_result(None)
+        """Handle that the write buffer has space. The event loop calls it."""
+        drain, self._drained = self._drained, None
+        if drain is not None and not drain.done():
+            drain.set_result(None)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End: called by the event loop."""
+        """Close the link. The event loop calls it."""
         self.is_open = False
         self._outgoing.clear()
         self.resume_writing()
@@ -191,17 +191,17 @@ async def connect(
     closed: Callable[[Link], None] | None = None,
     name: str = "",
 ) -> Link:
-    """Connect to a listener and be let in.
+    """Connect to a listener and authenticate.
 
     Raises:
-        LinkClosed: If nobody listens there any more.
+        LinkClosed: If the process does not listen any more.
     """
     loop = asyncio.get_running_loop()
     welcome: asyncio.Future[dict[str, Any]] = loop.create_future()
 
-    def introduce(link: Link, frame: Frame) -> None:
+    def handshake(link: Link, frame: Frame) -> None:
         if isinstance(frame, Nonce):
-            link.send(Hello(proof_of(address.secret, frame.nonce), name))
+            link.send(Hello(compute_proof(address.secret, frame.nonce), name))
         elif isinstance(frame, Welcome):
             link.about = frame.about
             link.receive, link.closed = receive, closed
@@ -213,16 +213,16 @@ async def connect(
             welcome.set_exception(LinkClosed("the process closed the connection"))
 
     def protocol() -> Link:
-        return Link(introduce, refused, name)
+        return Link(handshake, refused, name)
 
     link: Link
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
-            if address.is_here:
+            if address.is_local:
                 here = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 here.setblocking(False)
                 try:
-                    # uvloop's own way to a unix socket wants a path in a folder.
+                    # uvloop's own connect does not support abstract sockets.
                     await loop.sock_connect(here, address.path)
                     _, link = await loop.create_unix_connection(protocol, sock=here)
                 except BaseException:

@@ -1,4 +1,4 @@
-"""Takes connections from other processes of Serve, and lets those in that know the secret."""
+"""A listener for connections from other Serve processes, which have to know the secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from skate.serve._wire.address import Address, machine_id, new_secret
 from skate.serve._wire.frames import Frame, Hello, Nonce, Welcome
-from skate.serve._wire.link import Link, proof_of
+from skate.serve._wire.link import Link, compute_proof
 
 __all__ = ["Listener"]
 
@@ -22,12 +22,12 @@ _HELLO_TIMEOUT_S = 10.0
 
 
 class Listener:
-    """A unix socket, and on request a TCP socket for other machines, whose callers prove themselves first.
+    """A Unix socket, and optionally a TCP socket for other machines, whose callers authenticate first.
 
     Args:
-        opened: Called with each link that was let in; it sets what the link does with frames.
-        about: What callers are told of this process when they are let in.
-        host: An address of this machine to listen on for callers on other machines.
+        opened: Called with each authenticated link; it sets the link's callbacks.
+        about: Returns the description of this process for callers.
+        host: The address of this machine to listen on for other machines, or None.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Listener:
         self.links: set[Link] = set()
 
     async def open(self) -> Address:
-        """Listen, and return where."""
+        """Listen, and return the address."""
         loop = asyncio.get_running_loop()
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         if sys.platform == "linux":
@@ -54,16 +54,16 @@ class Listener:
             self._folder = tempfile.TemporaryDirectory(prefix="skate-serve-")
             path = os.path.join(self._folder.name, "socket")
         unix.bind(path)
-        self._servers.append(await loop.create_unix_server(self._admit, sock=unix, backlog=1024))
+        self._servers.append(await loop.create_unix_server(self._accept, sock=unix, backlog=1024))
         port = 0
         if self._host is not None:
-            server = await loop.create_server(self._admit, self._host, 0, backlog=1024)
+            server = await loop.create_server(self._accept, self._host, 0, backlog=1024)
             self._servers.append(server)
             port = server.sockets[0].getsockname()[1]
         return Address(machine_id(), path, self._secret, self._host, port)
 
     async def close(self) -> None:
-        """Listen no more, and close every link."""
+        """Stop listening, and close all links."""
         for server in self._servers:
             server.close()
         for link in list(self.links):
@@ -72,32 +72,32 @@ class Listener:
         if self._folder is not None:
             self._folder.cleanup()
 
-    def _admit(self) -> Link:
-        """Make the link of a new connection, which has to prove itself before anything else is read."""
+    def _accept(self) -> Link:
+        """Create the link of a new connection, which reads nothing before its caller has authenticated."""
         nonce = secrets.token_bytes(32)
 
-        class Admission(Link):
+        class PendingLink(Link):
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 super().connection_made(transport)
-                self.late = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT_S, self.abort)
+                self.hello_timer = asyncio.get_running_loop().call_later(_HELLO_TIMEOUT_S, self.abort)
                 self.send(Nonce(nonce))
 
             def connection_lost(self, error: Exception | None) -> None:
-                self.late.cancel()
+                self.hello_timer.cancel()
                 super().connection_lost(error)
 
-        def judge(link: Link, frame: Frame) -> None:
-            assert isinstance(link, Admission)
+        def authenticate(link: Link, frame: Frame) -> None:
+            assert isinstance(link, PendingLink)
             if not isinstance(frame, Hello) or not hmac.compare_digest(
-                frame.proof, proof_of(self._secret, nonce)
+                frame.proof, compute_proof(self._secret, nonce)
             ):
                 link.abort()
                 return
-            link.late.cancel()
+            link.hello_timer.cancel()
             link.name = frame.name
             link.closed = self.links.discard
             self.links.add(link)
             self._opened(link)
             link.send(Welcome(self._about()))
 
-        return Admission(judge)
+        return PendingLink(authenticate)

@@ -1,28 +1,28 @@
-"""How far a sender may be ahead of a reader."""
+"""Flow control for streams."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 
-__all__ = ["PARTS", "Window"]
+__all__ = ["WINDOW_SIZE", "Window"]
 
-PARTS = 32
-"""How many parts of a stream may be under way before the reader has taken the first."""
+WINDOW_SIZE = 32
+"""The most parts of a stream in transit before the reader takes the first."""
 
 
 class Window:
-    """Counts parts: `take` waits when too many are under way, until the reader grants more."""
+    """A flow-control window. `take` waits while the window is empty, until the reader grants more parts."""
 
-    __slots__ = ("_room", "_waiting")
+    __slots__ = ("_available", "_waiting")
 
-    def __init__(self, room: int = PARTS) -> None:
-        self._room = room
+    def __init__(self, available: int = WINDOW_SIZE) -> None:
+        self._available = available
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Take the room for one part, waiting for it if there is none."""
-        while self._room <= 0:
+        """Take the permission to send one part, waiting for it if necessary."""
+        while self._available <= 0:
             future = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
             try:
@@ -30,11 +30,11 @@ class Window:
             finally:
                 if future in self._waiting:
                     self._waiting.remove(future)
-        self._room -= 1
+        self._available -= 1
 
     def grant(self, count: int) -> None:
-        """Make room for further parts."""
-        self._room += count
+        """Allow further parts."""
+        self._available += count
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():

@@ -1,3 +1,3 @@
-"""Request routers that are still finding their shape: each in a module of its own."""
+"""Experimental request routers, each in its own module."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Routing by tokens of a `CapacityQueue`."""
+"""Routing by the tokens of a `CapacityQueue`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 
 import skate
 from skate.exceptions import RayActorError
-from skate.serve._routing.base import RequestRouter
-from skate.serve._routing.replicas import RunningReplica
-from skate.serve._routing.requests import PendingRequest
+from skate.serve._router.request_router import RequestRouter
+from skate.serve._router.routing_views import PendingRequest, RunningReplica
 from skate.serve._runtime.engine import call_actor
 from skate.serve._runtime.ids import NAMESPACE, ReplicaID
 from skate.serve.context import _deployment_actor_name
@@ -24,42 +23,46 @@ logger = logging.getLogger("skate.serve")
 
 
 class CapacityQueueRouter(RequestRouter):
-    """Gets a token for each request from a `CapacityQueue`, which all callers share.
+    """Take a token for each request from a `CapacityQueue` that all callers share.
 
-    So no caller sends a request to a replica that others have filled. The queue is a deployment actor, whose name is
-    told by `request_router_kwargs={"capacity_queue_actor_name": …}`. Without a queue that answers, a request goes to
-    the better of two replicas.
+    Callers therefore never send a request to a replica that others have filled. The queue is a deployment actor, named
+    by `request_router_kwargs={"capacity_queue_actor_name": …}`. If no queue answers, a request goes to the less busy of
+    two random replicas.
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
-        """Take on `capacity_queue_actor_name`.
+        """Set `capacity_queue_actor_name`.
 
         Raises:
-            ValueError: It is not given.
+            ValueError: If it is missing.
         """
         name = kwargs.get("capacity_queue_actor_name")
         if not name:
             raise ValueError(
-                'CapacityQueueRouter needs request_router_kwargs={"capacity_queue_actor_name": …}, the name of the '
-                "deployment actor that is the CapacityQueue."
+                'CapacityQueueRouter requires request_router_kwargs={"capacity_queue_actor_name": …}, the name of the '
+                "CapacityQueue deployment actor."
             )
         self._actor_name = str(name)
         self._queue: Any = None
-        self._tokens: dict[str, tuple[Any, str]] = {}  # by the ids of requests: the queue, and the replica
+        self._tokens: dict[
+            str, tuple[Any, str]
+        ] = {}  # queue and replica of each token, by internal request id
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> Sequence[Sequence[RunningReplica]]:
-        """Return the replica of the token; none as long as there is no token."""
+        """Return the replica of a token, or no replica without a token."""
         if pending_request is None:
             return [candidate_replicas]
         request_id = pending_request.metadata.internal_request_id
-        self.on_request_cancelled(request_id)  # it was not of use: the replica did not take the request
+        self.on_request_cancelled(
+            request_id
+        )  # a previous token was not used, because the replica rejected the request
         try:
-            queue = await self._find()
+            queue = await self._get_queue()
             replica_id = None if queue is None else await call_actor(queue.acquire)
         except RayActorError as error:
-            logger.warning("The capacity queue of %s does not answer: %s", self.deployment_id, error)
+            logger.warning("The capacity queue of %s failed: %s", self.deployment_id, error)
             self._queue = queue = None
         if queue is None:
             return [random.sample(candidate_replicas, min(2, len(candidate_replicas)))]
@@ -69,22 +72,22 @@ class CapacityQueueRouter(RequestRouter):
         return [[each for each in candidate_replicas if each.replica_id.unique_id == replica_id]]
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        """Give the token back."""
+        """Return the token."""
         self.on_request_cancelled(internal_request_id)
 
     def on_request_cancelled(self, internal_request_id: str) -> None:
-        """Give the token back, of a request that was not sent."""
+        """Return the token of a request that was not sent."""
         queue, replica_id = self._tokens.pop(internal_request_id, (None, ""))
         if queue is not None:
             queue.release.remote(replica_id)
 
-    async def _find(self) -> Any:
+    async def _get_queue(self) -> Any:
         if self._queue is None:
-            self._queue = await asyncio.get_running_loop().run_in_executor(None, self._look)
+            self._queue = await asyncio.get_running_loop().run_in_executor(None, self._find_queue)
         return self._queue
 
-    def _look(self) -> Any:
-        # Each version has a queue of its own; while one takes over from another, either will do.
+    def _find_queue(self) -> Any:
+        # Each version has its own queue; during an update, either one works.
         before, after = _deployment_actor_name(self.deployment_id, self._actor_name, "\0").split("\0")
         everybody: Any = list_named_actors(all_namespaces=True)
         for name in (each["name"] for each in everybody):
@@ -92,5 +95,5 @@ class CapacityQueueRouter(RequestRouter):
                 try:
                     return skate.get_actor(name, NAMESPACE)
                 except ValueError:
-                    continue  # it has just gone
+                    continue  # the actor has just ended
         return None
