@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from skate._base import errors as exceptions
 from skate._base import ids, object_ref
-from skate._base.object_ref import ERROR, INLINE, PENDING, ObjectRef
+from skate._base.object_ref import ERROR, INLINE, PENDING, CallbackOwner, ObjectRef
 from skate._base.serialization import Buffer, Serialized, context, dumps, loads, serialize
 from skate._engine.common import failures
 from skate._engine.common.outcomes import as_raised
@@ -62,18 +62,26 @@ class OwnHold:
         return self._objects.hold(self._actor).__reduce__()
 
 
-class Objects:
-    """All objects of the session; it is the engine that references know."""
+class Objects(CallbackOwner):
+    """All objects of the session; the owner of its references."""
 
-    def __init__(self, progress: Progress, factory: ids.IdFactory) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        factory: ids.IdFactory,
+        *,
+        get: Callable[[list[ObjectRef[Any]], float | None], list[Any]],
+        on_awaited: Callable[[ObjectRef[Any]], None],
+        on_handles_gone: Callable[[bytes], None],
+    ) -> None:
         self._progress = progress
         self._ids = factory
         self.table: WeakValueDictionary[bytes, ObjectRef[Any]] = WeakValueDictionary()
         self.pinned: dict[bytes, ObjectRef[Any]] = {}
         self.closed = ""  # why the session is over, once it is
-        self.on_handles_gone: Callable[[bytes], None] | None = None
-        self.on_awaited: Callable[[ObjectRef[Any]], None] | None = None
-        self.get: Callable[[list[ObjectRef[Any]], float | None], list[Any]]
+        self._on_handles_gone = on_handles_gone  # called with the id of the actor
+        self._on_awaited = on_awaited  # called when a coroutine or callback waits for a pending reference
+        self._get = get
 
     # ------------------------------------------------------------ making
 
@@ -135,6 +143,9 @@ class Objects:
             # Nobody will tell us what becomes of the bytes: keep the object for good.
             self.pinned[reference._id] = reference
 
+    def promote(self, reference: ObjectRef[Any]) -> None:
+        """Do nothing: no other process has to know an object."""
+
     # ------------------------------------------------------------ handles of actors
 
     def hold(self, actor: bytes) -> ObjectRef[Any]:
@@ -146,9 +157,8 @@ class Objects:
     def reference_dropped(self, reference: ObjectRef[Any]) -> None:
         """The handles of an actor are gone. Called by the garbage collector, anywhere."""
         actor = reference._id[len(CREATION) : len(CREATION) + ids.ACTOR_SIZE]
-        if self.on_handles_gone is not None and not self.closed:
-            on_gone = self.on_handles_gone
-            self._progress.soon(lambda: on_gone(actor))
+        if not self.closed:
+            self._progress.soon(lambda: self._on_handles_gone(actor))
 
     # ------------------------------------------------------------ waiting
 
@@ -178,8 +188,8 @@ class Objects:
                 logging.getLogger("skate").exception("A callback for %r failed", ready)
 
         self.watch(reference, call_back)
-        if reference._state == PENDING and self.on_awaited is not None:
-            self.on_awaited(reference)
+        if reference._state == PENDING:
+            self._on_awaited(reference)
 
     def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
         """Run `callback` in an event loop, cheaply when this is its thread."""
@@ -213,7 +223,7 @@ class Objects:
             return loads(reference._data.data)
         if reference._state == ERROR:
             raise as_raised(loads(reference._data.data))
-        return self.get([reference], None)[0]
+        return self._get([reference], None)[0]
 
     def size_of(self, reference: ObjectRef[Any]) -> int:
         """Return how many bytes the value has."""

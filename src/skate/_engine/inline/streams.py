@@ -22,7 +22,17 @@ from skate._engine.inline.progress import Progress
 class Stream:
     """The items of a generator, for its reader (the engine protocol's `Stream`) and for its maker."""
 
-    def __init__(self, objects: Objects, progress: Progress, task: bytes, name: str, window: int) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        progress: Progress,
+        task: bytes,
+        name: str,
+        window: int,
+        *,
+        begin_wait: Callable[[], Callable[[], None] | None],
+        reasons: Callable[[], list[str]],
+    ) -> None:
         self._objects = objects
         self._progress = progress
         self.task = task
@@ -39,8 +49,8 @@ class Stream:
         self.closed = False
         self.on_wanted: Callable[[], None] | None = None  # set while a generator can go on
         self.on_closed: Callable[[], None] | None = None
-        self.begin_wait: Callable[[], Callable[[], None] | None] | None = None
-        self.reasons: Callable[[], list[str]] = list
+        self._begin_wait = begin_wait
+        self._reasons = reasons  # explains what the generator waits for
 
     def generator(self) -> ObjectRefGenerator[Any]:
         """Return what the caller gets."""
@@ -134,7 +144,7 @@ class Stream:
         return self._take()
 
     def _in_vain(self) -> BaseException:
-        return would_wait_forever(f"The next item of {self._name}", self.reasons())
+        return would_wait_forever(f"The next item of {self._name}", self._reasons())
 
     async def next_async(self) -> ObjectRef[Any]:
         """Return the next item; StopAsyncIteration at the end."""
@@ -150,7 +160,7 @@ class Stream:
                     future.set_result(None)
 
             self._waiting.append(lambda wake=wake: self._objects.call_in_loop(loop, wake))  # type: ignore[misc]
-            end_wait = self.begin_wait() if self.begin_wait is not None else None
+            end_wait = self._begin_wait()
             try:
                 if not self._there():
                     await future

@@ -54,7 +54,7 @@ class StateApiClient:
     def get_address(self) -> str:
         """Return the address of the node."""
         with attached(self._address) as engine:
-            return str(engine.context()["session"])
+            return engine.context().session
 
     def list(
         self,

@@ -33,11 +33,11 @@ def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
     if not isinstance(ref, (str, ObjectRef)):
         raise TypeError(f"why() takes an ObjectRef or the id of a task or object, not {type(ref).__name__}")
     with attached(address) as engine:
-        if isinstance(subject, bytes) and engine.name != "local":
+        lines = engine.why(subject) if isinstance(subject, ObjectRef) else engine.why_by_id(subject)
+        if lines is None:
             raise InvalidQueryError(
                 f"The {engine.name} engine explains references, not ids: pass the reference."
             )
-        lines: list[str] = engine.why(subject)
     return "\n".join(lines)
 
 

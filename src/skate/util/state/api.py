@@ -326,11 +326,11 @@ def list_logs(
         timeout: Accepted as in Ray.
     """
     with attached(address) as engine:
-        if hasattr(engine, "list_logs"):  # of a cluster, where they lie on many machines
-            names: dict[str, list[str]] = engine.list_logs(
+        native = engine.native_state
+        if native is not None:  # the logs of a cluster are on many machines
+            return native.list_logs(
                 node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout
             )
-            return names
         return log_files(engine, glob_filter or "*")
 
 
@@ -377,8 +377,9 @@ def get_log(
         InvalidQueryError: There is no such log.
     """
     with attached(address) as engine:
-        if hasattr(engine, "get_log"):
-            yield from engine.get_log(
+        native = engine.native_state
+        if native is not None:
+            yield from native.get_log(
                 node_id=node_id,
                 node_ip=node_ip,
                 filename=filename,

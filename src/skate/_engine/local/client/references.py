@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skate._base import ids
-from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, ObjectRef
+from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, CallbackOwner, ObjectRef
 from skate._base.serialization import context
 from skate._engine.common import failures
 from skate._engine.local.client.request_channel import Correspondence
@@ -27,7 +27,7 @@ _weak = weakref.ref
 _UNSUBSCRIBED = object()  # data of a pending reference that the node was not asked about yet
 
 
-class References(Correspondence):
+class References(Correspondence, CallbackOwner):
     """The references of this process; what the process knows of an object is kept on its reference."""
 
     def __init__(self, connection: Connection) -> None:

@@ -43,7 +43,7 @@ class Correspondence:
         if self.node.backlog:
             self.hub.throttle(self.node)
 
-    def ask(self, question: str, subject: bytes = b"", text: str = "") -> Any:
+    def ask(self, question: m.Question, subject: bytes = b"", text: str = "") -> Any:
         """Ask the node a question and wait for the answer."""
         return self.request(lambda number: m.Ask(number, question, subject, text))
 

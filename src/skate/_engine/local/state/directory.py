@@ -212,7 +212,6 @@ class Directory:
                         stack.append(inner)
                     elif len(inner.holders) == 1:
                         self._machine.actors.handle_dropped(inner)
-            self._machine.tasks.output_gone(gone)
 
     def free_now(self, doomed: list[bytes]) -> None:
         """Drop the values of these objects whoever refers to them; a later get says so."""

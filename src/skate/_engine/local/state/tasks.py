@@ -354,9 +354,6 @@ class Tasks:
                 task.worker.tasks.pop(task.id, None)
             self.fail(task, failures.owner_died(ids.object_id(task.id, 1)))
 
-    def output_gone(self, obj: Object) -> None:
-        """A result of a task is not wanted any more; the task runs all the same."""
-
     # ------------------------------------------------------------ cancellation
 
     def cancel(self, message: m.Cancel) -> None:
