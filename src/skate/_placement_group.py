@@ -1,6 +1,6 @@
 """Placement groups: resources reserved together, before the work that uses them starts.
 
-`skate.util.placement_group` is where users find them; here tasks and actors can use them too.
+`skate.util.placement_group` exports them; tasks and actors use this module.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import skate
-from skate import _engine
+import skate._engine as engines
 from skate._base import bundles as checks
 from skate._base.ids import PlacementGroupID
 from skate._base.options import ActorOptions, TaskOptions
@@ -49,12 +49,12 @@ class PlacementGroup:
 
     @staticmethod
     def empty() -> PlacementGroup:
-        """Return the group that stands for "none"."""
+        """Return the empty group."""
         return PlacementGroup(PlacementGroupID.nil())
 
     @property
     def is_empty(self) -> bool:
-        """Say whether this is the group that stands for "none"."""
+        """Whether this is the empty group."""
         return self.id.is_nil()
 
     @property
@@ -73,21 +73,20 @@ class PlacementGroup:
         return len(self.bundle_specs)
 
     def ready(self) -> ObjectRef[PlacementGroup]:
-        """Return a reference that becomes ready, with this group as its value, once all is reserved.
+        """Return a reference that becomes this group once all its resources are reserved.
 
         Getting it raises `TaskPlacementGroupRemoved` when the group is removed.
         """
-        reference: ObjectRef[PlacementGroup] = _engine.current().placement_group_ready(self.id.binary(), self)
-        return reference
+        return engines.current().placement_group_ready(self.id.binary(), self)
 
     def wait(self, timeout_seconds: float = 30) -> bool:
         """Wait until the resources are reserved.
 
         Args:
-            timeout_seconds: How long to wait.
+            timeout_seconds: The most seconds to wait.
 
         Returns:
-            Whether they are.
+            Whether the resources are reserved.
 
         Raises:
             TaskPlacementGroupRemoved: The group was removed.
@@ -129,10 +128,10 @@ def placement_group(
         topology_strategy: A strategy for each topology label, instead of `strategy`.
 
     Returns:
-        The group, at once: `ready()` and `wait()` tell when the resources are reserved.
+        The group, before its resources are reserved: use `ready()` or `wait()` to wait for them.
 
     Raises:
-        ValueError: An argument cannot be used.
+        ValueError: An argument is wrong.
 
     Examples:
         >>> import skate
@@ -153,7 +152,7 @@ def placement_group(
             DeprecationWarning,
             stacklevel=2,
         )
-    id = _engine.current().create_placement_group(wanted, chosen, name, lifetime, selectors)
+    id = engines.current().create_placement_group(wanted, chosen, name, lifetime, selectors)
     return PlacementGroup(PlacementGroupID(id), wanted)
 
 
@@ -165,7 +164,7 @@ def validate_placement_group(
     bundle_label_selector: list[dict[str, str]] | None = None,
     topology_strategy: dict[str, str] | None = None,
 ) -> bool:
-    """Return True when `placement_group` would take these arguments, else raise ValueError."""
+    """Return True if `placement_group` accepts these arguments, else raise ValueError."""
     _checked(bundles, strategy, lifetime, _soft_target_node_id, bundle_label_selector, topology_strategy)
     return True
 
@@ -186,11 +185,11 @@ def _checked(
 
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
-    """Give the resources of a group back; what runs in it is killed.
+    """Release the resources of a group, and kill the work that runs in it.
 
     Removing a group twice does nothing.
     """
-    _engine.current().remove_placement_group(_id(placement_group))
+    engines.current().remove_placement_group(_id(placement_group))
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
@@ -201,7 +200,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     """
     if not placement_group_name:
         raise ValueError("Please supply a non-empty value to get_placement_group")
-    id = _engine.current().find_placement_group(placement_group_name, None)
+    id = engines.current().find_placement_group(placement_group_name, None)
     if id is None:
         raise ValueError(f"Failed to look up placement group with name: {placement_group_name}")
     return PlacementGroup(PlacementGroupID(id))
@@ -210,9 +209,9 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
     """Return the state of one placement group, or of all of them by their id.
 
-    The state of a group that is not known is empty.
+    The state of an unknown group is empty.
     """
-    table: dict[str, dict[str, Any]] = _engine.current().placement_group_table()
+    table = engines.current().placement_group_table()
     if placement_group is None:
         return table
     return table.get(_id(placement_group).hex(), {})
@@ -220,7 +219,7 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
 
 def get_current_placement_group() -> PlacementGroup | None:
     """Return the group that the calling task or actor runs in, or None."""
-    id = _engine.current().current_placement_group()
+    id = engines.current().current_placement_group()
     return None if id is None else PlacementGroup(PlacementGroupID(id))
 
 
@@ -231,10 +230,10 @@ def check_placement_group_index(placement_group: PlacementGroup, bundle_index: i
 
 
 def check_placement(name: str, options: TaskOptions | ActorOptions) -> None:
-    """Raise ValueError when options send work into a placement group that cannot hold it.
+    """Raise ValueError if options place work in a placement group that is too small for it.
 
     Args:
-        name: What the work is called, for the message.
+        name: The name of the work, for the message.
         options: Options of a task or an actor.
     """
     strategy = options.scheduling_strategy

@@ -1,4 +1,4 @@
-"""Actors: what `@skate.remote` makes of a class, and the handles to its instances."""
+"""Actor classes, which `@skate.remote` makes of classes, and handles of actors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from skate._base.ids import ActorID
 from skate._base.lazy_names import lazy_names
 from skate._base.object_ref import ObjectRef
 from skate._base.options import ActorOptions, MethodOptions, check_num_returns
-from skate.remote_function import _fits_plainly, check_arguments, check_options, signature_of
+from skate._engine.abc import ActorDescription
+from skate.remote_function import check_arguments, check_options, positional_bounds, signature_of
 
 __all__ = [
     "ActorClass",
@@ -59,9 +60,9 @@ def method(*args: Any, **kwargs: Any) -> Any:
     """Give options to a method of an actor class.
 
     Args:
-        num_returns: How many references a call returns.
-        concurrency_group: The group of calls that it runs in.
-        max_task_retries: How often a call is sent again when the actor died.
+        num_returns: The number of references that a call returns.
+        concurrency_group: The concurrency group of its calls.
+        max_task_retries: How often a call is retried after the actor died.
         retry_exceptions: Whether, or on which exceptions, a call is retried.
 
     >>> import skate
@@ -129,7 +130,7 @@ def _signature(function: Any, static: bool) -> inspect.Signature:
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     ):
         parameters = parameters[1:]
-    # Annotations may be anything, also what cannot be pickled; calls are checked without them.
+    # Annotations may be values that cannot be pickled, and checking calls does not need them.
     bare = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
     bare = [p if _simple(p.default) else p.replace(default=None) for p in bare]
     return inspect.Signature(bare)
@@ -146,14 +147,14 @@ class ActorClassInheritanceException(TypeError):
 
 
 class ActorClassMetadata(NamedTuple):
-    """What `Class.__ray_metadata__` tells of an actor class: its name, and the class itself."""
+    """The value of `__ray_metadata__` of an actor class."""
 
     class_name: str
     modified_class: type
 
 
 class ActorClass(Generic[T]):
-    """A class whose `.remote(…)` creates an actor: an instance in a process of its own."""
+    """A class whose `.remote(…)` creates an actor: an instance in its own process."""
 
     def __init__(self, kind: type[T], options: ActorOptions) -> None:
         self._kind = kind
@@ -166,7 +167,8 @@ class ActorClass(Generic[T]):
         self.__doc__ = kind.__doc__
         self._template: ActorTemplate | None = None
         self._signature: inspect.Signature | None = None
-        self._check_order()
+        if options.allow_out_of_order_execution is False:
+            _check_order(self._core)
         declared.add(self)
 
     @property
@@ -176,18 +178,8 @@ class ActorClass(Generic[T]):
             self._template = ActorTemplate(export, self._options, _methods_of(self._kind))
         return self._template
 
-    def _check_order(self) -> None:
-        options = self._options
-        if options.allow_out_of_order_execution is False:
-            concurrent = (options.max_concurrency or 1) > 1 or options.concurrency_groups
-            if concurrent or self._core.is_async:
-                raise ValueError(
-                    "If you're using async actors or concurrent actors, the max_concurrency of which is greater "
-                    "than 1, allow_out_of_order_execution cannot be False: calls run at the same time."
-                )
-
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Say that actors are created with `.remote(…)`."""
+        """Raise TypeError: actors are created with `.remote(…)`."""
         raise TypeError(
             "Actors cannot be instantiated directly. Instead of "
             f"'{self.__name__}()', use '{self.__name__}.remote()'."
@@ -200,7 +192,7 @@ class ActorClass(Generic[T]):
         )
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[Any]:
-        """Create an actor; return a handle to it at once."""
+        """Create an actor; return its handle without waiting for the constructor."""
         return self._create(self._core, args, kwargs)
 
     def _remote(self, args: Any = (), kwargs: Any = None, **options: Any) -> ActorHandle[Any]:
@@ -218,26 +210,18 @@ class ActorClass(Generic[T]):
         if options.namespace == "":
             raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
         check_options(self.__qualname__, options)
-        actor, keep, new = engines.current().create_actor(template, args, kwargs)
-        if not new:
-            return _handle_of(*engines.current().find_actor(options.name, options.namespace))
-        return ActorHandle(
-            actor,
-            keep,
-            template.methods,
-            template.export.name,
-            options.effective_max_task_retries,
-            options.effective_max_pending_calls,
-            template.is_unordered,
-            original=True,
-        )
+        engine = engines.current()
+        created = engine.create_actor(template, args, kwargs)
+        if not created.is_new and options.name is not None:
+            return make_handle(*engine.find_actor(options.name, options.namespace))
+        return make_handle(created.id, ActorDescription.of(template), created.keep, original=True)
 
     def options(self, **options: Any) -> _WithOptions:
-        """Return the class with other options for the next actor."""
+        """Return the class with these options."""
         return _WithOptions(self, self._options.merged(options))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a node of a lazy graph that will create an actor."""
+        """Return a node of a lazy graph that creates an actor."""
         from skate.dag import ClassNode
 
         return ClassNode(self, args, kwargs, self._options.given())
@@ -261,20 +245,30 @@ class ActorClass(Generic[T]):
         return f"ActorClass({self.__name__})"
 
 
+def _check_order(template: ActorTemplate) -> None:
+    """Raise ValueError if the options ask a concurrent actor to run its calls in order."""
+    options = template.options
+    if options.allow_out_of_order_execution is not False:
+        return
+    if (options.max_concurrency or 1) > 1 or options.concurrency_groups or template.is_async:
+        raise ValueError(
+            "If you're using async actors or concurrent actors, the max_concurrency of which is greater "
+            "than 1, allow_out_of_order_execution cannot be False: calls run at the same time."
+        )
+
+
 class _WithOptions:
-    """An actor class with options of `.options(…)`."""
+    """An actor class with the options of `.options(…)`."""
 
     def __init__(self, actor_class: ActorClass[Any], options: ActorOptions) -> None:
         self._class = actor_class
         self._options = options
         core = actor_class._core
         self._template = ActorTemplate(core.export, options, core.methods)
-        ActorClass(
-            actor_class._kind, options
-        )._check_order() if options.allow_out_of_order_execution is False else None
+        _check_order(self._template)
 
     def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[Any]:
-        """Create an actor; return a handle to it at once."""
+        """Create an actor; return its handle without waiting for the constructor."""
         return self._class._create(self._template, args, kwargs)
 
     def options(self, **options: Any) -> _WithOptions:
@@ -282,19 +276,19 @@ class _WithOptions:
         return _WithOptions(self._class, self._options.merged(options))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a node of a lazy graph that will create an actor."""
+        """Return a node of a lazy graph that creates an actor."""
         from skate.dag import ClassNode
 
         return ClassNode(self._class, args, kwargs, self._options.given())
 
 
 class ActorHandle(Generic[T]):
-    """Refers to an actor; its methods have `.remote(…)`. The actor ends when all handles are gone."""
+    """Refers to an actor; its methods have `.remote(…)`. The actor ends when no handle of it exists."""
 
     def __init__(
         self,
         actor: bytes,
-        keep: Any,
+        keep: object,
         methods: dict[str, MethodInfo],
         class_name: str,
         max_task_retries: int = 0,
@@ -367,22 +361,25 @@ def _revive(
     limit: int,
     unordered: bool,
     weak: bool,
-    carried: Any,
+    carried: object,
 ) -> ActorHandle[Any]:
     keep = engines.current().hold_actor(actor, carried, weak=weak)
     return ActorHandle(actor, keep, methods, class_name, retries, limit, unordered)
 
 
-def _handle_of(actor: bytes, metadata: dict[str, Any]) -> ActorHandle[Any]:
-    """Return a handle that does not keep the actor alive, made from its description."""
+def make_handle(
+    actor: bytes, description: ActorDescription, keep: object = None, *, original: bool = False
+) -> ActorHandle[Any]:
+    """Return a handle, which keeps the actor alive by `keep`."""
     return ActorHandle(
         actor,
-        None,
-        metadata["methods"],
-        metadata["class_name"],
-        metadata["max_task_retries"],
-        metadata["max_pending_calls"],
-        metadata.get("unordered", False),
+        keep,
+        description.methods,
+        description.class_name,
+        description.max_task_retries,
+        description.max_pending_calls,
+        description.is_unordered,
+        original=original,
     )
 
 
@@ -397,7 +394,7 @@ class ActorMethod:
         self._options = options
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Say that methods are called with `.remote(…)`."""
+        """Raise TypeError: methods are called with `.remote(…)`."""
         raise TypeError(
             f"Actor methods cannot be called directly. Instead of running 'object.{self._info.name}()', try "
             f"'object.{self._info.name}.remote()'."
@@ -417,13 +414,13 @@ class ActorMethod:
         if signature is not None and signature is not _ANYTHING:
             plain = info.plain
             if plain is None:
-                plain = info.plain = _bounds(signature)
+                plain = info.plain = positional_bounds(signature)
             if kwargs or not plain[0] <= len(args) <= plain[1]:
                 check_arguments(signature, info.name, args, kwargs)
         handle = self._handle
         options = self._options
         retries = options.max_task_retries
-        return engines.current().call(  # type: ignore[no-any-return]
+        return engines.current().call(  # type: ignore[return-value]  # num_returns can change it
             handle._ray_actor_id._id,
             info,
             options,
@@ -440,13 +437,13 @@ class ActorMethod:
         return self.options(**given).remote(*(args or ()), **(kwargs or {}))
 
     def options(self, **options: Any) -> ActorMethod:
-        """Return the method with other options for the next call."""
+        """Return the method with these options."""
         merged = self._options.merged(options)
         check_num_returns(merged.num_returns, is_generator=self._info.is_generator)
         return ActorMethod(self._handle, self._info, merged)
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a node of a lazy graph that will call the method."""
+        """Return a node of a lazy graph that calls the method."""
         from skate.dag import bind_actor_method
 
         return bind_actor_method(
@@ -466,20 +463,14 @@ class ActorMethod:
         return ActorMethod, (self._handle, self._info, self._options)
 
 
-def _bounds(signature: inspect.Signature) -> tuple[int, int]:
-    holder = type("", (), {"_plain": None})()
-    _fits_plainly(holder, signature, ())
-    return holder._plain  # type: ignore[no-any-return]
-
-
 ActorProxy = ActorHandle
 
 
 def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
-    """Return a handle to the actor with this name; it does not keep the actor alive.
+    """Return a handle of the actor with this name; it does not keep the actor alive.
 
     Raises:
-        ValueError: There is no living actor with this name in the namespace.
+        ValueError: No living actor has this name in the namespace.
     """
     if not name:
         raise ValueError("Please supply a non-empty value to get_actor: the name of an actor.")
@@ -489,10 +480,10 @@ def get_actor(name: str, namespace: str | None = None) -> ActorHandle[Any]:
         raise TypeError(f"namespace must be None or a string, not {type(namespace).__name__}")
     if namespace == "":
         raise ValueError('"" is not a valid namespace. Pass None to not specify a namespace.')
-    return _handle_of(*engines.current().find_actor(name, namespace))
+    return make_handle(*engines.current().find_actor(name, namespace))
 
 
 def exit_actor() -> NoReturn:
-    """End the actor that calls this, after the current call; it is not restarted."""
+    """End the calling actor after the current call; it is not restarted."""
     engines.current().exit_actor()
     raise AssertionError("exit_actor does not return")

@@ -1,4 +1,4 @@
-"""Remote functions: what `@skate.remote` makes of a function."""
+"""Remote functions, which `@skate.remote` makes of functions."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class RemoteFunction(Generic[P, R]):
         check_num_returns(parsed.num_returns, is_generator=self._core.is_generator)
         check_options(self._core.export.name, parsed)
         self._signature: inspect.Signature | None = None
-        # Ray's hook for wrapping the sending of a call.
+        # Ray's hook that wraps submission.
         self._decorator = getattr(function, "__ray_invocation_decorator__", None)
         functools.update_wrapper(self, function)
         declared.add(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> R:
-        """Say that remote functions are called with `.remote(…)`."""
+        """Raise TypeError: remote functions are called with `.remote(…)`."""
         raise TypeError(
             f"Remote functions cannot be called directly. Instead of running '{self._function.__name__}()', try "
             f"'{self._function.__name__}.remote()'."
@@ -85,20 +85,23 @@ class RemoteFunction(Generic[P, R]):
         signature = self._signature
         if signature is None:
             signature = self._signature = signature_of(self._function)
-        if kwargs or not _fits_plainly(self, signature, args):
+        bounds = self._bounds
+        if bounds is None:
+            bounds = self._bounds = positional_bounds(signature)
+        if kwargs or not bounds[0] <= len(args) <= bounds[1]:
             check_arguments(signature, self._function.__name__, args, kwargs)
 
     def options(self, **options: Any) -> _WithOptions[R]:
-        """Return the function with other options for the next call."""
+        """Return the function with these options."""
         return _WithOptions(self, self._options.merged(options))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a node of a lazy graph that will call the function."""
+        """Return a node of a lazy graph that calls the function."""
         from skate.dag import FunctionNode
 
         return FunctionNode(self, args, kwargs, self._options.given())
 
-    @functools.cached_property  # programs set it, as they can in Ray
+    @functools.cached_property  # programs may set it, as in Ray
     def _function_name(self) -> str:
         return f"{self._function.__module__}.{self._function.__qualname__}"
 
@@ -108,7 +111,7 @@ class RemoteFunction(Generic[P, R]):
     def __repr__(self) -> str:
         return f"RemoteFunction({self._function.__name__})"
 
-    _plain: tuple[int, int] | None = None
+    _bounds: tuple[int, int] | None = None  # the result of `positional_bounds`, after the first call
 
 
 class _WithOptions(Generic[R]):
@@ -130,7 +133,7 @@ class _WithOptions(Generic[R]):
         return _WithOptions(self._remote_function, self._options.merged(options))
 
     def bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return a node of a lazy graph that will call the function."""
+        """Return a node of a lazy graph that calls the function."""
         from skate.dag import FunctionNode
 
         return FunctionNode(self._remote_function, args, kwargs, self._options.given())
@@ -141,7 +144,7 @@ def _rebuild(function: Callable[..., Any], options: TaskOptions) -> RemoteFuncti
 
 
 def check_options(name: str, options: TaskOptions | ActorOptions) -> None:
-    """Raise where options name an environment or a placement group that cannot be."""
+    """Raise ValueError or TypeError if options have an invalid runtime environment or placement group."""
     if (
         options.scheduling_strategy is not None
         or options.placement_group != "default"
@@ -161,10 +164,10 @@ def _check_environment(options: TaskOptions | ActorOptions) -> None:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature that calls are checked with."""
+    """Return the signature that calls are checked against."""
     try:
         return inspect.signature(function)
-    except (ValueError, TypeError):  # some builtins have none: anything goes
+    except (ValueError, TypeError):  # some builtins have none: all arguments are accepted
         return inspect.Signature(
             [
                 inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
@@ -173,29 +176,29 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         )
 
 
-def _fits_plainly(function: Any, signature: inspect.Signature, args: tuple[Any, ...]) -> bool:
-    """Tell quickly whether positional arguments alone fit: binding for real takes microseconds."""
-    plain = function._plain
-    if plain is None:
-        least = most = 0
-        for parameter in signature.parameters.values():
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                most += 1
-                if parameter.default is parameter.empty:
-                    least += 1
-            elif parameter.kind is parameter.VAR_POSITIONAL:
-                most = 1 << 30
-            elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
-                most, least = -1, 0
-                break
-        plain = function._plain = (least, most)
-    return bool(plain[0] <= len(args) <= plain[1])
+def positional_bounds(signature: inspect.Signature) -> tuple[int, int]:
+    """Return the least and the most positional arguments of a call without keyword arguments.
+
+    Comparing with these numbers is faster than binding the arguments, which takes microseconds. No number is in the
+    bounds if the function has a required keyword-only parameter.
+    """
+    least = most = 0
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            most += 1
+            if parameter.default is parameter.empty:
+                least += 1
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            most = 1 << 30
+        elif parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty:
+            return 0, -1
+    return least, most
 
 
 def check_arguments(
     signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Raise TypeError here, at the call, rather than in a worker."""
+    """Raise TypeError for wrong arguments here, at the call, instead of in a worker."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:

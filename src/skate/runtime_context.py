@@ -1,4 +1,4 @@
-"""Where a piece of code runs: job, task, actor, node, resources."""
+"""The runtime context: job, task, actor, node and resources of the calling code."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import skate._engine as engines
 from skate._base.accelerators import DEVICE_VARIABLES
 from skate._base.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from skate._base.lazy_names import lazy_names
-from skate._engine.common.names import function_name
 
 __all__ = ["RuntimeContext", "get_runtime_context"]
 
 
 if TYPE_CHECKING:
     from skate._base.runtime_envs.runtime_env import RuntimeEnv as RuntimeEnv
+    from skate._engine.abc import Engine, EngineContext
 else:
     __getattr__ = lazy_names(
         __name__,
@@ -27,128 +27,124 @@ else:
 
 
 class RuntimeContext:
-    """Facts about the process and the task that asks."""
+    """Describes the process and the task that the calling code runs in."""
 
-    def __init__(self, engine: Any) -> None:
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @property
-    def _facts(self) -> dict[str, Any]:
-        facts: dict[str, Any] = self._engine.context()
-        return facts
+    def _context(self) -> EngineContext:
+        return self._engine.context()
 
     def get(self) -> dict[str, Any]:
-        """Return the facts as a dictionary of ids."""
+        """Return the ids as a dictionary."""
         warnings.warn(
             "Use get_xxx_id() methods to get relevant ids instead", DeprecationWarning, stacklevel=2
         )
         found: dict[str, Any] = {"job_id": self.job_id, "node_id": self.node_id, "namespace": self.namespace}
-        if self.get_task_id() is not None and self._facts["task"] is not None:
-            found["task_id"] = TaskID(self._facts["task"].task)
-        if self._facts["actor"] is not None:
-            found["actor_id"] = ActorID(self._facts["actor"][0])
+        context = self._context
+        if context.task is not None:
+            found["task_id"] = TaskID(context.task.id)
+        if context.actor is not None:
+            found["actor_id"] = ActorID(context.actor.id)
         return found
 
     @property
     def job_id(self) -> JobID:
         """The job, as an id."""
         warnings.warn("Use get_job_id() instead", DeprecationWarning, stacklevel=2)
-        return JobID(self._facts["job"])
+        return JobID(self._context.job)
 
     def get_job_id(self) -> str:
         """Return the job's id in hexadecimal."""
-        return str(self._facts["job"].hex())
+        return self._context.job.hex()
 
     @property
     def node_id(self) -> NodeID:
         """The node, as an id."""
         warnings.warn("Use get_node_id() instead", DeprecationWarning, stacklevel=2)
-        return NodeID(self._facts["node"])
+        return NodeID(self._context.node)
 
     def get_node_id(self) -> str:
         """Return the node's id in hexadecimal."""
-        return str(self._facts["node"].hex())
+        return self._context.node.hex()
 
     def get_worker_id(self) -> str:
         """Return the id of this process in hexadecimal."""
-        return worker_id(self._facts["worker"])
+        return worker_id(self._context.worker)
 
     @property
     def worker(self) -> Any:
-        """This process as Ray's internals describe it: its mode, its ids."""
+        """This process as Ray's internals describe it: its mode and its ids."""
         from skate._api.ray_internals._private.worker import global_worker
 
         return global_worker
 
     def get_session_name(self) -> str:
         """Return the name of the session."""
-        return os.path.basename(str(self._facts["session"]))
+        return os.path.basename(self._context.session)
 
     def get_session_dir(self) -> str:
         """Return the session's folder."""
-        return str(self._facts["session"])
+        return self._context.session
 
     def get_temp_dir(self) -> str:
         """Return the folder that holds the sessions."""
-        return os.path.dirname(str(self._facts["session"]))
+        return os.path.dirname(self._context.session)
 
     @property
     def task_id(self) -> TaskID:
         """The running task, as an id."""
         warnings.warn("Use get_task_id() instead", DeprecationWarning, stacklevel=2)
-        task = self._facts["task"]
+        task = self._context.task
         assert task is not None, "task_id is only available in a task"
-        return TaskID(task.task)
+        return TaskID(task.id)
 
     def get_task_id(self) -> str | None:
         """Return the running task's id in hexadecimal; None on the driver."""
-        task = self._facts["task"]
-        return None if task is None else str(task.task.hex())
+        task = self._context.task
+        return None if task is None else task.id.hex()
 
     def get_task_name(self) -> str | None:
         """Return the running task's name; None on the driver."""
-        task = self._facts["task"]
-        return None if task is None else str(task.name)
+        task = self._context.task
+        return None if task is None else task.name
 
     def get_task_function_name(self) -> str | None:
         """Return module and name of the running function; None on the driver.
 
-        What encloses the function or class (`make.<locals>.`) is part of the name in asyncio actors alone, as in Ray.
+        The enclosing scopes (`make.<locals>.`) are part of the name in asyncio actors only, as in Ray.
         """
-        facts = self._facts
-        known = getattr(facts["task"], "function_name", None)  # where the engine itself has the name
-        return function_name(facts) if known is None else str(known)
+        task = self._context.task
+        return None if task is None else task.function_name
 
     @property
     def actor_id(self) -> ActorID:
         """The actor, as an id."""
         warnings.warn("Use get_actor_id() instead", DeprecationWarning, stacklevel=2)
-        actor = self._facts["actor"]
+        actor = self._context.actor
         assert actor is not None, "actor_id is only available in an actor"
-        return ActorID(actor[0])
+        return ActorID(actor.id)
 
     def get_actor_id(self) -> str | None:
         """Return the actor's id in hexadecimal; None outside of actors."""
-        actor = self._facts["actor"]
-        return None if actor is None else str(actor[0].hex())
+        actor = self._context.actor
+        return None if actor is None else actor.id.hex()
 
     def get_actor_name(self) -> str | None:
         """Return the actor's name, "" if it has none; None outside of actors."""
-        actor = self._facts["actor"]
-        if actor is None:
-            return None
-        return str(self._engine.actor_name())
+        return None if self._context.actor is None else self._engine.actor_name()
 
     @property
     def namespace(self) -> str:
         """The namespace of this job."""
-        return str(self._facts["namespace"])
+        return self._context.namespace
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
         """Whether the actor was restarted."""
-        assert self._facts["actor"] is not None, "was_current_actor_reconstructed is only for actors"
-        return getattr(self._engine, "restarts", 0) > 0
+        assert self._context.actor is not None, "was_current_actor_reconstructed is only for actors"
+        return self._engine.actor_restarts() > 0
 
     @property
     def current_placement_group_id(self) -> PlacementGroupID:
@@ -160,62 +156,55 @@ class RuntimeContext:
     def get_placement_group_id(self) -> str | None:
         """Return the id of the placement group that the task runs in, in hexadecimal."""
         group = self._engine.current_placement_group()
-        return None if group is None else str(group.hex())
+        return None if group is None else group.hex()
 
     @property
     def should_capture_child_tasks_in_placement_group(self) -> bool:
         """Whether tasks submitted here run in the same placement group."""
-        task = self._facts["task"]
-        return bool(task is not None and task.template is not None and task.template.capture_children)
+        task = self._context.task
+        return task is not None and task.captures_children
 
     def get_assigned_resources(self) -> dict[str, float]:
         """Return the resources of the running task or actor."""
-        task = self._facts["task"]
-        if task is None or task.template is None:
-            return {}
-        return dict(task.template.resources)
+        task = self._context.task
+        return {} if task is None else dict(task.resources)
 
     def get_runtime_env_string(self) -> str:
         """Return the runtime environment as JSON."""
         import json
 
-        return json.dumps(self._facts["environment"] or {}, sort_keys=True, default=str)
+        return json.dumps(self._context.runtime_env or {}, sort_keys=True, default=str)
 
     @property
     def runtime_env(self) -> Any:
         """The runtime environment of this process."""
         from skate._base.runtime_envs.runtime_env import RuntimeEnv
 
-        environment = self._facts["environment"] or {}
+        environment = self._context.runtime_env or {}
         return environment if isinstance(environment, RuntimeEnv) else RuntimeEnv(**environment)
 
     @property
     def current_actor(self) -> Any:
-        """A handle to the actor that asks; it does not keep the actor alive."""
-        from skate.actor import ActorHandle
+        """A handle of the calling actor; it does not keep the actor alive."""
+        from skate.actor import make_handle
 
-        actor = self._facts["actor"]
+        actor = self._context.actor
         if actor is None:
             raise RuntimeError("This method is only available in an actor.")
-        return ActorHandle(actor[0], None, *self._engine.own_methods())
+        return make_handle(actor.id, self._engine.describe_own_actor())
 
     @property
     def gcs_address(self) -> str:
         """The address that other drivers attach to."""
-        return str(self._facts["session"])
+        return self._context.session
 
     def get_node_labels(self) -> dict[str, str]:
         """Return the labels of the node."""
-        return dict(self._facts["labels"])
+        return dict(self._context.labels)
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """Return the accelerators that this task or actor may use, by kind."""
-        task = self._facts["task"]
-        given = (
-            (task.resources if task is not None else None)
-            or getattr(self._engine, "accelerators", None)
-            or {}
-        )
+        given = self._context.accelerators
         return {kind: list(given.get(kind, [])) for kind in DEVICE_VARIABLES}
 
     def get_resource_ids(self) -> dict[str, list[str]]:
@@ -224,15 +213,15 @@ class RuntimeContext:
         return self.get_accelerator_ids()
 
     def is_canceled(self) -> bool:
-        """Tell whether the running task has been cancelled, so that it can stop by itself."""
-        task = self._facts["task"]
-        if task is None:
+        """Return whether the running task was cancelled, so that it can stop."""
+        context = self._context
+        if context.task is None:
             raise RuntimeError("This method is only available in a task.")
-        if self._facts["is_async_actor"]:
+        if context.actor is not None and context.actor.is_async:
             raise RuntimeError(
                 "This method is not supported in an async actor. Its calls get asyncio.CancelledError."
             )
-        return bool(task.cancelled)
+        return self._engine.is_cancelled()
 
 
 def worker_id(number: int) -> str:
@@ -241,5 +230,5 @@ def worker_id(number: int) -> str:
 
 
 def get_runtime_context() -> RuntimeContext:
-    """Return facts about where this code runs."""
+    """Return the context of the calling code."""
     return RuntimeContext(engines.current())

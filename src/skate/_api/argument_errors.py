@@ -1,4 +1,4 @@
-"""The text of errors about wrong arguments: the parameter, the values that are right, and the value that was given."""
+"""The text of errors about arguments: the parameter, the valid values, and the given value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST: Final = 8  # elements of a list, a tuple or a dict
 
 
 def message(name: str, right: str, value: Any) -> str:
-    """Return the text of an error.
+    """Return the text of an error about an argument.
 
     >>> message("num_replicas", "a positive integer", "many")
     "`num_replicas` must be a positive integer, got 'many' (str)."
@@ -20,7 +20,7 @@ def message(name: str, right: str, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as errors show it: its representation, shortened if it is long, and its type.
+    """Return a value for an error message: its representation, shortened if it is long, and its type.
 
     A representation of several lines, such as a table, is left out.
 
@@ -31,7 +31,7 @@ def shown(value: Any) -> str:
         return str(value)
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    import reprlib  # needed for errors only
+    import reprlib  # used for errors only
 
     short = reprlib.Repr()
     short.maxstring = short.maxother = _LONGEST

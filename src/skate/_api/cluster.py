@@ -1,4 +1,4 @@
-"""What there is: nodes, resources, accelerators, the timeline."""
+"""Nodes, resources, accelerators and the timeline."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ import os
 from typing import Any
 
 import skate._engine as engines
+from skate._engine.abc import Table
 
 
 def nodes() -> list[dict[str, Any]]:
     """Return the nodes of the cluster, in the shape of Ray's table; one on a single machine."""
-    found: list[dict[str, Any]] = engines.current().nodes()
-    return found
+    return engines.current().nodes()
 
 
 def cluster_resources() -> dict[str, float]:
-    """Return all resources that exist, by name."""
-    found: dict[str, float] = engines.current().resources()
-    return found
+    """Return all resources of the cluster, by name."""
+    return engines.current().resources()
 
 
 def available_resources() -> dict[str, float]:
-    """Return the resources that nobody uses now, by name."""
-    found: dict[str, float] = engines.current().available()
-    return found
+    """Return the resources that are not in use, by name."""
+    return engines.current().available()
 
 
 def get_gpu_ids() -> list[Any]:
-    """Return the ids of the GPUs that this worker may use; on the driver, none."""
+    """Return the ids of the GPUs that this worker may use; [] on the driver."""
     from skate.runtime_context import get_runtime_context
 
     found = get_runtime_context().get_accelerator_ids().get("GPU", [])
@@ -36,21 +34,21 @@ def get_gpu_ids() -> list[Any]:
 
 
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
-    """Return what ran when, as events of Chrome's trace format, or write them to a file.
+    """Return the tasks that ran, as events of Chrome's trace format, or write them to a file.
 
     Args:
-        filename: Where to write JSON that chrome://tracing and Perfetto open; None returns a list.
+        filename: The JSON file to write, for chrome://tracing or Perfetto; None returns a list.
 
     Raises:
-        TypeError: `filename` is not a path: a number would name a file that is open already.
+        TypeError: `filename` is not a path. A number would be the descriptor of an open file.
     """
     if not isinstance(filename, str | os.PathLike | None):
         raise TypeError(
             f"'filename' must be the path of a file or None, got {filename!r} ({type(filename).__name__})."
         )
     engine = engines.current()
-    native = getattr(engine, "timeline", None)
-    events = _task_events(engine) if native is None else native()
+    native = engine.native_state
+    events = _task_events(engine.state(Table.TASKS)) if native is None else native.timeline()
     if filename is None:
         return events
     with open(filename, "w") as file:
@@ -58,9 +56,9 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     return None
 
 
-def _task_events(engine: Any) -> list[dict[str, Any]]:
+def _task_events(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     events = []
-    for row in engine.state("tasks"):
+    for row in rows:
         if not row["started"]:
             continue
         end = row["ended"] or row["started"]

@@ -21,7 +21,7 @@ _HIGHEST_PORT: Final = 65535
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Raise TypeError or ValueError that names the first argument that is wrong; None is correct for each."""
+    """Raise TypeError or ValueError for the first wrong argument; None is valid for each argument."""
     given = {name: value for name, value in given.items() if value is not None}
     for name in _TEXTS:
         if name in given and not isinstance(given[name], str | os.PathLike):

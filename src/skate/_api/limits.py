@@ -1,4 +1,4 @@
-"""Limits of the machine that a node meets, for the command line."""
+"""Limits of the machine, for the command line."""
 
 from __future__ import annotations
 

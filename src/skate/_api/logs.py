@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
+
+if TYPE_CHECKING:
+    from skate._engine.abc import EngineContext
 
 logger = logging.getLogger("skate")
 
@@ -13,7 +16,7 @@ _FORMAT = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
 
 
 def configure(level: int | str, form: str | None, config: Any) -> None:
-    """Set the level and format of the `skate` logger; other loggers are the program's own."""
+    """Set the level and format of the `skate` logger; other loggers belong to the program."""
     logger.setLevel(level.upper() if isinstance(level, str) else level)
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
@@ -23,9 +26,9 @@ def configure(level: int | str, form: str | None, config: Any) -> None:
     if config is not None:
         from skate._engine.common.log_context import log_as
 
-        log_as(config.to_dict(), _facts)
+        log_as(config.to_dict(), _context)
 
 
-def _facts() -> dict[str, Any] | None:
+def _context() -> EngineContext | None:
     running = engines.running()
     return None if running is None else running.context()

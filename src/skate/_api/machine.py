@@ -1,4 +1,4 @@
-"""What libraries may ask about this machine."""
+"""Facts about this machine, for the libraries."""
 
 from __future__ import annotations
 

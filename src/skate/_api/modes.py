@@ -1,4 +1,4 @@
-"""The two kinds of process in a session, by the numbers that Ray gives them."""
+"""The two kinds of process in a session, with Ray's numbers."""
 
 from __future__ import annotations
 

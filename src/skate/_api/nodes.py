@@ -1,10 +1,10 @@
-"""Long-lived nodes for the command line: start, find, stop, and look at one without being seen."""
+"""Long-lived nodes, for the command line: start, find, stop and observe them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import skate._engine as engines
@@ -12,6 +12,9 @@ from skate._api import init_arguments
 from skate._engine.common.session_roots import UnusableFolderError, root, shm_root
 from skate._engine.local.driver.long_lived import GRACE_SECONDS, end, find, stop, wait
 from skate._engine.local.session.node_records import NodeRecord, current, nodes
+
+if TYPE_CHECKING:
+    from skate._engine.abc import Engine
 
 __all__ = [
     "GRACE_SECONDS",
@@ -43,11 +46,11 @@ def start(
     object_store_memory: int | None = None,
     preload: list[str] | None = None,
 ) -> NodeRecord:
-    """Start a node that outlives this process, with the meaning of `init`'s arguments.
+    """Start a node that outlives this process; the arguments are those of `init`.
 
     Raises:
-        RuntimeError: One runs already, or it did not start.
-        ValueError: An argument cannot be right.
+        RuntimeError: A node is running already, or the new one did not start.
+        ValueError: An argument is wrong.
     """
     from skate._engine.local.driver import long_lived
 
@@ -75,14 +78,14 @@ _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 
 def plain_address(address: str) -> str:
-    """Return the address of a node where a user of Ray may have named its dashboard: "auto" for one on this machine."""
+    """Return a node's address; "auto" for the URL of a dashboard on this machine, which users of Ray may pass."""
     is_url = address.startswith(("http://", "https://"))
     return "auto" if is_url and urlsplit(address).hostname in _LOCAL_HOSTS else address
 
 
 @contextmanager
-def observe(address: str) -> Iterator[Any]:
-    """Make a node the session of this process for a while, without being a job on it."""
+def observe(address: str) -> Iterator[Engine]:
+    """Attach to a node without becoming a job on it; in the block, it is the session of this process."""
     from skate.util.state._attachment import attach
 
     with attach(address) as engine:
@@ -98,7 +101,7 @@ def observe(address: str) -> Iterator[Any]:
 
 @contextmanager
 def join(address: str) -> Iterator[None]:
-    """Be a driver on a node for a while, one that `list_jobs` does not show; in a session, just use that."""
+    """Attach to a node as a driver that `list_jobs` does not show; a session that is running is used instead."""
     if engines.running() is not None:
         yield
         return
@@ -120,7 +123,6 @@ def join(address: str) -> Iterator[None]:
         engine.shutdown()
 
 
-def store() -> dict[str, Any]:
-    """Return how full the memory for objects is."""
-    found: dict[str, Any] = engines.current().state("memory")
-    return found
+def store() -> dict[str, int]:
+    """Return the size and the usage of the object store."""
+    return engines.current().object_store()

@@ -1,4 +1,4 @@
-"""Values and waiting for them: `get`, `put`, `wait`, `cancel`, `kill`."""
+"""`get`, `put`, `wait`, `cancel` and `kill`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def get(object_refs: Sequence[ObjectRef[R]], *, timeout: float | None = None) ->
 @overload
 def get(object_refs: Any, *, timeout: float | None = None) -> Any: ...
 def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
-    """Return the value of a reference, or of each reference in a list; block until they are there.
+    """Return the value of a reference, or of each reference in a list; block until they are ready.
 
     Args:
         object_refs: A reference or a list of references.
-        timeout: Seconds to wait at most; 0 only looks.
+        timeout: The most seconds to wait; 0 does not wait.
 
     Raises:
-        GetTimeoutError: Time was up.
-        Exception: What the task raised, as an instance of the original class and of RayTaskError.
+        GetTimeoutError: The values were not ready in time.
+        Exception: The task's exception, as an instance of its class and of RayTaskError.
 
     >>> import skate
     >>> skate.get([skate.put(1), skate.put(2)])
@@ -96,8 +96,7 @@ def put(value: R, *, _owner: Any = None, _tensor_transport: str | None = None) -
             "Calling 'put' on an ray.ObjectRef is not allowed. If you really want to do this, you can wrap the "
             "ObjectRef in a list and call 'put' on it."
         )
-    reference: ObjectRef[R] = engines.current().put(value)
-    return reference
+    return engines.current().put(value)
 
 
 def wait(
@@ -112,9 +111,8 @@ def wait(
     Args:
         ray_waitables: References or generators, without duplicates.
         num_returns: Return as soon as this many are ready.
-        timeout: Seconds to wait at most.
-        fetch_local: Whether an object on another machine is ready only once it is here; on one machine every
-            object is.
+        timeout: The most seconds to wait.
+        fetch_local: Whether an object on another machine counts as ready only after it was copied to this one.
 
     >>> import skate
     >>> ready, rest = skate.wait([skate.put(1), skate.put(2)])
@@ -131,8 +129,8 @@ def wait(
             f"wait() expected a list of ray.ObjectRef or ObjectRefGenerator, got {type(ray_waitables)}"
         )
     _check_timeout(timeout)
-    # Programs call this in a loop over thousands of references, each time with the list that it returned last:
-    # to look at each of them would cost more than the rest.
+    # Programs call this in a loop over thousands of references, each time with the list that it returned last.
+    # Checking each reference again would cost more than the rest.
     global _rest
     signature = _signature(ray_waitables)
     if signature is None or signature != _rest:
@@ -154,17 +152,17 @@ def wait(
     try:
         ready, rest = engine.wait(ray_waitables, num_returns, timeout, fetch_local)
     except AttributeError:
-        _check_waitables(ray_waitables)  # somebody may have changed the list
+        _check_waitables(ray_waitables)  # the program may have changed the list
         raise
     _rest = _signature(rest)
     return ready, rest
 
 
-_rest: tuple[Any, ...] | None = None  # tells the list that `wait` returned last
+_rest: tuple[Any, ...] | None = None  # identifies the list that `wait` returned last
 
 
 def _signature(waitables: list[Any]) -> tuple[Any, ...] | None:
-    """Return what tells a list of references from others, also from a later one in the same place."""
+    """Return a value that identifies a list of references, even if a later list has the same address."""
     if not waitables or type(waitables[0]) is not ObjectRef or type(waitables[-1]) is not ObjectRef:
         return None
     return id(waitables), len(waitables), weakref.ref(waitables[0]), weakref.ref(waitables[-1])
@@ -181,16 +179,16 @@ def _check_waitables(waitables: list[Any]) -> None:
 
 
 def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) -> None:
-    """Cancel the task that makes an object: not started, it never runs; running, it is interrupted.
+    """Cancel the task that makes an object. A waiting task never runs; a running task is interrupted.
 
     Args:
         ray_waitable: A reference or generator returned by a task or actor call.
         force: Kill the worker that runs the task.
-        recursive: Cancel what the task has submitted as well.
+        recursive: Also cancel the tasks and calls that the task submitted.
     """
     engine = engines.current()
     if isinstance(ray_waitable, ObjectRefGenerator):
-        engine.cancel_task(ray_waitable._stream.task, force=force, recursive=recursive)
+        engine.cancel_generator(ray_waitable, force=force, recursive=recursive)
         return
     if not isinstance(ray_waitable, ObjectRef):
         raise TypeError(
@@ -201,7 +199,7 @@ def cancel(ray_waitable: Any, *, force: bool = False, recursive: bool = True) ->
 
 
 def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
-    """Kill an actor at once; with `no_restart=False` it restarts if it may.
+    """Kill an actor at once; with `no_restart=False` it restarts if `max_restarts` allows it.
 
     Args:
         actor: The actor's handle.
@@ -215,6 +213,6 @@ def kill(actor: ActorHandle[Any], *, no_restart: bool = True) -> None:
 
 
 def free(object_refs: ObjectRef[Any] | list[ObjectRef[Any]]) -> None:
-    """Free values now, whoever still refers to them; getting them later raises ObjectFreedError."""
+    """Free values now, even if references to them exist; getting them later raises ObjectFreedError."""
     references = [object_refs] if isinstance(object_refs, ObjectRef) else object_refs
     engines.current().free(references)

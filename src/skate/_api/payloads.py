@@ -1,4 +1,4 @@
-"""Values as bytes, for libraries that have sockets of their own."""
+"""Values as bytes, for libraries that use their own sockets."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from skate._engine.common.values import INLINE_LIMIT
 __all__ = ["LARGEST", "pack", "pack_call", "unpack"]
 
 LARGEST = INLINE_LIMIT
-"""From this size on a value is better off in shared memory, where it is written once."""
+"""The smallest size in bytes of values that belong in shared memory, where they are written once."""
 
 
 def pack(value: Any) -> bytes | None:
-    """Return a value as bytes; None for what has to travel through tasks and actors instead.
+    """Return a value as bytes; None for a value that has to be sent through tasks and actors instead.
 
-    That are values that hold references, since only the engine knows who needs them, and large ones.
+    These are large values and values that contain references, which only the engine can track.
 
     Raises:
         TypeError: If a part of the value cannot be pickled.
@@ -30,7 +30,7 @@ def pack(value: Any) -> bytes | None:
 
 
 def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
-    """Do what `pack` does, for the arguments of a call; a few plain ones take a short cut."""
+    """Return the arguments of a call as bytes, as `pack` does; plain positional arguments take a short cut."""
     if not kwargs:
         if not args:
             return _NOTHING
@@ -47,5 +47,5 @@ _NOTHING = pickle.dumps(((), {}), 5)
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value that `pack` was given. Only for bytes of a process of this session."""
+    """Return the value that `pack` was given. Call this only with bytes from a process of this session."""
     return loads(data)

@@ -23,7 +23,7 @@ def remote(**options: Any) -> Any: ...
 def remote(*args: Any, **options: Any) -> Any:
     """Make a function a remote function, or a class an actor class.
 
-    Used plainly, or with options: `@skate.remote(num_cpus=2)`.
+    Use it without parentheses, or with options: `@skate.remote(num_cpus=2)`.
 
     >>> import skate
     >>> @skate.remote

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import skate._engine as engines
 from skate._api import init_arguments, starting
 from skate._base import variables
 from skate._version import __version__, ray_version
 
-# Private keywords of Ray's `init` that have no meaning on one machine; accepted, so that programs run.
+if TYPE_CHECKING:
+    from skate._engine.abc import Engine
+
+# Private keywords of Ray's `init` that have no meaning on one machine. `init` accepts and ignores them.
 _IGNORED = frozenset(
     (
         "_system_config", "_temp_dir", "_node_ip_address", "_tracing_startup_hook",
@@ -26,12 +29,12 @@ _DASHBOARD_HOST = "127.0.0.1"
 
 
 class BaseContext(Mapping[str, Any]):
-    """What `init` returns: facts about the session, and a context manager that ends it."""
+    """The result of `init`: properties of the session, and a context manager that ends it."""
 
     def __init__(self, facts: dict[str, Any]) -> None:
         self.address_info = facts
         self.dashboard_url: str = facts.get("webui_url") or ""
-        self.python_version = ".".join(map(str, __import__("sys").version_info[:3]))
+        self.python_version = ".".join(map(str, sys.version_info[:3]))
         self.ray_version = ray_version
         self.skate_version = __version__
         self.ray_commit = "skate"
@@ -90,24 +93,24 @@ def init(
     preflight: str = "raise",
     **kwargs: Any,
 ) -> BaseContext:
-    """Start a session: a private node on this machine, or attach to one that runs.
+    """Start a session: start a private node on this machine, or attach to a running node.
 
     Args:
         address: None starts a private node; "auto" attaches to the node of `skate start`, or of the program
-            that has started this one; a folder attaches to the node there; "ray://host:port" uses a Ray cluster.
-        engine: "inline", "local" or "ray"; SKATE_ENGINE says so for programs that do not.
+            that started this one; a folder attaches to the node there; "ray://host:port" uses a Ray cluster.
+        engine: "inline", "local" or "ray"; the default is SKATE_ENGINE, or "local".
         num_cpus: CPUs to schedule; by default those that this process may use.
-        num_gpus: GPUs to schedule; by default those found.
+        num_gpus: GPUs to schedule; by default those detected.
         resources: Custom resources by name.
         labels: Labels of the node.
-        object_store_memory: Bytes that large objects may take in shared memory.
+        object_store_memory: The most bytes of shared memory that large objects may use.
         local_mode: Ray's old name for the inline engine.
         ignore_reinit_error: Return the running session instead of raising.
-        log_to_driver: Whether workers' output is shown here; SKATE_LOG_TO_DRIVER=0 turns it off.
-        namespace: Where names of actors are looked up; by default the session's own.
-        runtime_env: Environment of all workers of this job.
-        preload: Modules that workers start with, imported once.
-        preflight: What the ray engine does about problems that would make the program fail on the cluster:
+        log_to_driver: Whether this process prints the output of workers; the default is SKATE_LOG_TO_DRIVER.
+        namespace: The namespace of named actors; by default a namespace of the session's own.
+        runtime_env: Runtime environment of all workers of this job.
+        preload: Modules to import once, before workers are forked.
+        preflight: How the ray engine reports problems that would make the program fail on the cluster:
             "raise", "warn" or "off".
 
     Returns:
@@ -122,11 +125,13 @@ def init(
     unknown = set(kwargs) - _IGNORED - {"_memory", "_metrics_export_port"}
     if unknown:
         raise _unknown_keyword(min(unknown))
-    if getattr(engines.running(), "is_forked", False):
-        engines.leave()  # the session is the parent's
-    if engines.running() is not None:
+    earlier = engines.running()
+    if earlier is not None and earlier.is_forked:
+        engines.leave()  # the session belongs to the parent process
+        earlier = None
+    if earlier is not None:
         if ignore_reinit_error:
-            return _context(engines.running())
+            return _context(earlier)
         raise RuntimeError(
             "Maybe you called ray.init twice by accident? Skate is running already: call shutdown() first, or pass "
             "ignore_reinit_error=True to keep the running session."
@@ -145,8 +150,8 @@ def init(
     if logging_config is not None:
         metadata["logging_config"] = logging_config.to_dict()
     if _ray_is_skate():
-        metadata["as_ray"] = True  # workers make it so, too
-    if name != "ray":  # there, Ray itself reads these variables
+        metadata["as_ray"] = True  # workers install the alias, too
+    if name != "ray":  # Ray itself reads these variables
         from skate._api import submission
 
         changed, metadata = submission.add_job_config(runtime_env, metadata)
@@ -156,7 +161,7 @@ def init(
     if configure_logging:
         from skate._api.logs import configure
 
-        # Ray encodes the records of its drivers itself.
+        # Ray itself encodes the records of its drivers.
         configure(logging_level, logging_format, None if name == "ray" else logging_config)
     if log_to_driver is None:
         log_to_driver = variables.flag("LOG_TO_DRIVER", True)
@@ -164,6 +169,7 @@ def init(
     store = None if object_store_memory is None else int(object_store_memory)
     machine = starting.Machine(num_cpus, num_gpus, resources, labels, store)
     job = starting.Job(namespace, runtime_env, metadata, log_to_driver)
+    running: Engine
     if name == "ray":
         dashboard: dict[str, Any] = {"include_dashboard": include_dashboard, "dashboard_port": dashboard_port}
         if dashboard_host != _DASHBOARD_HOST:
@@ -176,7 +182,7 @@ def init(
             raise ValueError(
                 "_system_config is for a node that init() starts; the node at this address has its settings already."
             )
-        running = starting.attached(found, job)
+        running = starting.attach(found, job)
     else:
         running = starting.local(
             machine,
@@ -187,13 +193,13 @@ def init(
         )
     engines.adopt(running)
     port = kwargs.get("_metrics_export_port")
-    if port is not None and name != "ray":  # there, Ray itself listens
+    if port is not None and name != "ray":  # Ray itself listens on the port
         _export_metrics(running, port)
     return _context(running)
 
 
-def _export_metrics(running: Any, port: int) -> None:
-    """Serve metrics under the names that Ray gives them, where whoever knows its keyword looks for them."""
+def _export_metrics(running: Engine, port: int) -> None:
+    """Serve metrics with Ray's names on the port of Ray's keyword."""
     from skate.util.metrics import start_server
 
     try:
@@ -205,7 +211,7 @@ def _export_metrics(running: Any, port: int) -> None:
 
 
 def _send_main_along() -> None:
-    """Let what the program defines travel by value also where the program runs in a child of `multiprocessing`."""
+    """Pickle the program's definitions by value even in a child process of `multiprocessing`."""
     main = sys.modules.get("__mp_main__")
     if main is not None:
         import cloudpickle
@@ -214,13 +220,13 @@ def _send_main_along() -> None:
 
 
 def _ray_is_skate() -> bool:
-    """Tell whether `import ray` means Skate in this process; nobody has asked for it if it is not even loaded."""
+    """Return whether `import ray` imports Skate in this process; it does not if the alias is not loaded."""
     alias = sys.modules.get("skate._base.alias")
     return alias is not None and alias.installed()
 
 
 def _logging_config(given: Any, job_config: Any) -> Any:
-    """Return how the job wants to log: as `init` says, or its job, or the environment; None for as Python does."""
+    """Return the logging config of `init`, the job config or the environment; None for Python's defaults."""
     found = given or getattr(job_config, "py_logging_config", None)
     if found is None and any(name.endswith("_LOGGING_CONFIG_ENCODING") for name in os.environ):
         from skate._base.logging_config import LoggingConfig
@@ -244,12 +250,12 @@ def _unknown_keyword(keyword: str) -> Exception:
     )
 
 
-def _context(engine: Any) -> BaseContext:
-    facts = engine.context()
-    session = facts["session"]
+def _context(engine: Engine) -> BaseContext:
+    context = engine.context()
+    session = context.session
     known = {
         "engine": engine.name,
-        "node_id": facts["node"].hex(),
+        "node_id": context.node.hex(),
         "node_ip_address": "127.0.0.1",
         "address": session,
         "gcs_address": session,
@@ -260,20 +266,20 @@ def _context(engine: Any) -> BaseContext:
         "webui_url": "",
         "metrics_export_port": 0,
     }
-    return BaseContext({**known, **getattr(engine, "address_info", {})})
+    return BaseContext({**known, **engine.address_info})
 
 
 def is_initialized() -> bool:
-    """Tell whether a session is running in this process."""
+    """Return whether a session is running in this process."""
     return engines.running() is not None
 
 
 def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = False) -> None:
-    """End the session; returns when none of its processes, sockets or files is left."""
+    """End the session; return after its processes have ended and its sockets and files are removed."""
     engine = engines.running()
     if engine is None:
         return
     if engine.is_worker:
-        return  # a worker does not end the session it works for
+        return  # a worker does not end the session
     engines.leave()
     engine.shutdown()

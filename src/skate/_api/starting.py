@@ -1,13 +1,16 @@
-"""Starting each engine with what `init` was given: what the machine has, and what the job wants."""
+"""Starting an engine with the arguments of `init`."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from skate._engine.abc import Engine
 
 
 class Machine(NamedTuple):
-    """What is to be scheduled; None is what is found."""
+    """The resources to schedule; None stands for the detected value."""
 
     num_cpus: float | None
     num_gpus: float | None
@@ -17,7 +20,7 @@ class Machine(NamedTuple):
 
 
 class Job(NamedTuple):
-    """What a driver says of its job."""
+    """The properties of a driver's job."""
 
     namespace: str | None
     runtime_env: Any
@@ -25,14 +28,14 @@ class Job(NamedTuple):
     log_to_driver: bool
 
 
-def ray(address: str | None, machine: Machine, job: Job, preflight: str, **given: Any) -> Any:
+def ray(address: str | None, machine: Machine, job: Job, preflight: str, **given: Any) -> Engine:
     """Connect to a Ray cluster, or start Ray."""
     from skate._engine.ray import connection
 
     return connection.connect(address, preflight=preflight, **job._asdict(), **machine._asdict(), **given)
 
 
-def inline(machine: Machine, job: Job) -> Any:
+def inline(machine: Machine, job: Job) -> Engine:
     """Start a session in this process."""
     import signal
 
@@ -55,12 +58,12 @@ def inline(machine: Machine, job: Job) -> Any:
     return started
 
 
-def attached(address: str, job: Job) -> Any:
-    """Attach to a node that runs."""
+def attach(address: str, job: Job) -> Engine:
+    """Attach to a running node."""
     from skate._api.submission import inherit
     from skate._engine.local.wire.interrupts import held_back
 
-    with held_back():  # else msgspec may be left in a state in which it crashes
+    with held_back():  # an interrupted import can leave msgspec in a state in which it crashes
         from skate._engine.local.driver import driver, long_lived
 
     environment, metadata = inherit(packed_environment(job.runtime_env), job.metadata)
@@ -73,6 +76,20 @@ def attached(address: str, job: Job) -> Any:
     )
 
 
+def observing(address: str) -> Engine:
+    """Attach to a running node as an observer, which is no job."""
+    from skate._engine.local.driver import driver, long_lived
+
+    return driver.connect(
+        long_lived.find(address, observer=True),
+        namespace=None,
+        runtime_env={},
+        log_to_driver=False,
+        metadata={},
+        observer=True,
+    )
+
+
 def local(
     machine: Machine,
     job: Job,
@@ -80,8 +97,8 @@ def local(
     memory: float | None,
     preload: list[str] | None,
     system_config: dict[str, Any] | None = None,
-) -> Any:
-    """Start a node of this driver's own."""
+) -> Engine:
+    """Start a private node for this driver."""
     from skate._engine.local.driver import launcher
     from skate._engine.local.driver.launcher import node_config
 
@@ -96,7 +113,7 @@ def local(
         system_config=system_config,
     )
     if "as_ray" in job.metadata:
-        config["as_ray"] = True  # what is preloaded may import ray
+        config["as_ray"] = True  # a preloaded module may import ray
     return launcher.start(
         config,
         namespace=job.namespace,
@@ -107,7 +124,7 @@ def local(
 
 
 def packed_environment(runtime_env: Any) -> dict[str, Any]:
-    """Return a job's environment with its folders packed, as workers find them."""
+    """Return a job's runtime environment with its folders packed for the workers."""
     if not runtime_env:
         return {}
     from skate._base.runtime_envs.inheritance import as_runtime_env

@@ -1,7 +1,7 @@
-"""What a driver inherits from the program that started it: an environment and metadata, in variables.
+"""The runtime environment and the metadata that a driver inherits through environment variables.
 
-Skate's job submission sets a variable of its own. Ray's job submission sets RAY_JOB_CONFIG_JSON_ENV_VAR, which other
-launchers use too, and RAY_RUNTIME_ENV_HOOK names a function that may change the environment of every driver.
+Skate's job submission sets its own variable. Ray's job submission, like other launchers, sets
+RAY_JOB_CONFIG_JSON_ENV_VAR. RAY_RUNTIME_ENV_HOOK names a function that can change the environment of each driver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def describe(runtime_env: dict[str, Any], metadata: dict[str, str]) -> str:
 
 
 def inherit(runtime_env: dict[str, Any], metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a driver's environment and metadata, with what its submission has asked for underneath."""
+    """Return a driver's environment and metadata, with those of its submission as defaults."""
     text = os.environ.get(VARIABLE)
     if not text:
         return runtime_env, metadata
@@ -39,7 +39,7 @@ def inherit(runtime_env: dict[str, Any], metadata: dict[str, Any]) -> tuple[dict
 def add_job_config(
     runtime_env: Mapping[str, Any] | None, metadata: dict[str, Any]
 ) -> tuple[Mapping[str, Any] | None, dict[str, Any]]:
-    """Return a driver's environment and metadata, with those of RAY_JOB_CONFIG_JSON_ENV_VAR.
+    """Return a driver's environment and metadata, merged with those of RAY_JOB_CONFIG_JSON_ENV_VAR.
 
     Raises:
         ValueError: The variable holds no job config, or it and the driver set the same field of the environment.
@@ -68,10 +68,10 @@ def add_job_config(
 
 
 def apply_hook(runtime_env: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a driver's environment as the function that RAY_RUNTIME_ENV_HOOK names returns it.
+    """Return a driver's environment, changed by the function that RAY_RUNTIME_ENV_HOOK names.
 
     Raises:
-        ValueError: There is no such function.
+        ValueError: The function cannot be imported.
     """
     found = variables.find(_HOOK)
     if found is None:

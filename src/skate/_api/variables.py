@@ -1,4 +1,4 @@
-"""Environment variables that programs set, for the libraries: see `skate._base.variables`."""
+"""Reading environment variables, for the libraries: see `skate._base.variables`."""
 
 from skate._base.variables import flag, integer, number, text
 

@@ -66,9 +66,9 @@ def pickle_code(target: Any, name: str) -> tuple[bytes, list[Any]]:
             "put large objects in the object store."
         )
     for reference in payload.references:
-        promote = getattr(reference._engine, "promote", None)
-        if promote is not None:
-            promote(reference)
+        owner = reference._engine
+        if owner is not None:
+            owner.promote(reference)
     return code, payload.references
 
 

@@ -1,4 +1,4 @@
-"""The stream of references that a generator task makes."""
+"""Generators of references, which tasks with several results return."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ T = TypeVar("T")
 
 
 class Stream(Protocol):
-    """What an engine provides for a generator: references, one after the other."""
+    """An engine's side of a generator: a stream of references."""
 
-    task: bytes
+    @property
+    def task(self) -> bytes:
+        """The id of the task or call that runs the generator."""
 
     def next(self, timeout: float | None) -> ObjectRef[Any] | None:
-        """Return the next reference, or None when `timeout` has passed; StopIteration at the end."""
+        """Return the next reference, or None after `timeout`; raise StopIteration at the end."""
 
     async def next_async(self) -> ObjectRef[Any]:
-        """Return the next reference; StopAsyncIteration at the end."""
+        """Return the next reference; raise StopAsyncIteration at the end."""
 
     def ready(self) -> bool:
         """Return whether `next` would return (or raise) at once."""
@@ -32,14 +34,13 @@ class Stream(Protocol):
         """Return a reference that is ready when the generator has ended."""
 
     def close(self) -> None:
-        """Let go of the items that nobody took."""
+        """Drop the items that were not taken."""
 
 
 class ObjectRefGenerator(Generic[T]):
-    """Iterates over the references that a streaming generator makes, as they become available.
+    """Iterates over the references of a streaming generator, as they become available.
 
-    `next(generator)` blocks until the next item is there and returns a reference to it; iteration also
-    works with `async for`.
+    `next(generator)` blocks until the next item exists and returns a reference to it. Use `async for` in coroutines.
     """
 
     def __init__(self, stream: Stream, first: ObjectRef[Any] | None = None) -> None:
@@ -61,7 +62,7 @@ class ObjectRefGenerator(Generic[T]):
         return await self._stream.next_async()
 
     def _next_sync(self, timeout_s: float | None = None) -> ObjectRef[T]:
-        """Return the next reference, or the nil reference when `timeout_s` has passed."""
+        """Return the next reference, or the nil reference after `timeout_s`."""
         from skate._base.object_ref import ObjectRef
 
         timeout = None if timeout_s is None or timeout_s < 0 else timeout_s
@@ -83,11 +84,11 @@ class ObjectRefGenerator(Generic[T]):
         return self._stream.completed()
 
     def next_ready(self) -> bool:
-        """Return whether the next item is there, so that `next` would not block."""
+        """Return whether the next item exists, so that `next` would not block."""
         return self._stream.ready() and not self._stream.finished()
 
     def is_finished(self) -> bool:
-        """Return whether the generator has ended and every item has been taken."""
+        """Return whether the generator has ended and all items have been taken."""
         return self._stream.finished()
 
     def send(self, value: Any) -> Any:
@@ -127,7 +128,7 @@ class ObjectRefGenerator(Generic[T]):
 
 
 class DynamicObjectRefGenerator(Generic[T]):
-    """The references that a task with `num_returns="dynamic"` made, all there already."""
+    """The references of a task with `num_returns="dynamic"`, all of which are ready."""
 
     def __init__(self, references: list[ObjectRef[T]]) -> None:
         self._refs = references

@@ -3,39 +3,114 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from skate._base import ids
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+    from asyncio import Future as AsyncioFuture
     from concurrent.futures import Future
 
 T = TypeVar("T")
 
-# States of a reference, as its engine knows them in this process. Anything but PENDING is final.
+# States of a reference in this process. All but PENDING are final.
 PENDING = 0
 INLINE = 1  # data holds the serialized value
 ERROR = 2  # data holds the serialized exception
-SHARED = 3  # the value lies in shared memory; the engine knows where
+SHARED = 3  # the value is in shared memory; the engine knows where
+
+
+class ReferenceOwner(ABC):
+    """The part of an engine that references call back into."""
+
+    @abstractmethod
+    def future_of(self, reference: ObjectRef[T]) -> Future[T]:
+        """Return a `concurrent.futures.Future` for the value."""
+
+    @abstractmethod
+    def await_value(self, reference: ObjectRef[T]) -> Coroutine[Any, Any, T]:
+        """Return a coroutine that waits for the value in an event loop."""
+
+    @abstractmethod
+    def reference_pickled(self, reference: ObjectRef[Any]) -> tuple[Any, ...] | None:
+        """Record that a reference is being pickled; return its reduction, or None for its id."""
+
+    def id_of(self, reference: ObjectRef[Any]) -> bytes:
+        """Return the id of an object whose reference was made without it."""
+        raise AttributeError(f"{type(reference).__name__!r} object has no attribute '_id'")
+
+    @abstractmethod
+    def promote(self, reference: ObjectRef[Any]) -> None:
+        """Make an object known to other processes, unless all objects are."""
+
+    @abstractmethod
+    def reference_dropped(self, reference: ObjectRef[Any]) -> None:
+        """Record that this process dropped a reference that has `_known` set; the garbage collector calls this."""
+
+
+class CallbackOwner(ReferenceOwner):
+    """An owner that calls back when a value arrives in this process."""
+
+    @abstractmethod
+    def value_of(self, reference: ObjectRef[Any]) -> Any:
+        """Return the value of a reference that is ready, or raise its exception."""
+
+    @abstractmethod
+    def when_ready(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
+        """Call `callback` once the reference is ready, at once if it is; keep the reference until then."""
+
+    @abstractmethod
+    def call_in_loop(self, loop: AbstractEventLoop, callback: Callable[[], None]) -> None:
+        """Run `callback` in an event loop; directly if the calling thread runs the loop."""
+
+    def future_of(self, reference: ObjectRef[T]) -> Future[T]:
+        """Return a `concurrent.futures.Future` for the value."""
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+        self.when_ready(reference, lambda ready: self._fill(future, ready))
+        return future
+
+    def _fill(self, future: Future[Any], reference: ObjectRef[Any]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(self.value_of(reference))
+        except BaseException as error:  # the future raises it
+            # Without the traceback, which would keep alive the stack of the thread that received the value.
+            future.set_exception(error.with_traceback(None))
+
+    async def await_value(self, reference: ObjectRef[T]) -> T:
+        """Wait for the value in an event loop."""
+        if reference._state == PENDING:
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            ready: asyncio.Future[None] = loop.create_future()
+            self.when_ready(reference, Awaiter(self, loop, ready))
+            await ready
+        value: T = self.value_of(reference)
+        return value
 
 
 class ObjectRef(Generic[T]):
     """Refers to the result of a task, an actor call or a `put`.
 
-    `skate.get(ref)` or `await ref` gives the value. The object is freed when the last reference to
-    it, in any process, is gone.
+    `skate.get(ref)` or `await ref` returns the value. The object is freed when no process holds a reference to it.
     """
 
     SIZE: ClassVar[int] = ids.OBJECT_SIZE
-    # The engine keeps what it knows of the object on the reference itself: one lookup less on the
-    # hot path, and Python's own counting tells when the process has let go of the object.
+    # The engine stores the state of the object on the reference itself: this saves a lookup on the
+    # hot path, and Python's reference counting detects when the process drops the object.
     __slots__ = ("__weakref__", "_data", "_engine", "_id", "_known", "_state", "_waiters")
 
     _id: bytes
     _state: int
     _data: Any
-    _engine: Any
+    _engine: ReferenceOwner | None
     _known: bool
     _waiters: list[Callable[[ObjectRef[Any]], None]] | None
 
@@ -53,12 +128,12 @@ class ObjectRef(Generic[T]):
 
     @classmethod
     def nil(cls) -> ObjectRef[Any]:
-        """Return the reference that stands for "none"."""
+        """Return the nil reference."""
         return cls(b"\xff" * ids.OBJECT_SIZE)
 
     @classmethod
     def from_random(cls) -> ObjectRef[Any]:
-        """Return a reference with a random id, to no object."""
+        """Return a reference with a random id, which refers to no object."""
         return cls(os.urandom(ids.OBJECT_SIZE))
 
     @classmethod
@@ -68,7 +143,7 @@ class ObjectRef(Generic[T]):
 
     @classmethod
     def from_hex(cls, text: str) -> ObjectRef[Any]:
-        """Return a reference with the id that `text` spells."""
+        """Return a reference with this id, given as hexadecimal digits."""
         return cls(bytes.fromhex(text))
 
     @classmethod
@@ -85,7 +160,7 @@ class ObjectRef(Generic[T]):
         return self._id.hex()
 
     def is_nil(self) -> bool:
-        """Tell whether this is the nil reference."""
+        """Return whether this is the nil reference."""
         return self._id == b"\xff" * ids.OBJECT_SIZE
 
     def task_id(self) -> ids.TaskID:
@@ -97,20 +172,12 @@ class ObjectRef(Generic[T]):
         return ids.JobID(ids.task_of(self._id)[-ids.JOB_SIZE :])
 
     def call_site(self) -> str:
-        """Return where the object was created; empty, because Skate does not record it."""
+        """Return "": Skate does not record where objects are created."""
         return ""
 
     def future(self) -> Future[T]:
         """Return a `concurrent.futures.Future` for the value."""
-        engine = self._need_engine()
-        native = getattr(engine, "native_future", None)
-        if native is not None:
-            return native(self)  # type: ignore[no-any-return]
-        from concurrent.futures import Future
-
-        future: Future[T] = Future()
-        engine.when_ready(self, lambda ref: _fill(future, ref))
-        return future  # the engine keeps the reference until the callback has been called
+        return self._need_engine().future_of(self)
 
     def as_future(self, _internal: bool = False) -> Any:
         """Return an asyncio future for the value, on the running loop."""
@@ -119,53 +186,42 @@ class ObjectRef(Generic[T]):
         return asyncio.ensure_future(self._result())
 
     def _on_completed(self, callback: Callable[[Any], None]) -> ObjectRef[T]:
-        """Call `callback` with the value (or the exception) once it is there."""
+        """Call `callback` with the value (or the exception) once it is ready."""
 
         def deliver(done: Future[T]) -> None:
             try:
                 value: Any = done.result()
-            except BaseException as error:  # the callback is the one to judge it
+            except BaseException as error:  # the callback handles it
                 value = error
             try:
                 callback(value)
-            except Exception:  # it runs in a thread that others depend on
+            except Exception:  # it must not end the engine's thread
                 import logging
                 import traceback
 
-                # As text: a record of the exception itself would keep all that the callback refers to.
+                # As text: a record of the exception itself would keep the callback's objects alive.
                 logging.getLogger("skate").error("A callback of %r failed:\n%s", self, traceback.format_exc())
 
         self.future().add_done_callback(deliver)
         return self
 
     def __await__(self) -> Generator[Any, None, T]:
-        return self._result().__await__()
+        return self._need_engine().await_value(self).__await__()
 
     async def _result(self) -> T:
-        engine = self._need_engine()
-        native = getattr(engine, "native_result", None)
-        if native is not None:
-            return await native(self)  # type: ignore[no-any-return]
-        if self._state == PENDING:
-            import asyncio
+        return await self
 
-            loop = asyncio.get_running_loop()
-            ready: asyncio.Future[None] = loop.create_future()
-            engine.when_ready(self, Awaiter(engine, loop, ready))
-            await ready
-        value: T = engine.value_of(self)
-        return value
-
-    def _need_engine(self) -> Any:
-        if self._engine is None:
+    def _need_engine(self) -> ReferenceOwner:
+        engine = self._engine
+        if engine is None:
             raise ValueError(
                 f"{self!r} refers to no object of this session: it was built by hand, or unpickled "
                 "outside of skate.get. Pass references through tasks, actors or skate.put."
             )
-        return self._engine
+        return engine
 
     def __getattr__(self, name: str) -> Any:
-        # Only for what a slot does not hold yet: an engine may have to ask elsewhere for the id.
+        # Called for an empty slot: an engine may have to fetch the id.
         if name == "_id" and self._engine is not None:
             self._id = self._engine.id_of(self)
             return self._id
@@ -189,49 +245,41 @@ class ObjectRef(Generic[T]):
         return native or (revive, (self._id,))
 
     def __del__(self) -> None:
-        # Only references that the engine's directory knows have to be reported.
+        # Only references in the engine's directory have to be reported.
         if self._known:
-            self._engine.reference_dropped(self)
+            engine = self._engine
+            if engine is not None:
+                engine.reference_dropped(self)
 
 
 class Awaiter:
     """Wakes a coroutine that awaits a reference."""
 
-    __slots__ = ("_engine", "_loop", "future")
+    __slots__ = ("_loop", "_owner", "future")
 
-    def __init__(self, engine: Any, loop: Any, future: Any) -> None:
-        self._engine = engine
+    def __init__(self, owner: CallbackOwner, loop: AbstractEventLoop, future: AsyncioFuture[None]) -> None:
+        self._owner = owner
         self._loop = loop
         self.future = future  # that the coroutine waits for
 
     def __call__(self, _: ObjectRef[Any]) -> None:
-        self._engine.call_in_loop(self._loop, self._wake)
+        self._owner.call_in_loop(self._loop, self._wake)
 
     def _wake(self) -> None:
         if not self.future.done():
             self.future.set_result(None)
 
 
-def _fill(future: Future[Any], ref: ObjectRef[Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        future.set_result(ref._need_engine().value_of(ref))
-    except BaseException as error:  # carried to whoever asks the future
-        # Without the traceback, which would keep alive the stack of the thread that happened to read.
-        future.set_exception(error.with_traceback(None))
-
-
-# Set by the running engine: turns an id met while unpickling into a live reference.
+# Set by the running engine: returns the live reference for an id found while unpickling.
 reviver: Callable[[bytes], ObjectRef[Any]] | None = None
 
 
-# Set by an engine that can do it for many at once in less time.
+# Set by an engine that is faster for many ids at once.
 reviver_of_many: Callable[[list[bytes]], list[ObjectRef[Any]]] | None = None
 
 
 def revive(id: bytes) -> ObjectRef[Any]:
-    """Return the reference with this id, tied to the running engine if there is one."""
+    """Return the reference with this id, owned by the running engine if one is running."""
     return ObjectRef(id) if reviver is None else reviver(id)
 
 
@@ -241,5 +289,5 @@ def revive_many(wanted: list[bytes]) -> list[ObjectRef[Any]]:
 
 
 def next_reference() -> ObjectRef[Any]:
-    """Stand in a stream for the next of the references that its payload lists."""
-    raise ValueError("this pickle has its references elsewhere: only skate.get can read it")
+    """Mark, in a pickle stream, the place of the next reference from the payload's list."""
+    raise ValueError("this pickle lists its references separately: only skate.get can read it")

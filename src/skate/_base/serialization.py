@@ -23,7 +23,7 @@ import threading
 from collections.abc import Sequence
 from importlib import import_module
 from types import CodeType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import cloudpickle
 
@@ -45,12 +45,6 @@ NO_ARGUMENTS = pickle.dumps(((), None), 5)
 _PROTO_BYTE = pickle.dumps(None, 5)[0]
 
 Buffer = bytes | bytearray | memoryview
-
-
-class Collector(Protocol):
-    """Is told of every reference met while pickling."""
-
-    def __call__(self, reference: Any) -> None: ...
 
 
 class _Context(threading.local):

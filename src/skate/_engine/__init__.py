@@ -1,7 +1,7 @@
-"""The running engine of this process, and how one is chosen.
+"""The running engine of this process, and how it is chosen.
 
-`current()` is what everything above uses: it returns the running engine and starts the default one
-when there is none, as Ray does at the first call that needs it.
+The API reaches the engine through `current()`, which starts the default engine at the first call that needs one,
+as Ray does. `skate._engine.abc` defines the interface.
 """
 
 from skate._engine.holder import adopt, current, leave, running

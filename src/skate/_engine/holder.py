@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skate._engine.protocol import Engine
+    from skate._engine.abc import Engine
 
-_engine: Any = None
+_engine: Engine | None = None
 _lock = threading.RLock()
 
 
-def current() -> Any:
-    """Return the running engine, starting the default one if there is none."""
-    if _engine is None:
-        with _lock:
-            if _engine is None:
-                # The package loads what starts an engine when it is asked for it.
-                sys.modules[__name__.partition(".")[0]].init()
-    return _engine
+def current() -> Engine:
+    """Return the running engine; start the default one if none is running."""
+    engine = _engine
+    return _start() if engine is None else engine
 
 
-def running() -> Any:
+def _start() -> Engine:
+    with _lock:
+        if _engine is None:
+            # The package imports the modules that start an engine when `init` is looked up.
+            sys.modules[__name__.partition(".")[0]].init()
+        assert _engine is not None
+        return _engine
+
+
+def running() -> Engine | None:
     """Return the running engine, or None."""
     return _engine
 

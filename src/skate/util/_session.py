@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import skate
+import skate._engine as engines
 from skate._base.remote_pdb import Breakpoint
+
+if TYPE_CHECKING:
+    from skate._engine.abc import Engine
 
 __all__ = ["announce_breakpoint", "engine_name", "on_shutdown", "session_folder", "worker_folder"]
 
-_last_seen: tuple[weakref.ref[Any] | None, str | None] = (None, None)
-
-
-def _running() -> Any:
-    """Return the running engine, or None."""
-    return skate.get_runtime_context()._engine if skate.is_initialized() else None
+_last_seen: tuple[weakref.ref[Engine] | None, str | None] = (None, None)
 
 
 def engine_name() -> str | None:
     """Return the name of the running engine, or None."""
-    engine = _running()
-    return None if engine is None else str(engine.name)
+    engine = engines.running()
+    return None if engine is None else engine.name
 
 
 def session_folder() -> str | None:
     """Return the folder of this session, which all its processes share; None if there is none."""
     global _last_seen
-    engine = _running()
+    engine = engines.running()
     if engine is None or engine.name != "local":
         return None
     seen, folder = _last_seen
     if seen is None or seen() is not engine:
-        folder = engine.context()["session"]
+        folder = engine.context().session
         _last_seen = weakref.ref(engine), folder
     return folder
 
@@ -48,13 +47,13 @@ def worker_folder() -> str | None:
 
 
 def announce_breakpoint(stop: Breakpoint) -> bool:
-    """Notify the driver that this worker has stopped; return whether the driver has a terminal to connect."""
-    engine = _running()
-    return engine is not None and engine.name == "local" and bool(engine.announce_breakpoint(stop))
+    """Tell the driver that this worker has stopped; return whether the driver has a terminal to connect."""
+    engine = engines.running()
+    return engine is not None and engine.announce_breakpoint(stop)
 
 
 def on_shutdown(callback: Callable[[], None]) -> None:
     """Call `callback` when the running session ends in this process."""
-    engine = _running()
+    engine = engines.running()
     if engine is not None:
         engine.on_shutdown(callback)

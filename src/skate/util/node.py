@@ -20,6 +20,6 @@ def get_node_instance_id() -> str:
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[str] | list[dict[str, str]]:
-    """Return the names of live named actors in this namespace, or in all namespaces."""
-    rows: list[dict[str, str]] = engines.current().named_actors(all_namespaces=all_namespaces)
+    """Return the names of living named actors in this namespace, or of all with their namespaces."""
+    rows = engines.current().named_actors(all_namespaces=all_namespaces)
     return rows if all_namespaces else [row["name"] for row in rows]

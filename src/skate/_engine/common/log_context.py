@@ -1,4 +1,4 @@
-"""Where a log record comes from: the ids that structured logging adds to it."""
+"""The fields that structured logging adds to a log record."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import Any
 
 from skate._base.log_format import set_context_source
 from skate._base.logging_config import LoggingConfig
-from skate._engine.common.names import function_name
+from skate._engine.abc import EngineContext
 
 
-def log_as(config: dict[str, Any], facts: Callable[[], dict[str, Any] | None]) -> None:
-    """Log in this process as a job wants it.
+def log_as(config: dict[str, Any], context: Callable[[], EngineContext | None]) -> None:
+    """Configure the logging of this process for a job.
 
     Args:
-        config: What `LoggingConfig.to_dict` gave.
-        facts: Returns the engine's context, with the task and the actor that are running; None without one.
+        config: The result of `LoggingConfig.to_dict`.
+        context: Returns the engine's context, or None if no engine is running.
     """
     LoggingConfig.from_dict(config).apply()
-    set_context_source(lambda: _fields(facts()))
+    set_context_source(lambda: _fields(context()))
 
 
-def _fields(facts: dict[str, Any] | None) -> dict[str, Any]:
-    if facts is None:
+def _fields(context: EngineContext | None) -> dict[str, Any]:
+    if context is None:
         return {}
-    fields = {
-        "job_id": facts["job"].hex(),
-        "worker_id": facts["worker"].to_bytes(28, "big").hex(),
-        "node_id": facts["node"].hex(),
+    fields: dict[str, Any] = {
+        "job_id": context.job.hex(),
+        "worker_id": context.worker.to_bytes(28, "big").hex(),
+        "node_id": context.node.hex(),
     }
-    if facts["actor"] is not None:
-        fields["actor_id"] = facts["actor"][0].hex()
-        fields["actor_name"] = facts.get("actor_name") or ""
-    task = facts["task"]
+    if context.actor is not None:
+        fields["actor_id"] = context.actor.id.hex()
+        fields["actor_name"] = ""
+    task = context.task
     if task is not None:
-        fields["task_id"] = task.task.hex()
+        fields["task_id"] = task.id.hex()
         fields["task_name"] = task.name
-        fields["task_func_name"] = function_name(facts)
+        fields["task_func_name"] = task.function_name
     return fields

@@ -1,22 +1,21 @@
-"""Names of what is running, in Ray's spelling."""
+"""Names of running functions, in Ray's spelling."""
 
 from __future__ import annotations
 
-from typing import Any
 
+def function_name(module: str, qualname: str, task_name: str, *, in_actor: bool, is_async: bool) -> str:
+    """Return module and name of a running function or method.
 
-def function_name(facts: dict[str, Any]) -> str | None:
-    """Return module and name of the function or method that is running; None outside of tasks.
+    The enclosing scopes (`make.<locals>.`) are part of the name in asyncio actors only, as in Ray.
 
-    What encloses the function or class (`make.<locals>.`) is part of the name in asyncio actors alone, as in Ray.
-    `facts` are what the engine's `context` returned.
+    Args:
+        module: The module of the function or the actor class.
+        qualname: The qualified name of the function or the actor class.
+        task_name: The name of the task; that of an actor call ends with the method.
+        in_actor: Whether an actor runs it.
+        is_async: Whether that actor is asynchronous.
     """
-    task = facts["task"]
-    if task is None or task.template is None:
-        return None
-    name: str = task.template.qualname
-    if not facts["is_async_actor"]:
-        name = name.rsplit(".", 1)[-1]
-    if facts["actor"] is not None:
-        name = f"{name}.{task.name.rsplit('.', 1)[-1]}"
-    return f"{task.template.module}.{name}"
+    name = qualname if is_async else qualname.rsplit(".", 1)[-1]
+    if in_actor:
+        name = f"{name}.{task_name.rsplit('.', 1)[-1]}"
+    return f"{module}.{name}"

@@ -17,6 +17,7 @@ from skate._base.accelerators import device_variables
 from skate._base.exports import ActorTemplate
 from skate._base.object_ref import ObjectRef
 from skate._base.serialization import loads
+from skate._engine.abc import CreatedActor
 from skate._engine.common import failures
 from skate._engine.common.calls import concurrency_groups
 from skate._engine.common.outcomes import ExitRequest, creation_error, run_without_loop, task_error
@@ -106,17 +107,6 @@ class Actor:
         running.grant = self.grant
         return running
 
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The data that a handle needs."""
-        return {
-            "class_name": self.class_name,
-            "methods": self.template.methods,
-            "max_pending_calls": self.template.options.effective_max_pending_calls,
-            "max_task_retries": self.template.options.effective_max_task_retries,
-            "unordered": self.template.is_unordered,
-        }
-
     def row(self) -> dict[str, Any]:
         """Return the actor's row for the state API."""
         lives = self.state == ALIVE
@@ -151,6 +141,10 @@ class Actors:
         execution: Execution,
         factory: ids.IdFactory,
         namespace: str,
+        *,
+        default_lifetime: str,
+        make_methods: Callable[[Actors], Methods],
+        record: Callable[[Invocation], None],
     ) -> None:
         self._objects = objects
         self._progress = progress
@@ -160,11 +154,10 @@ class Actors:
         self._namespace = namespace
         self.table: dict[bytes, Actor] = {}
         self.names: dict[tuple[str, str], Actor] = {}
-        self.default_lifetime = ""
-        self.methods: Methods  # set by the engine, because methods refer to actors
+        self._default_lifetime = default_lifetime
+        self.methods = make_methods(self)
         self._coroutines: Coroutines | None = None
-        self.record: Callable[[Invocation], None]
-        objects.on_handles_gone = self._handles_gone
+        self.record = record  # adds an ended call to the history
 
     @property
     def coroutines(self) -> Coroutines:
@@ -178,16 +171,14 @@ class Actors:
 
     # ------------------------------------------------------------ creation
 
-    def create(
-        self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bytes, Any, bool]:
-        """Create an actor; return its id, the reference that keeps it alive, and whether it is new."""
+    def create(self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CreatedActor:
+        """Create an actor, or find the existing one where `get_if_exists` allows it."""
         options = template.options
         namespace = options.namespace or self._namespace
         taken = self.names.get((namespace, options.name)) if options.name else None
         if taken is not None:
             if options.effective_get_if_exists:
-                return taken.id, None, False
+                return CreatedActor(taken.id, None, False)
             raise ValueError(
                 f"The name {options.name} (namespace={namespace}) is already taken. Please use a different name or "
                 f"get the existing actor using get_actor('{options.name}', namespace='{namespace}')"
@@ -208,12 +199,12 @@ class Actors:
         if actor.name:
             self.names[(actor.namespace, actor.name)] = actor
         hold = self._objects.hold(actor.id)
-        actor.is_detached = (options.lifetime or self.default_lifetime) == "detached"
+        actor.is_detached = (options.lifetime or self._default_lifetime) == "detached"
         if actor.is_detached:
             actor.held = hold
         if arguments.when_complete(lambda: self._progress.add(lambda: self._place(actor))):
             self._place(actor)
-        return actor.id, hold, True
+        return CreatedActor(actor.id, hold, True)
 
     def _place(self, actor: Actor) -> None:
         """Create the instance, unless the actor has to wait for resources."""
@@ -334,7 +325,7 @@ class Actors:
             return WeakHold(self._objects, id)
         return self._objects.hold(id)
 
-    def _handles_gone(self, id: bytes) -> None:
+    def handles_gone(self, id: bytes) -> None:
         actor = self.table.get(id)
         if actor is not None and actor.state is not DEAD:
             actor.leaving = True

@@ -1,17 +1,17 @@
-"""The inline engine: everything in this process, in the thread that asks, for plain debuggers and tests.
+"""The inline engine: all work runs in this process, in the calling thread, for debuggers and tests.
 
-A program does the same as on the local engine, but for what takes more than one process or thread:
+A program behaves as on the local engine, except where that needs more than one process or thread:
 
-- A task runs to its end inside `.remote()`. It cannot wait for what its caller does afterwards: that raises
-  `DeadlockError`, as does everything else that would wait forever.
-- Calls of an actor do not overlap, also with `max_concurrency`, unless they are coroutines or one calls the other.
-- A generator runs as it is read.
-- Ctrl-C and the `quit` of a debugger reach the caller. `sys.exit` in a task is a worker that died; `os._exit`
+- A task runs to its end inside `.remote()`. Waiting for something that the caller does afterwards raises
+  `DeadlockError`, as does every other wait that would never end.
+- Calls of an actor do not overlap, even with `max_concurrency`, unless they are coroutines or one calls the other.
+- A generator runs while it is read.
+- Ctrl-C and the `quit` of a debugger reach the caller. `sys.exit` in a task counts as the death of a worker; `os._exit`
   and a crash in native code end the program.
-- Variables and the working folder are put back after each call; anything else that belongs to a process
-  (module globals, signal handlers, random state) is shared with the driver.
+- Environment variables and the working folder are restored after each call; all other state of a process (module
+  globals, signal handlers, random state) is shared with the driver.
 - `runtime_env` cannot install packages.
-- Coroutines and timers go on only while somebody waits: in `get`, `wait`, `await`, or `.remote()`.
+- Coroutines and timers run only during `get`, `wait`, `await` and `.remote()`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,30 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
+from skate._base.generator import ObjectRefGenerator
 from skate._base.memory import total as memory
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.serialization import serialize
+from skate._engine.abc import (
+    ActorDescription,
+    ActorIdentity,
+    CreatedActor,
+    Engine,
+    EngineContext,
+    Handle,
+    Returns,
+    RunningTask,
+    Table,
+)
 from skate._engine.common import failures, session_folders, session_roots
 from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, resources
+from skate._engine.common.names import function_name
 from skate._engine.common.outcomes import ExitRequest, serialize_put
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.calls import WORKER, Arguments, Invocation
-from skate._engine.inline.context import current
+from skate._engine.inline.context import Running, current
 from skate._engine.inline.drivers import WaitDrivers
 from skate._engine.inline.environments import Environments, check_supported
 from skate._engine.inline.execution import Execution
@@ -50,8 +63,8 @@ from skate._engine.inline.views import Views
 from skate._engine.inline.waiting import Waiting
 
 
-class InlineEngine:
-    """Implements the engine protocol without any other process."""
+class InlineEngine(Engine):
+    """Implements the engine interface without another process."""
 
     name = "inline"
 
@@ -76,43 +89,59 @@ class InlineEngine:
         self.environments = Environments(environment, self.session)
         self.progress = Progress()
         self.drivers = WaitDrivers(self.progress)
-        self.objects = Objects(self.progress, factory)
+        self.objects = Objects(
+            self.progress,
+            factory,
+            get=self.get,
+            on_awaited=self._awaited,
+            on_handles_gone=lambda actor: self.actors.handles_gone(actor),
+        )
         self.scheduler = Scheduler(self.progress, self.node, total, devices, labels)
         self._execution = Execution(self.objects, self.environments, self.progress.lock)
         self.tasks = Tasks(
             self.objects, self.progress, self.scheduler, self._execution, factory, self._stream
         )
-        self.actors = Actors(self.objects, self.progress, self.scheduler, self._execution, factory, namespace)
-        self.actors.default_lifetime = str(metadata.get("default_actor_lifetime", ""))
-        self.methods = Methods(
-            self.objects, self.progress, self.scheduler, self._execution, factory, self.actors, self._stream
+        self.actors = Actors(
+            self.objects,
+            self.progress,
+            self.scheduler,
+            self._execution,
+            factory,
+            namespace,
+            default_lifetime=str(metadata.get("default_actor_lifetime", "")),
+            make_methods=lambda actors: Methods(
+                self.objects, self.progress, self.scheduler, self._execution, factory, actors, self._stream
+            ),
+            record=lambda call: self.tasks.history.append(call.row()),
         )
-        self.actors.methods = self.methods
-        self.actors.record = lambda call: self.tasks.history.append(call.row())
+        self.methods = self.actors.methods
         self.views = Views(self)
         self._waiting = Waiting(
             self.objects, self.progress, self.scheduler, self.methods, self.views, self._maker
         )
-        self.objects.get = self.get
-        self.objects.on_awaited = self._awaited
         self.objects.install()
         self._at_shutdown: list[Callable[[], None]] = []
         atexit.register(self.shutdown)
 
     def _stream(self, call: Invocation) -> Stream:
-        stream = Stream(self.objects, self.progress, call.id, call.name, call.window)
-        stream.begin_wait = self.drivers.begin
-        stream.reasons = lambda: self.views.explain_call(call)
-        return stream
+        return Stream(
+            self.objects,
+            self.progress,
+            call.id,
+            call.name,
+            call.window,
+            begin_wait=self.drivers.begin,
+            reasons=lambda: self.views.explain_call(call),
+        )
 
     def _awaited(self, reference: ObjectRef[Any]) -> None:
-        """Somebody waits for a reference without `get`: let the engine be driven meanwhile."""
+        """Let other code drive the engine while a coroutine or callback waits for a reference."""
         end = self.drivers.begin()
         if end is not None:
             self.objects.watch(reference, lambda _: end())
 
     def _settle_down(self) -> None:
-        """After a call from outside of tasks, let everything run that can."""
+        """Run all ready work after a call from outside of tasks."""
         if current.get() is None:
             self.progress.run_ready()
 
@@ -134,21 +163,21 @@ class InlineEngine:
     def wait(
         self, references: list[Any], num_returns: int, timeout: float | None, fetch_local: bool = True
     ) -> tuple[list[Any], list[Any]]:
-        """Split references into those that are ready, at most `num_returns`, and the rest."""
+        """Split references and generators into at most `num_returns` ready ones and the rest."""
         return self._waiting.wait(references, num_returns, timeout)
 
     def free(self, references: Sequence[ObjectRef[Any]]) -> None:
-        """Drop the values of these references now."""
+        """Drop the values of references now."""
         self.objects.check(references)
         for reference in references:
             self.objects.free(reference)
 
     # ------------------------------------------------------------ tasks
 
-    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a task and return its reference or references."""
+    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returns:
+        """Run a task."""
         self.objects.check_open()
-        result = self.tasks.submit(function, args, kwargs)
+        result: Returns = self.tasks.submit(function, args, kwargs)
         self._settle_down()
         return result
 
@@ -156,6 +185,10 @@ class InlineEngine:
         """Cancel the task or call that makes an object."""
         self.objects.check([reference])
         self.cancel_task(ids.task_of(reference._id), force=force, recursive=recursive)
+
+    def cancel_generator(self, generator: ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+        """Cancel the task or call that makes the items of a generator."""
+        self.cancel_task(generator._stream.task, force=force, recursive=recursive)
 
     def cancel_task(self, task: bytes, *, force: bool, recursive: bool) -> None:
         """Cancel a task or call."""
@@ -173,8 +206,13 @@ class InlineEngine:
             self.cancel_task(child, force=False, recursive=True)
         self._settle_down()
 
+    def is_cancelled(self) -> bool:
+        """Return whether the running task was cancelled."""
+        running = current.get()
+        return running is not None and running.cancelled
+
     def _maker(self, task: bytes) -> tuple[Actor | None, Invocation | None]:
-        """Return who runs a task or call that is not done, and what it is."""
+        """Return the unfinished task or call with this id, and its actor."""
         id = ids.actor_of(task)
         if id is None:
             return None, self.tasks.table.get(task)
@@ -185,20 +223,20 @@ class InlineEngine:
 
     def create_actor(
         self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bytes, Any, bool]:
-        """Create an actor; return its id, what keeps it alive, and whether it is new."""
+    ) -> CreatedActor:
+        """Create an actor, or find the existing one where `get_if_exists` allows it."""
         self.objects.check_open()
         created = self.actors.create(template, args, kwargs)
         self._settle_down()
         return created
 
-    def ship_actor(self, actor: bytes, keep: Any) -> None:
-        """Note that a handle leaves whoever has it."""
+    def ship_actor(self, actor: bytes, keep: object) -> None:
+        """Record that a handle is pickled."""
         if keep is not None:
             keep.__reduce__()
 
-    def hold_actor(self, actor: bytes, carried: Any, *, weak: bool) -> Any:
-        """Return what keeps an actor alive for a handle that arrives here."""
+    def hold_actor(self, actor: bytes, carried: object, *, weak: bool) -> object:
+        """Return what keeps an actor alive for an unpickled handle; None if `weak`."""
         return None if weak else self.actors.hold(actor)
 
     def call(
@@ -208,13 +246,13 @@ class InlineEngine:
         options: MethodOptions,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        keep: Any,
+        handle: Handle,
         *,
         retries: int = 0,
         limit: int = -1,
         unordered: bool = False,
-    ) -> Any:
-        """Call a method of an actor."""
+    ) -> Returns:
+        """Call a method of an actor, and keep the handle until the call has ended."""
         self.objects.check_open()
         found = self.actors.table.get(actor)
         if found is None:
@@ -225,7 +263,7 @@ class InlineEngine:
                 "results before calling again."
             )
         arguments = Arguments(self.objects, args, kwargs, method.name)
-        result = self.methods.submit(found, method, options, arguments, keep, retries)
+        result: Returns = self.methods.submit(found, method, options, arguments, handle, retries)
         self._settle_down()
         return result
 
@@ -237,43 +275,45 @@ class InlineEngine:
         self.actors.kill(actor, no_restart=no_restart)
         self._settle_down()
 
-    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, Any]:
-        """Return id and metadata of the actor with this name."""
+    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, ActorDescription]:
+        """Return the id and the description of a named actor; raise ValueError if none has the name."""
         where = namespace or self.namespace
         actor = self.actors.names.get((where, name))
         if actor is None:
             raise ValueError(failures.no_such_actor(name, where))
-        return actor.id, actor.metadata
+        return actor.id, ActorDescription.of(actor.template)
 
     def named_actors(self, *, all_namespaces: bool) -> list[dict[str, str]]:
-        """Return the names of living named actors."""
+        """Return the name and the namespace of each living named actor."""
         return [
             {"name": name, "namespace": namespace}
             for namespace, name in list(self.actors.names)
             if all_namespaces or namespace == self.namespace
         ]
 
-    def own_methods(self) -> tuple[Any, str, int, int, bool]:
-        """Return what a handle to the actor that asks needs."""
+    def describe_own_actor(self) -> ActorDescription:
+        """Return the description of the actor that the calling code belongs to."""
         actor = self._actor()
         assert actor is not None
-        found = actor.metadata
-        keys = ("methods", "class_name", "max_task_retries", "max_pending_calls", "unordered")
-        methods, class_name, retries, limit, unordered = (found[key] for key in keys)
-        return methods, class_name, retries, limit, unordered
+        return ActorDescription.of(actor.template)
 
     def actor_name(self) -> str:
-        """Return the name of the actor that asks, "" if it has none."""
+        """Return the name of the actor that the calling code belongs to, "" if it has none."""
         actor = self._actor()
         return "" if actor is None else actor.name
 
+    def actor_restarts(self) -> int:
+        """Return how often the actor that the calling code belongs to was restarted."""
+        actor = self._actor()
+        return 0 if actor is None else actor.restarts
+
     def exit_actor(self) -> None:
-        """End the actor that asks, by an exception that runs through the user's code."""
+        """End the actor that the calling code belongs to, by an exception that passes through user code."""
         if self._actor() is None:
             raise TypeError("exit_actor API is called on a non-actor worker: only an actor can exit itself.")
         running = current.get()
         assert running is not None
-        running.exiting = True  # also when the user's code catches the exception
+        running.exiting = True  # even if user code catches the exception
         raise ExitRequest(0)
 
     @staticmethod
@@ -291,7 +331,7 @@ class InlineEngine:
         lifetime: str | None,
         labels: list[dict[str, str]],
     ) -> bytes:
-        """Reserve bundles; the reservation may happen later."""
+        """Create a placement group without waiting for its resources; return its id."""
         self.objects.check_open()
         group = Group(self._ids.group(), bundles, strategy)
         group.name = name
@@ -301,7 +341,7 @@ class InlineEngine:
         return group.id
 
     def remove_placement_group(self, id: bytes) -> None:
-        """End what runs in a group, and give its resources back."""
+        """End the work that runs in a group, and release its resources."""
         self.objects.check_open()
         self.actors.group_gone(id)
         self.tasks.group_gone(id)
@@ -310,7 +350,7 @@ class InlineEngine:
         self._settle_down()
 
     def placement_group_ready(self, id: bytes, value: object) -> ObjectRef[Any]:
-        """Return a reference that gets `value` once the group is reserved."""
+        """Return a reference that becomes `value` once the group's resources are reserved."""
         self.objects.check_open()
         reference = self.objects.new(ids.object_id(self._ids.task(), 1))
         made = self.objects.store(serialize(value))
@@ -334,61 +374,49 @@ class InlineEngine:
         return reference
 
     def placement_group_table(self) -> dict[str, dict[str, Any]]:
-        """Return all groups in the shape of Ray's table."""
+        """Return all groups by id, in the shape of Ray's table."""
         return group_table(self.scheduler.groups.rows(self.job), self.node)
 
     def find_placement_group(self, name: str, namespace: str | None) -> bytes | None:
-        """Return the id of the group with this name."""
+        """Return the id of the group with this name, or None."""
         group = self.scheduler.groups.find(name, namespace or self.namespace)
         return None if group is None else group.id
 
     def current_placement_group(self) -> bytes | None:
-        """Return the group that the running task or actor is in."""
+        """Return the id of the group that the running task or actor is in, or None."""
         running = current.get()
         return None if running is None else running.template.group or None
 
     # ------------------------------------------------------------ the node and this process
 
-    def context(self) -> dict[str, Any]:
-        """Return what the runtime context shows."""
+    def context(self) -> EngineContext:
+        """Return the task and the actor that the calling code runs in."""
         running = current.get()
         actor = self._actor()
-        return {
-            "worker": WORKER,
-            "job": self.job,
-            "node": self.node,
-            "session": self.session,
-            "namespace": self.namespace,
-            "labels": self.scheduler.labels,
-            "task": running,
-            "actor": None if actor is None else (actor.id, actor.class_name),
-            "is_async_actor": self.is_async_actor,
-            "environment": self.environments.job if running is None else running.template.environment,
-        }
+        return EngineContext(
+            worker=WORKER,
+            job=self.job,
+            node=self.node,
+            session=self.session,
+            namespace=self.namespace,
+            labels=self.scheduler.labels,
+            task=None if running is None else _running_task(running),
+            actor=None if actor is None else ActorIdentity(actor.id, actor.class_name, actor.is_async),
+            accelerators={} if running is None else running.resources,
+            runtime_env=self.environments.job if running is None else running.template.environment,
+        )
 
     @property
     def is_worker(self) -> bool:
-        """Whether code of a task or an actor asks: such code does not end the session."""
+        """Whether the calling code runs in a task or an actor."""
         return current.get() is not None
-
-    @property
-    def restarts(self) -> int:
-        """How often the actor that asks was restarted."""
-        actor = self._actor()
-        return 0 if actor is None else actor.restarts
-
-    @property
-    def is_async_actor(self) -> bool:
-        """Whether the actor that asks is asynchronous."""
-        actor = self._actor()
-        return actor is not None and actor.is_async
 
     def resources(self) -> dict[str, float]:
         """Return all resources of the node."""
         return self.scheduler.total
 
     def available(self) -> dict[str, float]:
-        """Return the resources that nobody uses now."""
+        """Return the resources that are not in use."""
         free = self.scheduler.available
         left = free.pop("object_store_memory", 0.0) - self.objects.used()
         return {**free, "object_store_memory": left} if left > 0 else free
@@ -397,13 +425,16 @@ class InlineEngine:
         """Return the one node in the shape of Ray's table."""
         return [node_row(self.node, self.session, self.resources(), self.scheduler.labels)]
 
-    def state(self, kind: str) -> list[dict[str, Any]]:
-        """Return a table of the state API."""
-        rows: list[dict[str, Any]] = self.views.table(kind)
-        return rows
+    def state(self, table: Table) -> list[dict[str, Any]]:
+        """Return the rows of a table."""
+        return self.views.table(table)
+
+    def object_store(self) -> dict[str, int]:
+        """Return the size and the usage of the object store."""
+        return self.views.memory()
 
     def why(self, reference: ObjectRef[Any]) -> list[str]:
-        """Say what a reference waits for."""
+        """Explain what a reference waits for, one step per line."""
         self.objects.check([reference])
         return self.views.why([reference])
 
@@ -426,6 +457,18 @@ class InlineEngine:
         os.close(self._claim)
 
 
+def _running_task(running: Running) -> RunningTask:
+    spec, actor = running.template, running.actor
+    name = function_name(
+        spec.module,
+        spec.qualname,
+        running.name,
+        in_actor=actor is not None,
+        is_async=actor is not None and actor.is_async,
+    )
+    return RunningTask(running.task, running.name, name, spec.resources, spec.capture_children)
+
+
 def start(
     *,
     num_cpus: float | None = None,
@@ -443,11 +486,11 @@ def start(
         num_cpus: CPUs to count; by default those that this process may use.
         num_gpus: GPUs to count; by default those found.
         custom: Custom resources by name.
-        namespace: Where names of actors are looked up; by default the session's own.
+        namespace: The namespace of named actors; by default a namespace of the session's own.
         runtime_env: Environment of all tasks and actors.
         labels: Labels of the node.
-        object_store_memory: Bytes that `cluster_resources` names; by default a share of memory. No limit.
-        metadata: What the job says of itself.
+        object_store_memory: Bytes that `cluster_resources` reports; by default a share of memory. Not a limit.
+        metadata: Metadata of the job.
 
     Raises:
         RuntimeEnvSetupError: The environment needs processes of its own.

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from skate._base import errors as exceptions
 from skate._base import ids, object_ref
-from skate._base.object_ref import ERROR, INLINE, PENDING, ObjectRef
+from skate._base.object_ref import ERROR, INLINE, PENDING, CallbackOwner, ObjectRef
 from skate._base.serialization import Buffer, Serialized, context, dumps, loads, serialize
 from skate._engine.common import failures
 from skate._engine.common.outcomes import as_raised
@@ -61,18 +61,26 @@ class WeakHold:
         return self._objects.hold(self._actor).__reduce__()
 
 
-class Objects:
+class Objects(CallbackOwner):
     """All objects of the session; the owner of its references."""
 
-    def __init__(self, progress: Progress, factory: ids.IdFactory) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        factory: ids.IdFactory,
+        *,
+        get: Callable[[list[ObjectRef[Any]], float | None], list[Any]],
+        on_awaited: Callable[[ObjectRef[Any]], None],
+        on_handles_gone: Callable[[bytes], None],
+    ) -> None:
         self._progress = progress
         self._ids = factory
         self.table: WeakValueDictionary[bytes, ObjectRef[Any]] = WeakValueDictionary()
         self.pinned: dict[bytes, ObjectRef[Any]] = {}
-        self.closed = ""  # the reason, once the session is over
-        self.on_handles_gone: Callable[[bytes], None] | None = None
-        self.on_awaited: Callable[[ObjectRef[Any]], None] | None = None
-        self.get: Callable[[list[ObjectRef[Any]], float | None], list[Any]]
+        self.closed = ""  # why the session is over, once it is
+        self._on_handles_gone = on_handles_gone  # called with the id of the actor
+        self._on_awaited = on_awaited  # called when a coroutine or callback waits for a pending reference
+        self._get = get
 
     # ------------------------------------------------------------ making
 
@@ -134,6 +142,9 @@ class Objects:
             # Skate cannot track the bytes: keep the object for the rest of the session.
             self.pinned[reference._id] = reference
 
+    def promote(self, reference: ObjectRef[Any]) -> None:
+        """Do nothing: no other process has to know an object."""
+
     # ------------------------------------------------------------ handles of actors
 
     def hold(self, actor: bytes) -> ObjectRef[Any]:
@@ -145,9 +156,8 @@ class Objects:
     def reference_dropped(self, reference: ObjectRef[Any]) -> None:
         """Handle the end of all handles of an actor. The garbage collector calls this at any point."""
         actor = reference._id[len(CREATION) : len(CREATION) + ids.ACTOR_SIZE]
-        if self.on_handles_gone is not None and not self.closed:
-            on_gone = self.on_handles_gone
-            self._progress.soon(lambda: on_gone(actor))
+        if not self.closed:
+            self._progress.soon(lambda: self._on_handles_gone(actor))
 
     # ------------------------------------------------------------ waiting
 
@@ -177,8 +187,8 @@ class Objects:
                 logging.getLogger("skate").exception("A callback for %r failed", ready)
 
         self.watch(reference, call_back)
-        if reference._state == PENDING and self.on_awaited is not None:
-            self.on_awaited(reference)
+        if reference._state == PENDING:
+            self._on_awaited(reference)
 
     def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
         """Run `callback` in an event loop; directly if this is its thread."""
@@ -212,7 +222,7 @@ class Objects:
             return loads(reference._data.data)
         if reference._state == ERROR:
             raise as_raised(loads(reference._data.data))
-        return self.get([reference], None)[0]
+        return self._get([reference], None)[0]
 
     def size_of(self, reference: ObjectRef[Any]) -> int:
         """Return the size of the value in bytes."""

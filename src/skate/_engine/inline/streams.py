@@ -20,7 +20,17 @@ from skate._engine.inline.progress import Progress, deadlock_error
 class Stream:
     """The items of a generator, for its reader (the engine protocol's `Stream`) and for its producer."""
 
-    def __init__(self, objects: Objects, progress: Progress, task: bytes, name: str, window: int) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        progress: Progress,
+        task: bytes,
+        name: str,
+        window: int,
+        *,
+        begin_wait: Callable[[], Callable[[], None] | None],
+        reasons: Callable[[], list[str]],
+    ) -> None:
         self._objects = objects
         self._progress = progress
         self.task = task
@@ -37,8 +47,8 @@ class Stream:
         self.closed = False
         self.on_wanted: Callable[[], None] | None = None  # set while the generator can run
         self.on_closed: Callable[[], None] | None = None
-        self.begin_wait: Callable[[], Callable[[], None] | None] | None = None
-        self.reasons: Callable[[], list[str]] = list
+        self._begin_wait = begin_wait
+        self._reasons = reasons  # explains what the generator waits for
 
     def generator(self) -> ObjectRefGenerator[Any]:
         """Return the generator object for the caller."""
@@ -132,7 +142,7 @@ class Stream:
         return self._take()
 
     def _deadlock_error(self) -> BaseException:
-        return deadlock_error(f"The next item of {self._name}", self.reasons())
+        return deadlock_error(f"The next item of {self._name}", self._reasons())
 
     async def next_async(self) -> ObjectRef[Any]:
         """Return the next item; raise StopAsyncIteration at the end."""
@@ -148,7 +158,7 @@ class Stream:
                     future.set_result(None)
 
             self._waiting.append(lambda wake=wake: self._objects.call_in_loop(loop, wake))  # type: ignore[misc]
-            end_wait = self.begin_wait() if self.begin_wait is not None else None
+            end_wait = self._begin_wait()
             try:
                 if not self._there():
                     await future

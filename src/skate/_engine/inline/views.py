@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._engine.abc import Table
 from skate._engine.common.resources import to_floats
 from skate._engine.common.states import ALIVE, DEAD, RUNNING
 from skate._engine.inline.actors import Actor
@@ -28,26 +29,25 @@ class Views:
     def __init__(self, engine: InlineEngine) -> None:
         self._engine = engine
         self._began = time.time()
-        self._tables: dict[str, Callable[[], Any]] = {
-            "actors": self._actors,
-            "environments": self._environments,
-            "groups": lambda: engine.scheduler.groups.rows(engine.job),
-            "jobs": self._jobs,
-            "memory": self._memory,
-            "objects": self._objects,
-            "tasks": self._tasks,
-            "workers": self._workers,
+        self._tables: dict[Table, Callable[[], list[dict[str, Any]]]] = {
+            Table.ACTORS: self._actors,
+            Table.RUNTIME_ENVS: self._environments,
+            Table.GROUPS: lambda: engine.scheduler.groups.rows(engine.job),
+            Table.JOBS: self._jobs,
+            Table.OBJECTS: self._objects,
+            Table.TASKS: self._tasks,
+            Table.WORKERS: self._workers,
         }
 
-    def table(self, kind: str) -> Any:
-        """Return a table by its name: a list of rows, or a single row.
+    def table(self, table: Table) -> list[dict[str, Any]]:
+        """Return the rows of a table.
 
         Raises:
             ValueError: The table does not exist.
         """
-        if kind not in self._tables:
-            raise ValueError(f"Unknown table {kind!r}. The tables are {', '.join(self._tables)}.")
-        return self._tables[kind]()
+        if table not in self._tables:
+            raise ValueError(f"There is no table {table!r}; there are {', '.join(self._tables)}.")
+        return self._tables[table]()
 
     def _actors(self) -> list[dict[str, Any]]:
         return [actor.row() for actor in list(self._engine.actors.table.values())]
@@ -115,7 +115,8 @@ class Views:
         texts = [environment_text(actor.spec.environment) for actor in actors if actor.spec.environment]
         return [{"runtime_env": text, "ref_cnt": texts.count(text)} for text in dict.fromkeys(texts)]
 
-    def _memory(self) -> dict[str, Any]:
+    def memory(self) -> dict[str, int]:
+        """Return the size and the usage of the object store."""
         rows = self._objects()
         return {
             "budget": int(self._engine.scheduler.total.get("object_store_memory", 0)),

@@ -54,11 +54,11 @@ def connect(
         if "logging_config" in metadata:
             arguments["logging_config"] = theirs.LoggingConfig(**metadata["logging_config"])
     try:
-        info = theirs.init(address, namespace=namespace, log_to_driver=log_to_driver, **arguments)
+        session = theirs.init(address, namespace=namespace, log_to_driver=log_to_driver, **arguments)
     except Exception as error:
         raise translated(error) from None
-    engine = RayEngine(owns_connection=True, address=address)
-    engine.address_info = dict(getattr(info, "address_info", None) or {})
+    info = dict(getattr(session, "address_info", None) or {})
+    engine = RayEngine(owns_connection=True, address=address, address_info=info)
     try:
         check(engine, preflight)
     except BaseException:

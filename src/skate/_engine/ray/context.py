@@ -1,92 +1,96 @@
-"""Where code runs, in the words that the runtime context uses, from Ray's own runtime context."""
+"""The engine's context, read from Ray's runtime context."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from skate._base.alias import real_ray
+from skate._engine.abc import ActorIdentity, EngineContext, RunningTask
+
+if TYPE_CHECKING:
+    from skate._engine.ray.engine import RayEngine
 
 
-@dataclass(frozen=True)
-class Template:
-    """What is known of the running task's function and what it may use."""
+class RayContext(EngineContext):
+    """Reads each field at its first use: some take a request to the cluster, which Ray Client does not support."""
 
-    resources: dict[str, float]
-    capture_children: bool
+    def __init__(self, engine: RayEngine) -> None:
+        self.__dict__["_engine"] = engine  # the dataclass is frozen
+        self.__dict__["_theirs"] = real_ray().get_runtime_context()
 
+    _engine: RayEngine
+    _theirs: Any
 
-@dataclass(frozen=True)
-class Running:
-    """The task or call that runs here."""
+    @cached_property
+    def worker(self) -> int:
+        """The number of this process."""
+        return int(self._theirs.get_worker_id(), 16)
 
-    task: bytes
-    name: str
-    function_name: str
-    template: Template
-    resources: dict[str, list[str]] = field(default_factory=dict)
+    @cached_property
+    def job(self) -> bytes:
+        """The id of the job."""
+        return bytes.fromhex(self._theirs.get_job_id())
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether somebody has cancelled it."""
-        return bool(real_ray().get_runtime_context().is_canceled())
+    @cached_property
+    def node(self) -> bytes:
+        """The id of the node."""
+        return bytes.fromhex(self._theirs.get_node_id())
 
+    @cached_property
+    def session(self) -> str:
+        """The session's folder; the cluster's address if the folder is on another machine."""
+        if self._engine.over_client:
+            return str(self._engine.address)
+        return os.path.join(str(self._theirs.get_temp_dir()), str(self._theirs.get_session_name()))
 
-class Facts(dict[str, Any]):
-    """What the runtime context shows; each fact is asked for when it is looked at."""
+    @cached_property
+    def namespace(self) -> str:
+        """The namespace of the job."""
+        return str(self._theirs.namespace)
 
-    def __init__(self, engine: Any) -> None:
-        super().__init__()
-        self._engine = engine
-        self._theirs = real_ray().get_runtime_context()
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of the node."""
+        node = self._theirs.get_node_id()
+        return next((dict(row["Labels"]) for row in self._engine.nodes() if row["NodeID"] == node), {})
 
-    def __missing__(self, fact: str) -> Any:
-        value = self[fact] = _FACTS[fact](self._engine, self._theirs)
-        return value
+    @cached_property
+    def task(self) -> RunningTask | None:
+        """The running task or actor call."""
+        theirs = self._theirs
+        task = theirs.get_task_id() if self._engine.is_worker else None
+        if task is None:
+            return None
+        return RunningTask(
+            bytes.fromhex(task),
+            theirs.get_task_name() or "",
+            theirs.get_task_function_name() or "",
+            theirs.get_assigned_resources(),
+            bool(theirs.should_capture_child_tasks_in_placement_group),
+        )
 
+    @cached_property
+    def actor(self) -> ActorIdentity | None:
+        """The actor of this process."""
+        actor = self._theirs.get_actor_id() if self._engine.is_worker else None
+        if actor is None:
+            return None
+        own = self._engine.own_actor
+        if own is None:
+            return ActorIdentity(bytes.fromhex(actor), "", False)
+        is_async = any(method.is_async for method in own.methods.values())
+        return ActorIdentity(bytes.fromhex(actor), own.class_name, is_async)
 
-def _task(engine: Any, theirs: Any) -> Running | None:
-    task = theirs.get_task_id() if engine.is_worker else None
-    if task is None:
-        return None
-    return Running(
-        bytes.fromhex(task),
-        theirs.get_task_name() or "",
-        theirs.get_task_function_name() or "",
-        Template(theirs.get_assigned_resources(), bool(theirs.should_capture_child_tasks_in_placement_group)),
-        theirs.get_accelerator_ids(),
-    )
+    @cached_property
+    def accelerators(self) -> Mapping[str, list[str]]:
+        """The devices of the running task or actor, by kind."""
+        found: dict[str, list[str]] = {} if self.task is None else self._theirs.get_accelerator_ids()
+        return found
 
-
-def _actor(engine: Any, theirs: Any) -> tuple[bytes, str] | None:
-    actor = theirs.get_actor_id() if engine.is_worker else None
-    if actor is None:
-        return None
-    return bytes.fromhex(actor), (engine.own_actor or {}).get("class_name", "")
-
-
-def _labels(engine: Any, theirs: Any) -> dict[str, str]:
-    node = theirs.get_node_id()
-    return next((dict(row["Labels"]) for row in engine.nodes() if row["NodeID"] == node), {})
-
-
-def _session(engine: Any, theirs: Any) -> str:
-    if engine.over_client:
-        return str(engine.address)  # the session's folder is on another machine
-    return os.path.join(str(theirs.get_temp_dir()), str(theirs.get_session_name()))
-
-
-_FACTS: dict[str, Callable[[Any, Any], Any]] = {
-    "worker": lambda _, theirs: int(theirs.get_worker_id(), 16),
-    "job": lambda _, theirs: bytes.fromhex(theirs.get_job_id()),
-    "node": lambda _, theirs: bytes.fromhex(theirs.get_node_id()),
-    "session": _session,
-    "namespace": lambda _, theirs: theirs.namespace,
-    "labels": _labels,
-    "task": _task,
-    "actor": _actor,
-    "is_async_actor": lambda engine, _: engine.is_async_actor,
-    "environment": lambda _, theirs: dict(theirs.runtime_env or {}),
-}
+    @cached_property
+    def runtime_env(self) -> Mapping[str, Any]:
+        """The runtime environment of this process."""
+        return dict(self._theirs.runtime_env or {})

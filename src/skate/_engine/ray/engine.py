@@ -1,27 +1,30 @@
 """The ray engine: the same program on a Ray cluster, through Ray's public API.
 
-Tasks, actors, objects and placement groups are Ray's own. Each call of the protocol is one call of Ray; references,
-handles and errors are translated at the edge (`references`, `shipping`, `failures`). Processes of a cluster need Skate
-and the program's modules, which `preflight` looks for when a driver connects.
+Tasks, actors, objects and placement groups are Ray's own. Each method of the engine is one call of Ray; `references`,
+`handles`, `shipping` and `failures` translate references, handles, user code and errors. The processes of a cluster
+need Skate and the program's modules; `preflight` checks for them when a driver connects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from skate._base import ids
 from skate._base.alias import real_ray
 from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
 from skate._base.generator import DynamicObjectRefGenerator, ObjectRefGenerator
-from skate._base.object_ref import ObjectRef
+from skate._base.object_ref import ObjectRef, ReferenceOwner
 from skate._base.options import MethodOptions
 from skate._base.reducers import follow
+from skate._engine.abc import ActorDescription, CreatedActor, Engine, EngineContext, Handle, Returns, Table
 from skate._engine.common import failures
 from skate._engine.common.calls import pack_arguments, split_arguments
-from skate._engine.ray import context, references, shipping, state
+from skate._engine.ray import references, shipping, state
+from skate._engine.ray.context import RayContext
 from skate._engine.ray.failures import translated
-from skate._engine.ray.handles import Handles
+from skate._engine.ray.handles import Handles, Kept
 from skate._engine.ray.options import group_of, translated_options
 from skate._engine.ray.references import Carried, RayStream, wrap
 
@@ -34,28 +37,40 @@ NO_CLIENT_STREAMS = (
 )
 
 
-class RayEngine:
-    """Implements the engine protocol on Ray."""
+class RayEngine(Engine, ReferenceOwner):
+    """Implements the engine interface with Ray."""
 
     name = "ray"
 
-    def __init__(self, *, owns_connection: bool, address: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        owns_connection: bool,
+        address: str | None = None,
+        address_info: Mapping[str, object] | None = None,
+    ) -> None:
         self._ray = real_ray()
         self._theirs = real_ray("ray.exceptions")
         self._get = self._ray.get
         self._put = self._ray.put
         self._dynamic = self._ray.DynamicObjectRefGenerator
         self._generator = self._ray.ObjectRefGenerator
-        self.is_worker = not owns_connection
+        self._is_worker = not owns_connection
         self.address = address
         self.over_client = bool(address) and str(address).startswith("ray://")
-        self.address_info: dict[str, Any] = {}
-        self.own_actor: dict[str, Any] | None = None
+        self.address_info = address_info or {}
+        self.native_state = state.RayState()
+        self.own_actor: ActorDescription | None = None
         self._at_shutdown: list[Callable[[], None]] = [follow(self._registered)]
         self._handles = Handles(self)
 
+    @property
+    def is_worker(self) -> bool:
+        """Whether this process is a worker of Ray."""
+        return self._is_worker
+
     def _registered(self, kind: type, functions: tuple[Any, Any] | None) -> None:
-        """Let Ray pickle a class as the user wants it."""
+        """Register or remove the user's serializer of a class in Ray."""
         if functions is None:
             self._ray.util.deregister_serializer(kind)
         else:
@@ -101,7 +116,7 @@ class RayEngine:
     def wait(
         self, references: list[Any], num_returns: int, timeout: float | None, fetch_local: bool = True
     ) -> tuple[list[Any], list[Any]]:
-        """Split references into those that are ready, at most `num_returns`, and the rest."""
+        """Split references and generators into at most `num_returns` ready ones and the rest."""
         theirs = {_native(each): each for each in references if _engine_of(each) is self}
         if not theirs:
             raise ValueError(failures.foreign_reference(references[0], several=len(references) > 1))
@@ -112,36 +127,41 @@ class RayEngine:
             fetch_local=fetch_local,
         )
         found = {id(theirs[each]) for each in ready}
-        rest = [
-            each for each in references if id(each) not in found
-        ]  # also those of a session that has ended
+        # The rest includes references of sessions that have ended.
+        rest = [each for each in references if id(each) not in found]
         return [each for each in references if id(each) in found], rest
 
     def free(self, references: Sequence[ObjectRef[Any]]) -> None:
-        """Drop the values of these references now."""
+        """Drop the values of references now."""
         real_ray("ray._private.internal_api").free([reference._data for reference in references])
 
     def id_of(self, reference: ObjectRef[Any]) -> bytes:
-        """Return the id of an object; Ray Client may have to ask for it."""
+        """Return the id of an object; Ray Client may have to fetch it."""
         id: bytes = reference._data.binary()
         return id
 
     def reference_pickled(self, reference: ObjectRef[Any]) -> tuple[Any, ...]:
-        """Return how a reference travels: with Ray's inside, which Ray counts."""
+        """Return the reduction of a reference: it contains Ray's, which Ray counts."""
         return references.revive, (reference._data,)
 
-    def native_result(self, reference: ObjectRef[Any]) -> Any:
-        """Return an awaitable for a value."""
+    def reference_dropped(self, reference: ObjectRef[Any]) -> None:
+        """Do nothing: Ray counts its own references."""
+
+    def promote(self, reference: ObjectRef[Any]) -> None:
+        """Do nothing: Ray knows all objects."""
+
+    def await_value(self, reference: ObjectRef[Any]) -> Coroutine[Any, Any, Any]:
+        """Return a coroutine that waits for the value in an event loop."""
         return references.result(reference)
 
-    def native_future(self, reference: ObjectRef[Any]) -> Any:
-        """Return a future for a value."""
+    def future_of(self, reference: ObjectRef[Any]) -> Future[Any]:
+        """Return a `concurrent.futures.Future` for the value."""
         return references.future(reference)
 
     # ------------------------------------------------------------ tasks
 
-    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a task and return its reference or references."""
+    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returns:
+        """Submit a task."""
         if self.over_client and function.is_generator and function.options.num_returns in (None, "streaming"):
             raise NotImplementedError(NO_CLIENT_STREAMS)
         cached = function.submission_cache
@@ -156,15 +176,15 @@ class RayEngine:
 
     @staticmethod
     def _name_unpicklable(args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> None:
-        """Raise for an argument that cannot be pickled, and say which: Ray's error shows the value only."""
+        """Raise an error that names the argument that cannot be pickled: Ray's shows the value only."""
         plain, keywords, _ = split_arguments(args, kwargs)
         pack_arguments(plain, keywords, what)
 
     def _task(self, function: TaskFunction) -> Any:
-        """Return Ray's remote function for one of ours, with its options."""
+        """Return Ray's remote function for one of Skate's, with its options."""
         export = function.export
         given = function.options.given()
-        # What the wrapper depends on, and what Ray does not take in `.options()`.
+        # The wrapper depends on these, and Ray does not accept max_calls in `.options()`.
         variant = (function.options.effective_retry_exceptions, given.pop("max_calls", None))
         if (
             type(export.submission_cache) is not _CachedSubmission
@@ -196,7 +216,7 @@ class RayEngine:
                 }
         return kwargs
 
-    def _results(self, results: Any) -> Any:
+    def _results(self, results: Any) -> Returns:
         if results is None:
             return None
         if type(results) is list:
@@ -209,16 +229,20 @@ class RayEngine:
         """Cancel the task or call that makes an object."""
         self._ray.cancel(reference._data, force=force, recursive=recursive)
 
-    def cancel_task(self, task: Any, *, force: bool, recursive: bool) -> None:
-        """Cancel a generator."""
-        self._ray.cancel(task, force=force, recursive=recursive)
+    def cancel_generator(self, generator: ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+        """Cancel the task or call that makes the items of a generator."""
+        self._ray.cancel(_native(generator), force=force, recursive=recursive)
+
+    def is_cancelled(self) -> bool:
+        """Return whether the running task was cancelled."""
+        return bool(self._ray.get_runtime_context().is_canceled())
 
     # ------------------------------------------------------------ actors
 
     def create_actor(
         self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bytes, Any, bool]:
-        """Create an actor; return its id, what keeps it alive, and whether it is new."""
+    ) -> CreatedActor:
+        """Create an actor."""
         cached = template.submission_cache
         if type(cached) is not _CachedSubmission or cached.engine is not self:
             cached = template.submission_cache = _CachedSubmission(self, self._actor(template))
@@ -229,7 +253,7 @@ class RayEngine:
             raise
         except Exception as error:
             raise translated(error) from None
-        return *self._handles.note(handle), True
+        return CreatedActor(*self._handles.note(handle), True)
 
     def _actor(self, template: ActorTemplate) -> Any:
         export = template.export
@@ -252,12 +276,14 @@ class RayEngine:
         options = translated_options(given)
         return (known[variant].options(**options) if options else known[variant]).remote
 
-    def ship_actor(self, actor: bytes, keep: Any) -> Any:
-        """Return what a handle takes along when it leaves this process: Ray's handle."""
-        return Carried((keep or self._handles[actor]).handle)
+    def ship_actor(self, actor: bytes, keep: object) -> Carried:
+        """Return Ray's handle, to pickle with one of Skate's."""
+        kept = keep if isinstance(keep, Kept) else self._handles[actor]
+        return Carried(kept.handle)
 
-    def hold_actor(self, actor: bytes, carried: Any, *, weak: bool) -> Any:
-        """Return what keeps an actor alive for a handle that arrives here."""
+    def hold_actor(self, actor: bytes, carried: object, *, weak: bool) -> Kept | None:
+        """Return Ray's handle, which keeps an actor alive for an unpickled handle; None if `weak`."""
+        assert isinstance(carried, Carried)
         _, kept = self._handles.note(carried.handle, stays=weak)
         return None if weak else kept
 
@@ -268,15 +294,15 @@ class RayEngine:
         options: MethodOptions,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        keep: Any,
+        handle: Handle,
         *,
         retries: int = 0,
         limit: int = -1,
         unordered: bool = False,
-    ) -> Any:
+    ) -> Returns:
         """Call a method of an actor."""
-        kept = keep._ray_keep
-        if kept is None or kept.engine is not self:
+        kept = handle._ray_keep
+        if type(kept) is not Kept or kept.engine is not self:
             kept = self._handles[actor]
         if self.over_client and method.is_generator and options.num_returns in (None, "streaming"):
             raise NotImplementedError(NO_CLIENT_STREAMS)
@@ -299,63 +325,45 @@ class RayEngine:
         """Kill an actor."""
         self._ray.kill(self._handles[actor].handle, no_restart=no_restart)
 
-    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, Any]:
-        """Return id and description of the actor with this name."""
+    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, ActorDescription]:
+        """Return the id and the description of a named actor; raise ValueError if none has the name."""
         handle = self._ray.get_actor(name, namespace)
         id, _ = self._handles.note(handle, stays=True)
-        return id, {
-            "methods": {
-                method: MethodInfo(method, _PLAIN, None, generator=False, is_async=False)
-                for method in (*dir(handle), "__ray_ready__", "__ray_call__", "__ray_terminate__")
-            },
-            "class_name": getattr(handle, "_ray_actor_class_name", "") or name,
-            "max_task_retries": 0,
-            "max_pending_calls": -1,
+        methods = {
+            method: MethodInfo(method, _PLAIN, None, generator=False, is_async=False)
+            for method in (*dir(handle), "__ray_ready__", "__ray_call__", "__ray_terminate__")
         }
+        return id, ActorDescription(getattr(handle, "_ray_actor_class_name", "") or name, methods)
 
     def named_actors(self, *, all_namespaces: bool) -> list[dict[str, str]]:
-        """Return the names of living named actors."""
+        """Return the name and the namespace of each living named actor."""
         found = self._ray.util.list_named_actors(all_namespaces=all_namespaces)
         if all_namespaces:
             return list(found)
         namespace = self._ray.get_runtime_context().namespace
         return [{"name": name, "namespace": namespace} for name in found]
 
-    def own_methods(self) -> tuple[Any, str, int, int, bool]:
-        """Return what a handle to the actor that asks needs."""
-        own = self.own_actor
-        assert own is not None
+    def describe_own_actor(self) -> ActorDescription:
+        """Return the description of this process's actor."""
+        assert self.own_actor is not None
         handle = self._ray.get_runtime_context().current_actor
         self._handles.note(handle, stays=True)
-        return (
-            own["methods"],
-            own["class_name"],
-            own["max_task_retries"],
-            own["max_pending_calls"],
-            own["unordered"],
-        )
+        return self.own_actor
 
     def actor_id(self) -> bytes:
-        """Return the id of the actor that asks."""
+        """Return the id of this process's actor."""
         return bytes.fromhex(self._ray.get_runtime_context().get_actor_id())
 
     def actor_name(self) -> str:
-        """Return the name of the actor that asks, "" if it has none."""
+        """Return the name of this process's actor, "" if it has none."""
         return str(self._ray.get_runtime_context().get_actor_name() or "")
 
     def exit_actor(self) -> None:
-        """End the actor that asks, by an exception that runs through the user's code."""
+        """End this process's actor by an exception that passes through user code."""
         real_ray("ray.actor").exit_actor()
 
-    @property
-    def is_async_actor(self) -> bool:
-        """Whether the actor that asks is asynchronous."""
-        own = self.own_actor
-        return own is not None and any(method.is_async for method in own["methods"].values())
-
-    @property
-    def restarts(self) -> int:
-        """More than none when the actor that asks was restarted."""
+    def actor_restarts(self) -> int:
+        """Return 1 if this process's actor was restarted: Ray does not report how often."""
         return int(self._ray.get_runtime_context().was_current_actor_reconstructed)
 
     # ------------------------------------------------------------ placement groups
@@ -368,7 +376,7 @@ class RayEngine:
         lifetime: str | None,
         labels: list[dict[str, str]],
     ) -> bytes:
-        """Reserve bundles; the reservation may happen later."""
+        """Create a placement group without waiting for its resources; return its id."""
         selectors = labels if any(labels) else None
         group = self._ray.util.placement_group(
             bundles, strategy=strategy, name=name, lifetime=lifetime, bundle_label_selector=selectors
@@ -377,10 +385,10 @@ class RayEngine:
         return id
 
     def remove_placement_group(self, id: bytes) -> None:
-        """End what runs in a group, and give its resources back.
+        """End the work that runs in a group, and release its resources.
 
-        Ray 2.60 loses the resources of a group that is removed in the moment in which it is placed. So Ray is asked
-        until that moment has passed, which takes milliseconds also for a group that has to wait.
+        Ray 2.60 loses the resources of a group that is removed while it is being placed. This polls Ray until
+        placement has ended, which takes milliseconds, even for a group whose resources are not available.
         """
         group = group_of(id)
         while self._is_being_placed(group):
@@ -392,17 +400,17 @@ class RayEngine:
         return stats.get("scheduling_state") in ("QUEUED", "SCHEDULING_STARTED")
 
     def placement_group_ready(self, id: bytes, value: object) -> ObjectRef[Any]:
-        """Return a reference that gets `value` once the group is reserved."""
+        """Return a reference that becomes `value` once the group's resources are reserved."""
         reserved = group_of(id).ready()
         return wrap(self._ray.remote(num_cpus=0)(_second).remote(reserved, value), self)
 
     def placement_group_table(self) -> dict[str, dict[str, Any]]:
-        """Return all groups in the shape of Ray's table."""
+        """Return all groups by id, in the shape of Ray's table."""
         table: dict[str, dict[str, Any]] = self._ray.util.placement_group_table()
         return table
 
     def find_placement_group(self, name: str, namespace: str | None) -> bytes | None:
-        """Return the id of the group with this name."""
+        """Return the id of the group with this name, or None."""
         try:
             id: bytes = self._ray.util.get_placement_group(name).id.binary()
         except ValueError:
@@ -410,15 +418,15 @@ class RayEngine:
         return id
 
     def current_placement_group(self) -> bytes | None:
-        """Return the group that the running task or actor is in."""
+        """Return the id of the group that the running task or actor is in, or None."""
         found = self._ray.util.get_current_placement_group()
         return None if found is None else found.id.binary()
 
     # ------------------------------------------------------------ the cluster and this process
 
-    def context(self) -> dict[str, Any]:
-        """Return what the runtime context shows."""
-        return context.Facts(self)
+    def context(self) -> EngineContext:
+        """Return the process, the task and the actor that the calling code runs in."""
+        return RayContext(self)
 
     def resources(self) -> dict[str, float]:
         """Return all resources of the cluster."""
@@ -426,7 +434,7 @@ class RayEngine:
         return found
 
     def available(self) -> dict[str, float]:
-        """Return the resources that nobody uses now."""
+        """Return the resources that are not in use."""
         found: dict[str, float] = self._ray.available_resources()
         return found
 
@@ -435,37 +443,24 @@ class RayEngine:
         found: list[dict[str, Any]] = self._ray.nodes()
         return found
 
-    def state(self, kind: str) -> list[dict[str, Any]]:
-        """Return a table of this engine's own; Ray has its own instead, which `state_rows` returns."""
-        raise NotImplementedError(f"Ray keeps no table of {kind!r} in Skate's form")
+    def state(self, table: Table) -> list[dict[str, Any]]:
+        """Raise NotImplementedError: `native_state` has Ray's own tables."""
+        raise NotImplementedError(f"Ray keeps no table of {table.value!r} in Skate's form")
 
-    def state_rows(self, resource: str) -> list[dict[str, Any]]:
-        """Return a table of Ray's state API, with details."""
-        return state.table(resource)
-
-    def list_logs(self, **question: Any) -> dict[str, list[str]]:
-        """Return the names of logs on a node."""
-        return state.logs(**question)
-
-    def get_log(self, **question: Any) -> Iterator[str]:
-        """Yield the text of a log."""
-        return state.log(**question)
+    def object_store(self) -> dict[str, int]:
+        """Raise NotImplementedError: Ray does not report it."""
+        raise NotImplementedError("Ray does not report the usage of its object store in Skate's form")
 
     def why(self, reference: ObjectRef[Any]) -> list[str]:
-        """Say what a reference waits for, as far as Ray knows."""
+        """Explain what a reference waits for, as far as Ray reports it."""
         return state.why(reference._data, ids.task_of(reference._id).hex())
-
-    def timeline(self) -> list[dict[str, Any]]:
-        """Return what ran when, as events of Chrome's trace format."""
-        events: list[dict[str, Any]] = self._ray.timeline()
-        return events
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the engine is shut down."""
         self._at_shutdown.append(callback)
 
     def shutdown(self) -> None:
-        """Leave the cluster; a Ray that `init` started ends."""
+        """Leave the cluster; end a Ray that `init` started."""
         for callback in self._at_shutdown:
             callback()
         self._at_shutdown.clear()
@@ -473,7 +468,7 @@ class RayEngine:
 
 
 class _CachedSubmission:
-    """What one engine has prepared for a function, a class or a template."""
+    """What one engine prepared for a function, a class or a template."""
 
     __slots__ = ("engine", "remote")
 
@@ -483,8 +478,8 @@ class _CachedSubmission:
 
 
 def _native(waitable: Any) -> Any:
-    """Return Ray's reference or generator inside one of ours."""
-    return waitable._data if type(waitable) is ObjectRef else waitable._stream.task
+    """Return Ray's reference or generator inside one of Skate's."""
+    return waitable._data if type(waitable) is ObjectRef else waitable._stream.generator
 
 
 def _engine_of(waitable: Any) -> Any:
@@ -492,5 +487,5 @@ def _engine_of(waitable: Any) -> Any:
 
 
 def _second(first: Any, second: Any) -> Any:
-    """Return the second argument, when the first is there."""
+    """Return the second argument; the task waits for the first."""
     return second

@@ -1,19 +1,21 @@
-"""Skate's references around Ray's: one of ours for each of theirs, made where it is met."""
+"""Skate's references, each of which wraps one of Ray's."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from skate._base.alias import real_ray
 from skate._base.object_ref import PENDING, ObjectRef
 from skate._engine.ray.failures import translated
 
+if TYPE_CHECKING:
+    from skate._engine.ray.engine import RayEngine
 
-def wrap(reference: Any, engine: Any) -> ObjectRef[Any]:
-    """Return Skate's reference for one of Ray's; its id is asked for when somebody wants it."""
+
+def wrap(reference: Any, engine: RayEngine) -> ObjectRef[Any]:
+    """Return Skate's reference for one of Ray's; its id is fetched at its first use."""
     ours: ObjectRef[Any] = ObjectRef.__new__(ObjectRef)
     ours._state = PENDING
     ours._data = reference
@@ -24,14 +26,14 @@ def wrap(reference: Any, engine: Any) -> ObjectRef[Any]:
 
 
 def revive(reference: Any) -> ObjectRef[Any]:
-    """Return Skate's reference for one of Ray's that came in a value."""
+    """Return Skate's reference for one of Ray's found in a value."""
     from skate._engine.ray.worker import attach
 
     return wrap(reference, attach())
 
 
 class Carried:
-    """Ray's handle inside one of Skate's on its way: whoever unpickles it is part of the session from then on."""
+    """Ray's handle, pickled inside one of Skate's; the process that unpickles it joins the session."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
@@ -58,7 +60,7 @@ async def result(reference: ObjectRef[Any]) -> Any:
 
 
 def future(reference: ObjectRef[Any]) -> Future[Any]:
-    """Return a future for a value, whose error is Skate's."""
+    """Return a future for a value that raises Skate's errors."""
     theirs: Future[Any] = reference._data.future()
     ours: Future[Any] = Future()
 
@@ -76,40 +78,41 @@ def future(reference: ObjectRef[Any]) -> Future[Any]:
 
 
 class RayStream:
-    """The references of a generator that runs in Ray."""
+    """Implements `Stream` with a generator of Ray."""
 
-    def __init__(self, generator: Any, engine: Any) -> None:
-        self.task = generator  # what `cancel_task` gets
+    def __init__(self, generator: Any, engine: RayEngine) -> None:
+        self.generator = generator
         self.engine = engine
 
+    @property
+    def task(self) -> bytes:
+        """The id of the task that runs the generator."""
+        id: bytes = self.generator._generator_ref.task_id().binary()
+        return id
+
     def next(self, timeout: float | None) -> ObjectRef[Any] | None:
-        """Return the next reference, or None when `timeout` has passed; StopIteration at the end."""
+        """Return the next reference, or None after `timeout`; raise StopIteration at the end."""
         if timeout is not None:
-            ready, _ = real_ray().wait([self.task], timeout=timeout, fetch_local=False)
+            ready, _ = real_ray().wait([self.generator], timeout=timeout, fetch_local=False)
             if not ready:
                 return None
-        return wrap(next(self.task), self.engine)
+        return wrap(next(self.generator), self.engine)
 
     async def next_async(self) -> ObjectRef[Any]:
-        """Return the next reference; StopAsyncIteration at the end."""
-        return wrap(await self.task.__anext__(), self.engine)
+        """Return the next reference; raise StopAsyncIteration at the end."""
+        return wrap(await self.generator.__anext__(), self.engine)
 
     def ready(self) -> bool:
-        """Tell whether `next` would return (or raise) at once."""
-        return bool(self.task.next_ready()) or bool(self.task.is_finished())
+        """Return whether `next` would return (or raise) at once."""
+        return bool(self.generator.next_ready()) or bool(self.generator.is_finished())
 
     def finished(self) -> bool:
-        """Tell whether all references have been taken."""
-        return bool(self.task.is_finished())
+        """Return whether all references have been taken."""
+        return bool(self.generator.is_finished())
 
     def completed(self) -> ObjectRef[Any]:
         """Return a reference that is ready when the generator has ended."""
-        return wrap(self.task.completed(), self.engine)
+        return wrap(self.generator.completed(), self.engine)
 
     def close(self) -> None:
-        """Let go of the items that nobody took: Ray does when its generator is gone."""
-
-
-def when_ready(reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
-    """Call `callback` once the value is there."""
-    reference._data.future().add_done_callback(lambda _: callback(reference))
+        """Do nothing: Ray drops the remaining items with its generator."""

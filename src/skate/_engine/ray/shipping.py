@@ -1,9 +1,8 @@
-"""User code on its way into a Ray worker: functions and classes, wrapped so that Skate is there when they run.
+"""User functions and classes, wrapped so that a worker of Ray joins the session before it runs them.
 
-Ray gets a function or a class of ours for each of the user's. What it pickles is the wrapper, with the user's code as
-bytes inside: they are read when the worker runs it for the first time, after this process has become a part of
-the session and `import ray` means what it means in the driver. A module that cannot be imported there is then an
-error of the task, like any other.
+Ray gets a function or a class of Skate for each of the user's, and pickles this wrapper, which contains the user's code
+as bytes. The worker unpickles them when it first runs the wrapper, after it has joined the session and `import ray` has
+the same meaning as in the driver. A module that cannot be imported there is therefore an ordinary error of the task.
 """
 
 from __future__ import annotations
@@ -22,21 +21,19 @@ import cloudpickle
 from skate._base import alias
 from skate._base.alias import real_ray
 from skate._base.exports import ActorTemplate, Export, MethodInfo, TaskFunction
+from skate._engine.abc import ActorDescription
 from skate._engine.common.outcomes import matches
 from skate._engine.ray import interrupts
 from skate._engine.ray.failures import packed
 
-CALL = "skate_call"  # stands in for `__ray_call__`, which has to see the user's object
+CALL = "skate_call"  # replaces `__ray_call__`, which has to get the user's object
 
-_by_value: set[str] = set()  # modules that Ray's cloudpickle has been told of
+_by_value: set[str] = set()  # modules registered with Ray's cloudpickle
 _torch_travels = False
 
 
 class Shipped:
-    """The user's function, or class and what is known of it.
-
-    It is the thing itself where that was defined, and elsewhere its pickle, until it is needed.
-    """
+    """The user's function, or class and description: the object itself in the driver, its pickle in a worker."""
 
     def __init__(self, target: Any = None, code: bytes | None = None, *, as_ray: bool = False) -> None:
         self._target = target
@@ -51,7 +48,7 @@ class Shipped:
         return target(*args, **kwargs)
 
     def load(self) -> Any:
-        """Return what was shipped, in a process that is part of the session."""
+        """Join the session, and return the shipped object."""
         if self._target is None:
             from skate._engine.ray.worker import attach
 
@@ -69,20 +66,20 @@ class Shipped:
 
 
 def _shipped(code: bytes, as_ray: bool) -> Shipped:
-    # Ray loads a task's function before its arguments, for which modules may have to be imported.
+    # Ray loads a task's function before its arguments, whose modules may have to be imported.
     interrupts.spare_imports()
     return Shipped(code=code, as_ray=as_ray)
 
 
 def pickled(target: Any) -> bytes:
-    """Pickle user code as Ray does: references and handles in it are then known to Ray."""
+    """Pickle user code as Ray does, so that Ray counts the references and handles in it."""
     follow_modules()
     code: bytes = real_ray("ray.cloudpickle").dumps(target)
     return code
 
 
 def follow_modules() -> None:
-    """Let Ray pickle modules, and what is in them, as the other engines do; called before it pickles anything."""
+    """Let Ray pickle modules and their contents as the other engines do; call this before Ray pickles."""
     registered = cloudpickle.list_registry_pickle_by_value()
     if registered != _by_value:
         _register(registered)
@@ -91,7 +88,7 @@ def follow_modules() -> None:
 
 
 def _register(names: set[str]) -> None:
-    """Have modules sent by value, or no longer: Ray has a cloudpickle of its own, with a list of its own."""
+    """Register exactly these modules to be pickled by value: Ray has its own cloudpickle, with its own registry."""
     theirs = real_ray("ray.cloudpickle")
     known = theirs.list_registry_pickle_by_value()
     for name in (_by_value - names) & known:
@@ -103,14 +100,14 @@ def _register(names: set[str]) -> None:
 
 
 def _let_torch_travel(torch: ModuleType) -> None:
-    """Have modules sent by their names that are of classes of torch's own, which cloudpickle does not know.
+    """Have torch's modules of unusual classes pickled by name, because cloudpickle does not recognize them.
 
-    A function that knows torch, and says `.ops` of anything, takes `torch.ops` along.
+    A function that refers to torch and to any attribute `ops` is pickled with `torch.ops`.
     """
     global _torch_travels
     odd = [getattr(torch, name, None) for name in ("ops", "classes")]
     if None in odd:
-        return  # it is being imported
+        return  # torch is still being imported
     for each in odd:
         copyreg.pickle(type(each), _by_name)
     _torch_travels = True
@@ -158,22 +155,15 @@ def actor(template: ActorTemplate) -> type:
     theirs = real_ray()
     export = template.export
     class_name = export.name
-    facts = {
-        "class_name": class_name,
-        "methods": template.methods,
-        "max_task_retries": template.options.effective_max_task_retries,
-        "max_pending_calls": template.options.effective_max_pending_calls,
-        "unordered": template.is_unordered,
-    }
-    shipped = Shipped((export.target, facts))
+    shipped = Shipped((export.target, ActorDescription.of(template)))
 
     class Host:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             from skate._engine.ray.worker import enter_actor
 
             try:
-                kind, facts = shipped.load()
-                enter_actor(facts)  # before the constructor, which may ask for a handle to itself
+                kind, description = shipped.load()
+                enter_actor(description)  # before the constructor, which may ask for a handle to itself
                 self.skate_instance = kind(*args, **kwargs)
             except Exception as error:
                 raise packed(error, f"{class_name}.__init__", lambda _: False) from None
@@ -182,8 +172,8 @@ def actor(template: ActorTemplate) -> type:
         from skate._engine.ray.worker import enter_actor
 
         try:
-            kind, facts = shipped.load()
-            enter_actor(facts)
+            kind, description = shipped.load()
+            enter_actor(description)
             self.skate_instance = kind.__new__(kind)
             await self.skate_instance.__init__(*args, **kwargs)
         except Exception as error:

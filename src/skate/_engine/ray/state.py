@@ -1,4 +1,4 @@
-"""The state API on a Ray cluster: Ray's own tables, which have the columns that Skate's follow."""
+"""The state API of a Ray cluster. Skate's tables have the same columns."""
 
 from __future__ import annotations
 
@@ -7,45 +7,54 @@ from typing import Any
 
 from skate._base.alias import real_ray
 
-LIMIT = 10_000  # rows that Ray returns at most
+LIMIT = 10_000  # the most rows that Ray returns
 
 
-def table(kind: str) -> list[dict[str, Any]]:
-    """Return the rows of a table, with details, as dictionaries."""
-    theirs = real_ray("ray.util.state")
-    ask = getattr(theirs, f"list_{kind}")
-    rows = ask(address=_cluster(), limit=LIMIT, detail=True, raise_on_missing_output=False)
-    return [dict(row) if isinstance(row, dict) else _columns(row) for row in rows]
+class RayState:
+    """Implements the `NativeState` of the engine interface."""
+
+    def rows(self, resource: str) -> list[dict[str, Any]]:
+        """Return the rows of a table, with details."""
+        list_rows = getattr(real_ray("ray.util.state"), f"list_{resource}")
+        rows = list_rows(address=_cluster(), limit=LIMIT, detail=True, raise_on_missing_output=False)
+        return [dict(row) if isinstance(row, dict) else _columns(row) for row in rows]
+
+    def timeline(self) -> list[dict[str, Any]]:
+        """Return the tasks that ran, as events of Chrome's trace format."""
+        events: list[dict[str, Any]] = real_ray().timeline()
+        return events
+
+    def list_logs(
+        self, *, node_id: str | None, node_ip: str | None, glob_filter: str | None, timeout: float
+    ) -> dict[str, list[str]]:
+        """Return the names of the logs on a node, by kind; by default on the node of this process."""
+        if node_id is None and node_ip is None:
+            node_id = real_ray().get_runtime_context().get_node_id()
+        names: dict[str, list[str]] = real_ray("ray.util.state").list_logs(
+            address=_cluster(), node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout
+        )
+        return names
+
+    def get_log(self, **query: Any) -> Iterator[str]:
+        """Yield the text of a log."""
+        lines: Iterator[str] = real_ray("ray.util.state").get_log(address=_cluster(), **query)
+        return lines
 
 
 def _cluster() -> str:
-    """Return the address of the cluster of this session: left to itself, Ray asks the one that was started last."""
+    """Return the address of this session's cluster: by default, Ray uses the cluster started last."""
     address: str = real_ray().get_runtime_context().gcs_address
     return address
 
 
-def logs(**question: Any) -> dict[str, list[str]]:
-    """Return the names of logs on a node; on that of this process if none is named."""
-    if question["node_id"] is None and question["node_ip"] is None:
-        question["node_id"] = real_ray().get_runtime_context().get_node_id()
-    names: dict[str, list[str]] = real_ray("ray.util.state").list_logs(address=_cluster(), **question)
-    return names
-
-
-def log(**question: Any) -> Iterator[str]:
-    """Yield the text of a log."""
-    lines: Iterator[str] = real_ray("ray.util.state").get_log(address=_cluster(), **question)
-    return lines
-
-
 def _columns(row: Any) -> dict[str, Any]:
-    """Return a row's columns; the rows of jobs are models of pydantic, the others dataclasses."""
+    """Return a row's columns; rows of jobs are pydantic models, the others dataclasses."""
     found: dict[str, Any] = row.model_dump() if hasattr(row, "model_dump") else row.asdict()
     return found
 
 
 def why(reference: Any, task_id: str) -> list[str]:
-    """Say what a reference waits for, as far as Ray tells: which of its arguments a task waits for it does not."""
+    """Explain what a reference waits for. Ray does not report which arguments a task waits for."""
     ready, _ = real_ray().wait([reference], timeout=0, fetch_local=False)
     if ready:
         return [f"object {reference.hex()} is there"]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import skate._engine as engines
 from skate._base import variables
 from skate.util.state.exception import InvalidQueryError
 
+if TYPE_CHECKING:
+    from skate._engine.abc import Engine
+
 
 @contextmanager
-def attach(address: str | None = None) -> Iterator[Any]:
-    """Yield the engine to query.
+def attach(address: str | None = None) -> Iterator[Engine]:
+    """Yield the engine to ask.
 
     Args:
         address: Address of the node; None means the session of this process, else the node of `skate start`.
@@ -24,7 +27,7 @@ def attach(address: str | None = None) -> Iterator[Any]:
     """
     running = engines.running()
     if running is not None:
-        session = running.context()["session"]
+        session = running.context().session
         if address not in (None, "auto", "local", session):
             raise InvalidQueryError(
                 f"This process is attached to {session}, not to {address}. Omit the address, or call "
@@ -32,17 +35,9 @@ def attach(address: str | None = None) -> Iterator[Any]:
             )
         yield running
         return
-    from skate._engine.local.driver import driver, long_lived
+    from skate._api.starting import observing
 
-    named = address or variables.text("ADDRESS") or "auto"
-    engine = driver.connect(
-        long_lived.find(named, observer=True),
-        namespace=None,
-        runtime_env={},
-        log_to_driver=False,
-        metadata={},
-        observer=True,
-    )
+    engine = observing(address or variables.text("ADDRESS") or "auto")
     try:
         yield engine
     finally:

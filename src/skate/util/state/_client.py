@@ -63,7 +63,7 @@ class StateApiClient:
     def get_address(self) -> str:
         """Return the address of the node."""
         with attach(self._address) as engine:
-            return str(engine.context()["session"])
+            return engine.context().session
 
     def list(
         self,
@@ -294,9 +294,11 @@ def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
     if not isinstance(ref, (str, ObjectRef)):
         raise TypeError(f"why() takes an ObjectRef or the id of a task or object, got {type(ref).__name__}")
     with attach(address) as engine:
-        if isinstance(subject, bytes) and engine.name != "local":
-            raise InvalidQueryError(f"The {engine.name} engine cannot look up ids: pass the reference.")
-        lines: list[str] = engine.why(subject)
+        lines = engine.why(subject) if isinstance(subject, ObjectRef) else engine.why_by_id(subject)
+        if lines is None:
+            raise InvalidQueryError(
+                f"The {engine.name} engine explains references, not ids: pass the reference."
+            )
     return "\n".join(lines)
 
 

@@ -7,8 +7,9 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO
 
+from skate._engine.abc import Engine, Table
 from skate.util.state.exception import InvalidQueryError
 
 DEFAULT_INTERVAL = 0.1  # seconds between two polls of a followed log
@@ -17,12 +18,12 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _WORKER = re.compile(r"worker-(\d+)\.")
 
 
-def log_folder(engine: Any) -> str:
-    """Return the folder of the logs of the session."""
-    return os.path.join(engine.context()["session"], "logs")
+def log_folder(engine: Engine) -> str:
+    """Return the folder of the session's logs."""
+    return os.path.join(engine.context().session, "logs")
 
 
-def log_files(engine: Any, pattern: str) -> dict[str, list[str]]:
+def log_files(engine: Engine, pattern: str) -> dict[str, list[str]]:
     """Return the names of logs that match a pattern, by kind."""
     found: dict[str, list[str]] = {}
     folder = log_folder(engine)
@@ -38,7 +39,7 @@ def _sort_key(name: str) -> tuple[int, str]:
 
 
 def log_name(
-    engine: Any,
+    engine: Engine,
     *,
     filename: str | None,
     actor: str | None,
@@ -65,22 +66,22 @@ def log_name(
     return f"worker-{_worker_of(engine, actor, task, pid)}.log"
 
 
-def _worker_of(engine: Any, actor: str | None, task: str | None, pid: int | None) -> int:
+def _worker_of(engine: Engine, actor: str | None, task: str | None, pid: int | None) -> int:
     if actor:
-        rows = [row for row in engine.state("actors") if row["actor_id"].hex() == actor]
+        rows = [row for row in engine.state(Table.ACTORS) if row["actor_id"].hex() == actor]
         what = f"actor {actor}"
     elif task:
-        rows = [row for row in engine.state("tasks") if row["task_id"].hex() == task]
+        rows = [row for row in engine.state(Table.TASKS) if row["task_id"].hex() == task]
         what = f"task {task}"
     else:
-        rows = [row for row in engine.state("workers") if row["pid"] == pid]
+        rows = [row for row in engine.state(Table.WORKERS) if row["pid"] == pid]
         what = f"process {pid}"
     if not rows:
         raise InvalidQueryError(f"There is no {what}.")
     number: int = rows[-1]["worker_id"]
     if not number and actor and rows[-1]["pid"]:  # it has ended, but its process is still known
         number = next(
-            (row["worker_id"] for row in engine.state("workers") if row["pid"] == rows[-1]["pid"]), 0
+            (row["worker_id"] for row in engine.state(Table.WORKERS) if row["pid"] == rows[-1]["pid"]), 0
         )
     if not number:
         raise InvalidQueryError(f"The {what} has no worker yet, and therefore no log.")

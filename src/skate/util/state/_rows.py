@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from skate._base.object_ref import ERROR, PENDING
+from skate._engine.abc import Engine, Table
 from skate.runtime_context import worker_id
 from skate.util.node import LOOPBACK
 from skate.util.state._schema import StateSchema
@@ -25,17 +26,17 @@ from skate.util.state.common import (
 NO_CALL_SITE = "disabled"  # Ray's value if call sites are not recorded
 
 
-def rows(engine: Any, resource: StateResource) -> list[StateSchema]:
-    """Return all rows of a table, with details, in the order of creation."""
-    native = getattr(engine, "state_rows", None)
+def rows(engine: Engine, resource: StateResource) -> list[StateSchema]:
+    """Return all rows of a table, with details, in the order in which things were made."""
+    native = engine.native_state
     if native is None:
         return _TABLES[resource](engine)
-    # Ray's rows have the same columns, except for newer ones.
+    # Rows of Ray: newer versions may have columns that Skate's tables do not have.
     schema = _SCHEMAS[resource]
     columns = schema.columns()
     return [
         schema(**{name: value for name, value in row.items() if name in columns})
-        for row in native(resource.value)
+        for row in native.rows(resource.value)
     ]
 
 
@@ -52,8 +53,8 @@ def clear_details(row: StateSchema) -> StateSchema:
     return row
 
 
-def _node(engine: Any) -> str:
-    return str(engine.context()["node"].hex())
+def _node(engine: Engine) -> str:
+    return engine.context().node.hex()
 
 
 def _hex(id: bytes) -> str | None:
@@ -64,7 +65,7 @@ def _milliseconds(seconds: float) -> int:
     return int(seconds * 1000)
 
 
-def _actors(engine: Any) -> list[StateSchema]:
+def _actors(engine: Engine) -> list[StateSchema]:
     node = _node(engine)
     return [
         ActorState(
@@ -85,7 +86,7 @@ def _actors(engine: Any) -> list[StateSchema]:
             num_restarts=row["num_restarts"],
             label_selector=row.get("label_selector") or {},
         )
-        for row in engine.state("actors")
+        for row in engine.state(Table.ACTORS)
     ]
 
 
@@ -96,11 +97,11 @@ def _death_cause(row: dict[str, Any]) -> dict[str, Any] | None:
     return {"actor_died_error_context": {**about, "actor_id": row["actor_id"].hex(), "name": row["name"]}}
 
 
-def _tasks(engine: Any) -> list[StateSchema]:
+def _tasks(engine: Engine) -> list[StateSchema]:
     node = _node(engine)
     # The latest attempt of a task comes before the earlier ones.
     found = sorted(
-        engine.state("tasks"), key=lambda row: (row["created"], row["task_id"], -row["attempt_number"])
+        engine.state(Table.TASKS), key=lambda row: (row["created"], row["task_id"], -row["attempt_number"])
     )
     return [
         TaskState(
@@ -145,17 +146,17 @@ def _environment(text: str) -> dict[str, Any] | None:
     return json.loads(text).get("env") if text else None
 
 
-def _objects(engine: Any) -> list[StateSchema]:
-    processes = {row["worker_id"]: row for row in engine.state("workers")}
+def _objects(engine: Engine) -> list[StateSchema]:
+    processes = {row["worker_id"]: row for row in engine.state(Table.WORKERS)}
     tasks: dict[bytes, dict[str, Any]] | None = None
     found: list[StateSchema] = []
-    for row in engine.state("objects"):
+    for row in engine.state(Table.OBJECTS):
         status, attempt = "FINISHED", 0
         if row["state"] == ERROR:
             status = "FAILED"
         elif row["state"] == PENDING:
             if tasks is None:
-                tasks = {task["task_id"]: task for task in engine.state("tasks")}
+                tasks = {task["task_id"]: task for task in engine.state(Table.TASKS)}
             task = tasks.get(row["object_id"][:-4])
             status, attempt = (task["state"], task["attempt_number"]) if task else ("NIL", 0)
         # An object that only tasks hold is shown with its owner.
@@ -183,7 +184,7 @@ def _objects(engine: Any) -> list[StateSchema]:
     return found
 
 
-def _nodes(engine: Any) -> list[StateSchema]:
+def _nodes(engine: Engine) -> list[StateSchema]:
     return [
         NodeState(
             node_id=row["NodeID"],
@@ -201,9 +202,9 @@ def _nodes(engine: Any) -> list[StateSchema]:
     ]
 
 
-def _workers(engine: Any) -> list[StateSchema]:
+def _workers(engine: Engine) -> list[StateSchema]:
     node = _node(engine)
-    found = sorted(engine.state("workers"), key=lambda row: int(row["worker_id"]))
+    found = sorted(engine.state(Table.WORKERS), key=lambda row: int(row["worker_id"]))
     return [
         WorkerState(
             worker_id=worker_id(row["worker_id"]),
@@ -224,14 +225,14 @@ def _workers(engine: Any) -> list[StateSchema]:
     ]
 
 
-def _jobs(engine: Any) -> list[StateSchema]:
+def _jobs(engine: Engine) -> list[StateSchema]:
     return [*_submitted_jobs(engine), *_drivers(engine)]
 
 
-def _submitted_jobs(engine: Any) -> list[StateSchema]:
+def _submitted_jobs(engine: Engine) -> list[StateSchema]:
     from skate.job_submission._storage import JobStore
 
-    store = JobStore(engine.context()["session"])
+    store = JobStore(engine.context().session)
     jobs = [(id, store.read(id)) for id in store.ids()]
     return [
         JobState(
@@ -253,7 +254,7 @@ def _submitted_jobs(engine: Any) -> list[StateSchema]:
     ]
 
 
-def _drivers(engine: Any) -> list[StateSchema]:
+def _drivers(engine: Engine) -> list[StateSchema]:
     node = _node(engine)
     return [
         JobState(
@@ -269,11 +270,11 @@ def _drivers(engine: Any) -> list[StateSchema]:
             runtime_env=row.get("runtime_env") or {},
             driver_node_id=node,
         )
-        for row in engine.state("jobs")
+        for row in engine.state(Table.JOBS)
     ]
 
 
-def _groups(engine: Any) -> list[StateSchema]:
+def _groups(engine: Engine) -> list[StateSchema]:
     node = _node(engine)
     return [
         PlacementGroupState(
@@ -295,11 +296,11 @@ def _groups(engine: Any) -> list[StateSchema]:
             is_detached=row["is_detached"],
             stats={"scheduling_state": "INFEASIBLE" if row["impossible"] else row["state"]},
         )
-        for row in engine.state("groups")
+        for row in engine.state(Table.GROUPS)
     ]
 
 
-def _environments(engine: Any) -> list[StateSchema]:
+def _environments(engine: Engine) -> list[StateSchema]:
     node = _node(engine)
     return [
         RuntimeEnvState(
@@ -310,7 +311,7 @@ def _environments(engine: Any) -> list[StateSchema]:
             ref_cnt=row["ref_cnt"],
             error=row.get("error") or None,
         )
-        for row in engine.state("environments")
+        for row in engine.state(Table.RUNTIME_ENVS)
     ]
 
 

@@ -325,11 +325,11 @@ def list_logs(
         timeout: Accepted as in Ray.
     """
     with attach(address) as engine:
-        if hasattr(engine, "list_logs"):  # of a cluster, whose logs are on many machines
-            names: dict[str, list[str]] = engine.list_logs(
+        native = engine.native_state
+        if native is not None:  # the logs of a cluster are on many machines
+            return native.list_logs(
                 node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout
             )
-            return names
         return log_files(engine, glob_filter or "*")
 
 
@@ -376,8 +376,9 @@ def get_log(
         InvalidQueryError: The log does not exist.
     """
     with attach(address) as engine:
-        if hasattr(engine, "get_log"):
-            yield from engine.get_log(
+        native = engine.native_state
+        if native is not None:
+            yield from native.get_log(
                 node_id=node_id,
                 node_ip=node_ip,
                 filename=filename,

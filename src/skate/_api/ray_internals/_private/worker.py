@@ -1,4 +1,4 @@
-"""Stands for `ray._private.worker`: what kind of process this is."""
+"""Stands for `ray._private.worker`: the kind of this process."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Worker:
 
     @property
     def current_job_id(self) -> JobID:
-        """The job that this process works for."""
-        return JobID(engines.current().context()["job"])
+        """The job of this process."""
+        return JobID(engines.current().context().job)
 
     @property
     def current_node_id(self) -> NodeID:
         """The node that this process runs on."""
-        return NodeID(engines.current().context()["node"])
+        return NodeID(engines.current().context().node)
 
     @property
     def worker_id(self) -> bytes:
         """The id of this process."""
-        return bytes.fromhex(worker_id(engines.current().context()["worker"]))
+        return bytes.fromhex(worker_id(engines.current().context().worker))
 
 
 global_worker = Worker()

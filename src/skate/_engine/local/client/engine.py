@@ -1,4 +1,4 @@
-"""The local engine: worker processes on this machine, seen from a driver or a worker."""
+"""The local engine: worker processes on this machine, as a driver or a worker uses it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,20 @@ from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.remote_pdb import Breakpoint
 from skate._base.serialization import dumps, loads
+from skate._engine.abc import (
+    ActorDescription,
+    ActorIdentity,
+    CreatedActor,
+    Engine,
+    EngineContext,
+    Handle,
+    Returns,
+    RunningTask,
+    Table,
+)
 from skate._engine.common import failures
-from skate._engine.common.calls import count_of, pack_arguments, split_arguments
+from skate._engine.common.calls import pack_arguments, split_arguments
+from skate._engine.common.names import function_name
 from skate._engine.common.outcomes import ExitRequest
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.local.client.actor_connection import LinkTable, PendingCall
@@ -25,16 +37,17 @@ from skate._engine.local.client.submission import (
     Packed,
     actor_options,
     actor_template,
+    prepare_call,
     task_template,
     template_number,
 )
-from skate._engine.local.client.task_context import current_task
+from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.state.actors import handle_id
 from skate._engine.local.wire import messages as m
 
 
-class LocalEngine:
-    """Implements the engine protocol on a client of a node."""
+class LocalEngine(Engine):
+    """Implements the engine interface with a client of the node."""
 
     name = "local"
     is_worker = True
@@ -42,14 +55,14 @@ class LocalEngine:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.links = LinkTable(client)
-        self.actor_handle: tuple[bytes, str] | None = None  # of the actor that this process is
+        self.actor_handle: tuple[bytes, str] | None = None  # id and class name of this process's actor
         self.is_async_actor = False
-        self.default_lifetime = ""  # of actors that do not say
-        self.stray_parent: Callable[[], bytes] | None = None  # the task of threads that the user has started
-        self.restarts = 0  # of that actor
+        self.default_lifetime = ""  # of actors created without a lifetime
+        self.stray_parent: Callable[[], bytes] | None = None  # returns the task for threads of user code
+        self.restarts = 0  # of this process's actor
         self.instance: Any = None
         self.driver_has_terminal = False
-        self.accelerators: dict[str, list[str]] = {}  # that the actor may use
+        self.accelerators: dict[str, list[str]] = {}  # assigned to the actor
         self.environment: dict[str, Any] = {}  # the runtime environment of the job or of this worker
         self.environment_resolver: Callable[[dict[str, Any] | None], str] | None = None
         self._at_shutdown: list[Callable[[], None]] = []
@@ -64,7 +77,7 @@ class LocalEngine:
         return self.client.put(value)
 
     def get(self, references: list[ObjectRef[Any]], timeout: float | None) -> list[Any]:
-        """Return the values of references."""
+        """Return the values of references; raise the first error."""
         return self.client.get(references, timeout)
 
     def get_one(self, reference: ObjectRef[Any], timeout: float | None) -> Any:
@@ -74,11 +87,11 @@ class LocalEngine:
     def wait(
         self, references: list[Any], num_returns: int, timeout: float | None, fetch_local: bool = True
     ) -> tuple[list[Any], list[Any]]:
-        """Split references into ready ones and others."""
+        """Split references and generators into at most `num_returns` ready ones and the rest."""
         return self.client.wait(references, num_returns, timeout)
 
     def free(self, references: Sequence[ObjectRef[Any]]) -> None:
-        """Drop the values of these references now."""
+        """Drop the values of references now."""
         for reference in references:
             self.client.promote(reference)
         self.client.mappings.release_idle()
@@ -86,8 +99,8 @@ class LocalEngine:
 
     # ------------------------------------------------------------ tasks
 
-    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Submit a task and return its reference or references."""
+    def submit(self, function: TaskFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Returns:
+        """Submit a task."""
         client = self.client
         cached = function.submission_cache
         if cached is None or cached[0] is not client:
@@ -107,7 +120,7 @@ class LocalEngine:
             running.children.append(task)
         elif self.stray_parent is not None:
             parent = self.stray_parent()
-        refs: Any
+        refs: Returns
         if count == 1 or count == m.DYNAMIC:
             refs = client.new_reference(task + b"\x01\0\0\0")
         elif count == m.STREAMING:
@@ -132,7 +145,7 @@ class LocalEngine:
         cached = (client, number, spec.num_returns, spec.backpressure)
         running = current_task.get()
         captured = running is not None and running.template is not None and running.template.capture_children
-        if not captured:  # inside a placement group the template depends on who submits
+        if not captured:  # in a placement group the template depends on the submitting task
             function.submission_cache = cached
         return cached
 
@@ -147,27 +160,36 @@ class LocalEngine:
         self.client.check([reference])
         self.cancel_task(ids.task_of(reference._id), force=force, recursive=recursive)
 
+    def cancel_generator(self, generator: ObjectRefGenerator[Any], *, force: bool, recursive: bool) -> None:
+        """Cancel the task or call that makes the items of a generator."""
+        self.cancel_task(generator._stream.task, force=force, recursive=recursive)
+
     def cancel_task(self, task: bytes, *, force: bool, recursive: bool) -> None:
         """Cancel a task or call."""
         actor = ids.actor_of(task)
         if actor is not None and force:
             raise ValueError("force=True is not supported for actor tasks: use skate.kill to end the actor.")
         if actor is None or ids.process_of(task) != self.client.number:
-            # The node knows tasks; of a call only the process that made it knows.
+            # The node knows tasks; only the calling process knows a call.
             self.client.send(m.Cancel(task, force, recursive))
         else:
             self.links[actor].cancel(task, recursive=recursive)
 
     def _cancel_for_others(self, message: m.Cancel) -> None:
-        """Another process cancels a call of ours."""
+        """Cancel a call of this process for another one."""
         self.cancel_task(message.task, force=False, recursive=message.recursive)
+
+    def is_cancelled(self) -> bool:
+        """Return whether the running task was cancelled."""
+        running = current_task.get()
+        return running is not None and running.cancelled
 
     # ------------------------------------------------------------ actors
 
     def create_actor(
         self, template: ActorTemplate, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[bytes, Any, bool]:
-        """Create an actor; return its id, what keeps it alive, and whether it is new."""
+    ) -> CreatedActor:
+        """Create an actor, or find the existing one where `get_if_exists` allows it."""
         client = self.client
         spec = actor_template(template, self._environment(template.options.runtime_env))
         client.export(spec.function, lambda: template.export.code)
@@ -179,7 +201,7 @@ class LocalEngine:
             client.promote(reference)
             dependencies.append((slot, reference._id))
         actor = client.ids.actor()
-        metadata = dumps(self._metadata(template))
+        metadata = dumps(ActorDescription.of(template))
         options = actor_options(template, client.namespace, metadata, self.default_lifetime)
         running = current_task.get()
         parent = running.task if running is not None else b""
@@ -203,32 +225,22 @@ class LocalEngine:
         self.links[actor].created_here()
         if not options.name:
             client.send(message(0))
-            return actor, handle, True
+            return CreatedActor(actor, handle, True)
         answer = client.request(message)
         existing: bytes = answer["actor"]
         if existing == actor:
-            return actor, handle, True
+            return CreatedActor(actor, handle, True)
         client._refs.pop(handle._id, None)
         handle._known = False
-        return existing, None, False
+        return CreatedActor(existing, None, False)
 
-    @staticmethod
-    def _metadata(template: ActorTemplate) -> dict[str, Any]:
-        return {
-            "class_name": template.export.name,
-            "methods": template.methods,
-            "max_pending_calls": template.options.effective_max_pending_calls,
-            "max_task_retries": template.options.effective_max_task_retries,
-            "unordered": template.is_unordered,
-        }
-
-    def ship_actor(self, actor: bytes, keep: Any) -> None:
-        """Note that a handle leaves this process."""
+    def ship_actor(self, actor: bytes, keep: object) -> None:
+        """Record that a handle leaves this process."""
         if keep is not None:
             keep.__reduce__()
 
-    def hold_actor(self, actor: bytes, carried: Any, *, weak: bool) -> Any:
-        """Return what keeps an actor alive for a handle that arrived from elsewhere."""
+    def hold_actor(self, actor: bytes, carried: object, *, weak: bool) -> object:
+        """Return the reference that keeps an actor alive for an unpickled handle; None if `weak`."""
         return None if weak else self.client.revive(handle_id(actor))
 
     def call(
@@ -238,13 +250,13 @@ class LocalEngine:
         options: MethodOptions,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        keep: Any,
+        handle: Handle,
         *,
         retries: int = 0,
         limit: int = -1,
         unordered: bool = False,
-    ) -> Any:
-        """Call a method of an actor."""
+    ) -> Returns:
+        """Call a method of an actor, and keep the handle until the call has ended."""
         client = self.client
         link = self.links[actor]
         link.unordered = unordered
@@ -258,7 +270,7 @@ class LocalEngine:
         task = client.ids.call(actor)
         known = method.submission_cache
         if known is None or known[0] is not options:
-            known = method.submission_cache = _prepare_call(method, options)
+            known = method.submission_cache = prepare_call(method, options)
         _, count, window, group, rare = known
         call = m.Call(task, method.name, packed.data, [], packed.args_object, count, group, rare)
         call.caller = client.number
@@ -266,7 +278,7 @@ class LocalEngine:
         if running is not None:
             call.depth = running.depth + 1
             running.children.append(task)
-        refs: Any
+        refs: Returns
         every: list[ObjectRef[Any]]
         stream = None
         if count == 1 or count == m.DYNAMIC:
@@ -279,7 +291,7 @@ class LocalEngine:
             refs, every = None, []
         else:
             refs = every = [client.own_reference(ids.object_id(task, i)) for i in range(1, count + 1)]
-        pending = PendingCall(call, every, [keep, *packed.keep] if packed.keep else [keep])
+        pending = PendingCall(call, every, [handle, *packed.keep] if packed.keep else [handle])
         pending.retries_left = retries
         pending.stream = stream
         pending.dependencies = found
@@ -290,42 +302,42 @@ class LocalEngine:
         return refs
 
     def kill(self, actor: bytes, *, no_restart: bool) -> None:
-        """Kill an actor's process; calls made here from now on fail at once."""
+        """Kill an actor's process; further calls from this process fail at once."""
         if not self.client.ids.is_of_session(actor):
             raise exceptions.ActorHandleNotFoundError(failures.foreign_handle(actor))
         self.client.send(m.KillActor(actor, no_restart))
         if no_restart:
             self.links[actor].killed()
 
-    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, Any]:
-        """Return id and metadata of the actor with this name."""
+    def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, ActorDescription]:
+        """Return the id and the description of a named actor; raise ValueError if none has the name."""
         text = f"{namespace or self.client.namespace}\n{name}"
-        answer = self.client.ask("actor by name", text=text)
+        answer = self.client.ask(m.Question.ACTOR_BY_NAME, text=text)
         return answer["actor"], loads(answer["metadata"])
 
     def named_actors(self, *, all_namespaces: bool) -> list[dict[str, str]]:
-        """Return the names of living named actors."""
-        found: list[dict[str, str]] = self.client.ask(
-            "named actors", text="*" if all_namespaces else self.client.namespace
-        )
+        """Return the name and the namespace of each living named actor."""
+        namespace = "*" if all_namespaces else self.client.namespace
+        found: list[dict[str, str]] = self.client.ask(m.Question.NAMED_ACTORS, text=namespace)
         return found
 
-    def own_methods(self) -> tuple[Any, str, int, int, bool]:
-        """Return what a handle to the actor that this process is needs."""
+    def _own_actor(self) -> dict[str, Any]:
         assert self.actor_handle is not None
-        found = loads(self.client.ask("actor by id", subject=self.actor_handle[0])["metadata"])
-        return (
-            found["methods"],
-            found["class_name"],
-            found["max_task_retries"],
-            found["max_pending_calls"],
-            (found["unordered"]),
-        )
+        found: dict[str, Any] = self.client.ask(m.Question.ACTOR_BY_ID, subject=self.actor_handle[0])
+        return found
+
+    def describe_own_actor(self) -> ActorDescription:
+        """Return the description of this process's actor."""
+        description: ActorDescription = loads(self._own_actor()["metadata"])
+        return description
 
     def actor_name(self) -> str:
-        """Return the name of the actor that this process is, "" if it has none."""
-        assert self.actor_handle is not None
-        return str(self.client.ask("actor by id", subject=self.actor_handle[0])["name"])
+        """Return the name of this process's actor, "" if it has none."""
+        return str(self._own_actor()["name"])
+
+    def actor_restarts(self) -> int:
+        """Return how often this process's actor was restarted."""
+        return self.restarts
 
     def announce_breakpoint(self, stop: Breakpoint) -> bool:
         """Tell the driver that this worker waits for a debugger; return whether the driver has a terminal."""
@@ -335,12 +347,12 @@ class LocalEngine:
         return self.driver_has_terminal
 
     def exit_actor(self) -> None:
-        """End the actor that this process is, by an exception that runs through the user's code."""
+        """End this process's actor by an exception that passes through user code."""
         if self.actor_handle is None:
             raise TypeError("exit_actor API is called on a non-actor worker: only an actor can exit itself.")
         running = current_task.get()
         if running is not None:
-            running.exiting = True  # also when the user's code catches the exception
+            running.exiting = True  # even if user code catches the exception
         raise ExitRequest(0)
 
     # ------------------------------------------------------------ placement groups
@@ -353,7 +365,7 @@ class LocalEngine:
         lifetime: str | None,
         labels: list[dict[str, str]],
     ) -> bytes:
-        """Reserve bundles; the reservation may happen later."""
+        """Create a placement group without waiting for its resources; return its id."""
         group = self.client.ids.group()
         self.client.request(
             lambda request: m.CreateGroup(
@@ -363,29 +375,30 @@ class LocalEngine:
         return group
 
     def remove_placement_group(self, id: bytes) -> None:
-        """Give a group's resources back."""
+        """End the work that runs in a group, and release its resources."""
         self.client.send(m.RemoveGroup(id))
 
     def placement_group_ready(self, id: bytes, value: object) -> ObjectRef[Any]:
-        """Return a reference that gets `value` once the group is reserved."""
+        """Return a reference that becomes `value` once the group's resources are reserved."""
         reference = self.client.new_reference(ids.object_id(self.client.ids.task(), 1))
         self.client.send(m.WatchGroup(id, reference._id, dumps(value)))
         return reference
 
     def placement_group_table(self) -> dict[str, dict[str, Any]]:
-        """Return all groups in the shape of Ray's table."""
-        return group_table(self.client.ask("groups"), self.client.node_id)
+        """Return all groups by id, in the shape of Ray's table."""
+        return group_table(self.client.ask(m.Question.GROUPS), self.client.node_id)
 
     def find_placement_group(self, name: str, namespace: str | None) -> bytes | None:
-        """Return the id of the group with this name."""
+        """Return the id of the group with this name, or None."""
+        text = f"{namespace or self.client.namespace}\n{name}"
         try:
-            id: bytes = self.client.ask("group by name", text=f"{namespace or self.client.namespace}\n{name}")
+            id: bytes = self.client.ask(m.Question.GROUP_BY_NAME, text=text)
         except ValueError:
             return None
         return id
 
     def current_placement_group(self) -> bytes | None:
-        """Return the group that the running task or actor is in."""
+        """Return the id of the group that the running task or actor is in, or None."""
         running = current_task.get()
         if running is None or running.template is None:
             return None
@@ -393,31 +406,45 @@ class LocalEngine:
 
     # ------------------------------------------------------------ the node and this process
 
-    def context(self) -> dict[str, Any]:
-        """Return what the runtime context shows."""
+    def context(self) -> EngineContext:
+        """Return the process, the task and the actor that the calling code runs in."""
         client = self.client
         running = current_task.get()
-        return {
-            "worker": client.number,
-            "job": client.job,
-            "node": client.node_id,
-            "session": client.session,
-            "namespace": client.namespace,
-            "labels": client.labels,
-            "task": running,
-            "actor": self.actor_handle,
-            "is_async_actor": self.is_async_actor,
-            "environment": self.environment,
-        }
+        actor = self.actor_handle
+        return EngineContext(
+            worker=client.number,
+            job=client.job,
+            node=client.node_id,
+            session=client.session,
+            namespace=client.namespace,
+            labels=client.labels,
+            task=None if running is None else self._running_task(running),
+            actor=None if actor is None else ActorIdentity(*actor, self.is_async_actor),
+            accelerators=(running.resources if running is not None else None) or self.accelerators,
+            runtime_env=self.environment,
+        )
+
+    def _running_task(self, running: TaskContext) -> RunningTask:
+        template = running.template
+        if template is None:
+            return RunningTask(running.task, running.name, None, {}, False)
+        name = function_name(
+            template.module,
+            template.qualname,
+            running.name,
+            in_actor=self.actor_handle is not None,
+            is_async=self.is_async_actor,
+        )
+        return RunningTask(running.task, running.name, name, template.resources, template.capture_children)
 
     def resources(self) -> dict[str, float]:
         """Return all resources of the node."""
-        answer: dict[str, float] = self.client.ask("total")
+        answer: dict[str, float] = self.client.ask(m.Question.TOTAL)
         return answer
 
     def available(self) -> dict[str, float]:
-        """Return the resources that nobody uses now."""
-        answer: dict[str, float] = self.client.ask("available")
+        """Return the resources that are not in use."""
+        answer: dict[str, float] = self.client.ask(m.Question.AVAILABLE)
         return answer
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -425,17 +452,24 @@ class LocalEngine:
         client = self.client
         return [node_row(client.node_id, client.session, self.resources(), client.labels)]
 
-    def state(self, kind: str) -> list[dict[str, Any]]:
-        """Return a table of the node; see `state/views.py`."""
-        rows: list[dict[str, Any]] = self.client.ask(kind)
+    def state(self, table: Table) -> list[dict[str, Any]]:
+        """Return the rows of a table; see `state/views.py`."""
+        rows: list[dict[str, Any]] = self.client.ask(m.Question(table.value))
         return rows
 
-    def why(self, reference: ObjectRef[Any] | bytes) -> list[str]:
-        """Say what a reference, or the object with an id, waits for."""
-        if isinstance(reference, ObjectRef):
-            self.client.check([reference])
-            reference = reference._id
-        lines: list[str] = self.client.ask("why", subject=reference)
+    def object_store(self) -> dict[str, int]:
+        """Return the size and the usage of the object store."""
+        usage: dict[str, int] = self.client.ask(m.Question.OBJECT_STORE)
+        return usage
+
+    def why(self, reference: ObjectRef[Any]) -> list[str]:
+        """Explain what a reference waits for, one step per line."""
+        self.client.check([reference])
+        return self.why_by_id(reference._id)
+
+    def why_by_id(self, id: bytes) -> list[str]:
+        """Explain what an object waits for, one step per line."""
+        lines: list[str] = self.client.ask(m.Question.WHY, subject=id)
         return lines
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:
@@ -452,19 +486,3 @@ class LocalEngine:
             callback()
         uninstall()
         self.client.close("shutdown() was called")
-
-
-def _prepare_call(method: MethodInfo, options: MethodOptions) -> tuple[MethodOptions, int, int, str, bytes]:
-    """Return what all calls of a method with these options have in common."""
-    count = count_of(options.num_returns, generator=method.is_generator)
-    retry = options.effective_retry_exceptions
-    window = max(0, options.effective_generator_backpressure_num_objects)
-    rare: dict[str, Any] = {
-        "retry": retry,
-        "window": window,
-        "per_yield": options.effective_num_objects_per_yield,
-    }
-    if options.name:
-        rare["name"] = options.name
-    plain = not (retry or window or options.name or rare["per_yield"] != 1)
-    return options, count, window, options.concurrency_group or "", b"" if plain else dumps(rare)

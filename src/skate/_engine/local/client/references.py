@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skate._base import ids
-from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, ObjectRef
+from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, CallbackOwner, ObjectRef
 from skate._base.serialization import context
 from skate._engine.common import failures
 from skate._engine.local.client.request_channel import RequestChannel
@@ -29,8 +29,8 @@ _weak = weakref.ref
 _UNSUBSCRIBED = object()  # data of a pending reference without a subscription
 
 
-class References(RequestChannel):
-    """The references of this process; each reference stores the state of its object."""
+class References(RequestChannel, CallbackOwner):
+    """The references of this process; what the process knows of an object is kept on its reference."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)

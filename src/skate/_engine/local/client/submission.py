@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from skate._base import ids
-from skate._base.exports import ActorTemplate, TaskFunction
+from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
+from skate._base.options import MethodOptions
 from skate._base.serialization import Serialized, dumps
 from skate._engine.common.calls import concurrency_groups, count_of, label_selectors, placement
 from skate._engine.common.values import INLINE_LIMIT
@@ -117,3 +118,19 @@ def actor_options(
 def template_number(client: Client, spec: m.TaskTemplate) -> int:
     """Return the number of a template; equal templates have equal numbers."""
     return client.template(pack(spec), lambda: spec)
+
+
+def prepare_call(method: MethodInfo, options: MethodOptions) -> tuple[MethodOptions, int, int, str, bytes]:
+    """Return the parts that all calls of a method with these options share."""
+    count = count_of(options.num_returns, generator=method.is_generator)
+    retry = options.effective_retry_exceptions
+    window = max(0, options.effective_generator_backpressure_num_objects)
+    rare: dict[str, Any] = {
+        "retry": retry,
+        "window": window,
+        "per_yield": options.effective_num_objects_per_yield,
+    }
+    if options.name:
+        rare["name"] = options.name
+    plain = not (retry or window or options.name or rare["per_yield"] != 1)
+    return options, count, window, options.concurrency_group or "", b"" if plain else dumps(rare)

@@ -30,21 +30,21 @@ class Views:
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._questions: dict[str, Callable[[int, m.Ask], Any]] = {
-            "total": lambda *_: to_floats(machine.scheduler.pool.total),
-            "available": lambda *_: self._available(),
-            "actors": lambda *_: [self._actor_row(actor) for actor in machine.actors.table.values()],
-            "workers": lambda *_: self._workers(),
-            "objects": lambda *_: self._objects(),
-            "groups": lambda *_: self._groups(),
-            "jobs": lambda *_: self._jobs(),
-            "named actors": self._named,
-            "actor by name": self._actor_by_name,
-            "actor by id": self._actor_by_id,
-            "group by name": self._group_by_name,
-            "why": lambda _, ask: self._why(ask.subject),
-            "memory": lambda *_: self._memory(),
-            "environments": lambda *_: self._environments(),
+        self._questions: dict[m.Question, Callable[[int, m.Ask], Any]] = {
+            m.Question.TOTAL: lambda *_: to_floats(machine.scheduler.pool.total),
+            m.Question.AVAILABLE: lambda *_: self._available(),
+            m.Question.ACTORS: lambda *_: [self._actor_row(actor) for actor in machine.actors.table.values()],
+            m.Question.WORKERS: lambda *_: self._workers(),
+            m.Question.OBJECTS: lambda *_: self._objects(),
+            m.Question.GROUPS: lambda *_: self._groups(),
+            m.Question.JOBS: lambda *_: self._jobs(),
+            m.Question.NAMED_ACTORS: self._named,
+            m.Question.ACTOR_BY_NAME: self._actor_by_name,
+            m.Question.ACTOR_BY_ID: self._actor_by_id,
+            m.Question.GROUP_BY_NAME: self._group_by_name,
+            m.Question.WHY: lambda _, ask: self._why(ask.subject),
+            m.Question.OBJECT_STORE: lambda *_: self._memory(),
+            m.Question.RUNTIME_ENVS: lambda *_: self._environments(),
         }
         self._calls: deque[dict[str, Any]] = deque(maxlen=MAX_CALLS_KEPT)
         self._unfinished: list[dict[str, Any]] = []
@@ -64,8 +64,8 @@ class Views:
                 self._finish(request)
 
     def ask(self, source: int, ask: m.Ask) -> None:
-        """Answer a query, or refuse it."""
-        if ask.question == "tasks":
+        """Answer a question, or refuse it."""
+        if ask.question == m.Question.TASKS:
             self._gather(source, ask)
             return
         view = self._questions.get(ask.question)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from skate._engine.local.wire.messages.values import Message
 
 
@@ -45,11 +47,31 @@ class Exit(Message, tag=4):
     at_once: bool = False
 
 
+class Question(StrEnum):
+    """A question that the node answers; `state/views.py` has the answers."""
+
+    ACTORS = "actors"
+    ACTOR_BY_ID = "actor by id"
+    ACTOR_BY_NAME = "actor by name"
+    AVAILABLE = "available"
+    GROUPS = "groups"
+    GROUP_BY_NAME = "group by name"
+    JOBS = "jobs"
+    NAMED_ACTORS = "named actors"
+    OBJECTS = "objects"
+    OBJECT_STORE = "memory"
+    RUNTIME_ENVS = "environments"
+    TASKS = "tasks"
+    TOTAL = "total"
+    WHY = "why"
+    WORKERS = "workers"
+
+
 class Ask(Message, tag=80):
-    """Query the node; see `state/views.py` for the questions."""
+    """Ask the node a question."""
 
     request: int
-    question: str
+    question: Question
     subject: bytes = b""
     text: str = ""
 
