@@ -296,9 +296,7 @@ def why(ref: ObjectRef[Any] | str, address: str | None = None) -> str:
     with attach(address) as engine:
         lines = engine.why(subject) if isinstance(subject, ObjectRef) else engine.why_by_id(subject)
         if lines is None:
-            raise InvalidQueryError(
-                f"The {engine.name} engine explains references, not ids: pass the reference."
-            )
+            raise InvalidQueryError(f"The {engine.name} engine cannot look up ids: pass the reference.")
     return "\n".join(lines)
 
 
