@@ -247,9 +247,7 @@ class DeploymentHandle(Generic[T]):
 
     def __getattr__(self, name: str) -> DeploymentHandle[Any]:
         if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(
-                name
-            )  # pickle and copy look up dunder methods that are not deployment methods
+            raise AttributeError(name)  # pickle and copy look up dunder methods
         method = self._methods.get(name)
         if method is None:
             method = self._methods[name] = self.options(method_name=name)

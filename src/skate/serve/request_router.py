@@ -7,9 +7,7 @@ from skate.serve._router.request_router import (
     PowerOfTwoChoicesRequestRouter,
     RequestRouter,
 )
-from skate.serve._router.request_router import (
-    ReplicaResult as ReplicaResult,
-)  # as in Ray, not part of the API
+from skate.serve._router.request_router import ReplicaResult as ReplicaResult  # not exported, as in Ray
 from skate.serve._router.routing_views import PendingRequest, RunningReplica
 from skate.serve._runtime.ids import ReplicaID
 

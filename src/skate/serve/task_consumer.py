@@ -64,9 +64,8 @@ def task_consumer(*, task_processor_config: TaskProcessorConfig) -> Callable[[C]
                 if adapter is not None:
                     adapter.stop_consumer()
                 ending = getattr(super(), "__del__", None)
-                return (
-                    None if ending is None else ending()
-                )  # a replica awaits the result of an async `__del__`
+                # A replica awaits the result of an async `__del__`.
+                return None if ending is None else ending()
 
         functools.update_wrapper(Consumer, target, updated=())
         Consumer.__annotations__ = {

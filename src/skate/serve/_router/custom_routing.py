@@ -183,9 +183,8 @@ class CustomRouting:
                 else:
                     self._assign(chosen, pending if chosen is request else _QueuedRequest(chosen), replica)
                 continue
-            if (
-                progress.tries == tries
-            ):  # otherwise the router narrowed its choice, and may choose more replicas next time
+            # Otherwise the router has narrowed its choice, and may choose more replicas next time.
+            if progress.tries == tries:
                 await self._wait(self._router._backoff_s(attempt))
                 attempt += 1
 

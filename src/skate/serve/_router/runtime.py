@@ -41,9 +41,7 @@ class Runtime:
         self._owns_loop = loop is None
         self._routers: dict[str, Router] = {}
         self._callbacks: dict[str, Any] = {}
-        self._acknowledged: set[str] = (
-            set()
-        )  # topics whose updates the controller waits for to be acknowledged
+        self._acknowledged: set[str] = set()  # topics whose updates are acknowledged to the controller
         self._link: Link | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -102,9 +100,7 @@ class Runtime:
             except (LinkClosed, ValueError, skate.exceptions.RayActorError) as error:
                 if isinstance(error, ValueError) and not self._link:
                     logger.debug("The Serve controller does not exist now: %s", error)
-                await asyncio.sleep(
-                    _RECONNECT_DELAY_S
-                )  # the engine does not report when a named actor appears
+                await asyncio.sleep(_RECONNECT_DELAY_S)  # the engine does not report new named actors
                 continue
             self._link = link
             self._connecting = None

@@ -55,9 +55,7 @@ class CapacityQueueRouter(RequestRouter):
         if pending_request is None:
             return [candidate_replicas]
         request_id = pending_request.metadata.internal_request_id
-        self.on_request_cancelled(
-            request_id
-        )  # a previous token was not used, because the replica rejected the request
+        self.on_request_cancelled(request_id)  # a previous token whose replica rejected the request
         try:
             queue = await self._get_queue()
             replica_id = None if queue is None else await call_actor(queue.acquire)
