@@ -206,7 +206,7 @@ def test_a_result_that_is_not_there_in_time_can_be_asked_for_again() -> None:
     signal = Signal.remote()
     graph = compiled(Adder.remote().wait_for)
     reference = graph.execute([signal])
-    with pytest.raises(RayChannelTimeoutError, match="asked for again"):
+    with pytest.raises(RayChannelTimeoutError, match="Retry with a longer"):
         skate.get(reference, timeout=0)
     skate.get(signal.send.remote())
     assert skate.get(reference) == "done"

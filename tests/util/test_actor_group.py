@@ -48,7 +48,7 @@ def test_actors_come_and_go() -> None:
     with pytest.raises(RuntimeError, match=r"call start\(\) first"):
         _ = group.pid
     group.start()
-    with pytest.raises(RuntimeError, match="run already"):
+    with pytest.raises(RuntimeError, match="are already running"):
         group.start()
     assert len(group) == 2
     group.shutdown(patience_s=0)
@@ -67,5 +67,5 @@ def test_numbers_out_of_range_are_refused(options: dict[str, Any], words: str) -
 
 
 def test_a_method_is_not_called_directly() -> None:
-    with pytest.raises(TypeError, match=r"write add.remote\(\)"):
+    with pytest.raises(TypeError, match=r"use add.remote\(\)"):
         ActorGroup(Worker).add(1)

@@ -300,7 +300,7 @@ def test_inspection_stops_at_the_given_depth() -> None:
     _, [failure], text = inspect([middle], depth=2)
     assert failure.obj is inner
     assert failure.parent is middle
-    assert "1 deeper" in text
+    assert "1 more levels" in text
     value = [middle]
     _, [failure], _ = inspect(value, depth=0)
     assert failure.obj is value

@@ -260,7 +260,7 @@ def test_ranks_and_lists_are_checked_for_custom_backends(local: None) -> None:
         col.broadcast([1], 1, "alone")
     with pytest.raises(RuntimeError, match="itself"):
         col.send([1], 0, "alone")
-    with pytest.raises(ValueError, match="one for each rank"):
+    with pytest.raises(ValueError, match="one per rank"):
         col.allgather([], [1], "alone")
     col.destroy_collective_group("alone")
     skate.kill(exchange)

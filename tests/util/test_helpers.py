@@ -128,7 +128,7 @@ def test_wrong_arguments_are_refused_at_once(any_engine: str) -> None:
         as_completed([], chunk_size=0)
     with pytest.raises(ValueError, match="chunk_size"):
         as_completed([], num_returns=1)
-    with pytest.raises(TypeError, match=r"write \[ref\]"):
+    with pytest.raises(TypeError, match=r"pass \[ref\]"):
         as_completed(skate.put(1))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="backpressure_size"):
         map_unordered(double, [], backpressure_size=0)

@@ -163,8 +163,8 @@ def test_functions_share_metrics() -> None:
         (lambda: from_range(1, 1).gather_async(num_async=0), ValueError, "num_async"),
         (lambda: from_range(1, 1).for_each(abs, max_concurrency=-1), ValueError, "max_concurrency"),
         (lambda: from_range(1, 1).union([1]), TypeError, "takes a ParallelIterator"),
-        (lambda: local("a").batch(0), ValueError, "n=0"),
-        (lambda: from_iterators([iter([1])], repeat=True).take(1), ValueError, "once only"),
+        (lambda: local("a").batch(0), ValueError, "n must be 1 or more, got 0"),
+        (lambda: from_iterators([iter([1])], repeat=True).take(1), ValueError, "only once"),
     ],
     ids=["iter", "shards", "shard", "async", "concurrency", "union", "batch", "repeat"],
 )

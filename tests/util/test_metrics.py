@@ -248,8 +248,8 @@ class TestValidation:
             ([], "boundaries argument should be provided"),
             ([0, 1], "at index 0"),
             ([1, -1], "at index 1"),
-            ([2, 1], "must rise"),
-            ([1, 1], "must rise"),
+            ([2, 1], "must increase"),
+            ([1, 1], "must increase"),
         ],
     )
     def test_boundaries_must_be_positive_and_rise(self, boundaries: Any, message: str) -> None:

@@ -530,7 +530,7 @@ class TestOptions:
                 pool.imap(square, [1], chunksize=wrong)
         with pytest.raises(TypeError, match="callable"):
             pool.apply(3)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match=r"drop @skate\.remote"):
+        with pytest.raises(TypeError, match=r"remove @skate\.remote"):
             pool.map(skate.remote(square), [1])
         for method in (pool.map, pool.imap, pool.imap_unordered):
             with pytest.raises(TypeError, match="not iterable"):

@@ -41,7 +41,7 @@ def test_columns_are_taken_by_their_names() -> None:
     assert array.tolist() == [1, 2]
     assert list(made.to_numpy()) == ["x", "y"]
     assert list(made.to_numpy(["y"])) == ["y"]
-    with pytest.raises(ValueError, match=r"no column 'z'; there are \['x', 'y'\]"):
+    with pytest.raises(ValueError, match=r"no column 'z'; the columns are \['x', 'y'\]"):
         made.to_numpy("z")
 
 

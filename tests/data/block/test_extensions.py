@@ -82,7 +82,7 @@ def test_frames_hold_tensors_of_differing_shapes_and_missing_ones() -> None:
 def test_a_type_is_made_of_its_name() -> None:
     for dtype in (TensorDtype((2, 3), "int64"), TensorDtype((None,), "float32"), TensorDtype((), "bool")):
         assert pd.api.types.pandas_dtype(dtype.name) == dtype
-    with pytest.raises(TypeError, match="no name of a TensorDtype"):
+    with pytest.raises(TypeError, match="not the name of a TensorDtype"):
         TensorDtype.construct_from_string("int64")
 
 

@@ -169,7 +169,7 @@ def test_a_field_is_named_or_counted() -> None:
 
 
 def test_only_mappings_have_keys() -> None:
-    with pytest.raises(ExpressionTypeError, match="only mappings"):
+    with pytest.raises(ExpressionTypeError, match="only maps"):
         values(col("c").map.keys(), LISTS)
 
 

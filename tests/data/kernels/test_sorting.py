@@ -151,7 +151,7 @@ def test_a_missing_key_is_named_with_the_columns_there_are() -> None:
 
 def test_a_column_name_that_occurs_twice_is_no_key() -> None:
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
-    with pytest.raises(ValueError, match="2 columns called 'a'"):
+    with pytest.raises(ValueError, match="2 columns are named 'a'"):
         sorting.sort(twice, ["a"], [False])
 
 

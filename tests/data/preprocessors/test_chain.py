@@ -59,7 +59,7 @@ class TestStatus:
 
     def test_fitting_a_chain_again_warns_once(self) -> None:
         chain = Chain(SimpleImputer(["b"]), StandardScaler(["a"])).fit(rows())
-        with pytest.warns(UserWarning, match=r"^Chain\(.*was fitted before") as caught:
+        with pytest.warns(UserWarning, match=r"^Chain\(.*was already fitted") as caught:
             chain.fit(rows())
         assert len(caught) == 1
 

@@ -130,7 +130,7 @@ class TestFitting:
                 return self
 
         made = Largest().fit(dataset(a=[1], b=[2]))
-        with pytest.warns(UserWarning, match="was fitted before"):
+        with pytest.warns(UserWarning, match="was already fitted"):
             made.fit(dataset(b=[3], c=[4]))
         assert made.stats_ == {"max(b)": 3, "max(c)": 4}
 
@@ -254,7 +254,7 @@ class TestBatches:
 
     @pytest.mark.parametrize("batch", [[1, 2], "text", None])
     def test_anything_else_is_an_error(self, batch: Any) -> None:
-        with pytest.raises(ValueError, match=f"not {type(batch).__name__}"):
+        with pytest.raises(ValueError, match=f"got {type(batch).__name__}"):
             InPandas().transform_batch(batch)
 
     def test_of_a_frame_other_columns_and_the_index_stay_what_they_are(self) -> None:

@@ -148,7 +148,7 @@ class TestErrors:
         assert pickle.loads(pickle.dumps(caught.value)).preprocessor_type == "my.Own"
 
     def test_a_name_that_is_taken(self) -> None:
-        with pytest.raises(ValueError, match="is the name of StandardScaler"):
+        with pytest.raises(ValueError, match="is already the name of StandardScaler"):
 
             @SerializablePreprocessor(version=1, identifier="io.ray.preprocessors.standard_scaler")
             class Other(SerializablePreprocessorBase):

@@ -157,7 +157,7 @@ class TestConcatenator:
     @pytest.mark.parametrize("raise_if_missing", [True, False])
     def test_a_missing_column_is_named(self, raise_if_missing: bool) -> None:
         made = Concatenator(["a", "b"], raise_if_missing=raise_if_missing)
-        with pytest.raises(UserCodeException, match="where 'b' belongs") as caught:
+        with pytest.raises(UserCodeException, match="needs the columns 'b'") as caught:
             made.transform(skate.data.from_items([{"a": 1}])).materialize()
         assert isinstance(caught.value, ValueError)
 

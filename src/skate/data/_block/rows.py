@@ -70,7 +70,7 @@ def normalize(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         MixedTypesError: The values of a column have no common type.
 
     Example:
-        >>> as_in_a_block([{"id": 1, "pair": (1, 2)}])
+        >>> normalize([{"id": 1, "pair": (1, 2)}])
         [{'id': 1, 'pair': [1, 2]}]
     """
     if not rows:
