@@ -23,10 +23,10 @@ class Stream(Protocol):
         """Return the next reference; StopAsyncIteration at the end."""
 
     def ready(self) -> bool:
-        """Return whether `next` would return (or raise) at once."""
+        """Tell whether `next` would return (or raise) at once."""
 
     def finished(self) -> bool:
-        """Return whether all references have been taken."""
+        """Tell whether all references have been taken."""
 
     def completed(self) -> ObjectRef[Any]:
         """Return a reference that is ready when the generator has ended."""
@@ -83,11 +83,11 @@ class ObjectRefGenerator(Generic[T]):
         return self._stream.completed()
 
     def next_ready(self) -> bool:
-        """Return whether the next item is there, so that `next` would not block."""
+        """Tell whether the next item is there, so that `next` would not block."""
         return self._stream.ready() and not self._stream.finished()
 
     def is_finished(self) -> bool:
-        """Return whether the generator has ended and every item has been taken."""
+        """Tell whether the generator has ended and every item has been taken."""
         return self._stream.finished()
 
     def send(self, value: Any) -> Any:

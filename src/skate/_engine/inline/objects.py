@@ -69,7 +69,7 @@ class Objects:
         self._ids = factory
         self.table: WeakValueDictionary[bytes, ObjectRef[Any]] = WeakValueDictionary()
         self.pinned: dict[bytes, ObjectRef[Any]] = {}
-        self.closed = ""  # the reason, once the session is over
+        self.closed = ""  # why the session is over, once it is
         self.on_handles_gone: Callable[[bytes], None] | None = None
         self.on_awaited: Callable[[ObjectRef[Any]], None] | None = None
         self.get: Callable[[list[ObjectRef[Any]], float | None], list[Any]]

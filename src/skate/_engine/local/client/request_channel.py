@@ -44,7 +44,7 @@ class RequestChannel:
             self.hub.throttle(self.node)
 
     def ask(self, question: str, subject: bytes = b"", text: str = "") -> Any:
-        """Query the node and wait for the answer."""
+        """Ask the node a question and wait for the answer."""
         return self.request(lambda number: m.Ask(number, question, subject, text))
 
     def request(self, make: Callable[[int], Any]) -> Any:

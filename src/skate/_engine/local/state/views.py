@@ -64,7 +64,7 @@ class Views:
                 self._finish(request)
 
     def ask(self, source: int, ask: m.Ask) -> None:
-        """Answer a query, or refuse it."""
+        """Answer a question, or refuse it."""
         if ask.question == "tasks":
             self._gather(source, ask)
             return

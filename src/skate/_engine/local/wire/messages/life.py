@@ -46,7 +46,7 @@ class Exit(Message, tag=4):
 
 
 class Ask(Message, tag=80):
-    """Query the node; see `state/views.py` for the questions."""
+    """Ask the node a question."""
 
     request: int
     question: str
