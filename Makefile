@@ -30,24 +30,6 @@ RAY_SOURCES ?=
 # (an actor that was killed may answer for a moment), so that a test which fails there is tried again, twice at most; the
 # summary shows it.
 ON_RAY = $(BIN)/python -m pytest --engine ray -p rerunfailures --reruns 2 --numprocesses 1 --timeout-method thread
-DATA_ON_RAY := mapping relating consuming faults reading resuming
-TRAIN_ON_RAY := fitting faults positions torch validation
-SERVE_ON_RAY := handles updates
-LIBRARIES_ON_RAY := $(DATA_ON_RAY:%=tests/data/test_%.py) $(TRAIN_ON_RAY:%=tests/train/test_%.py) \
-  $(SERVE_ON_RAY:%=tests/serve/test_%.py)
-# What takes long there, or says little that the others do not.
-MORE_DATA_ON_RAY := splitting groups stats feeding random_access torch_inference id_checkpoints id_checkpoints_kills
-MORE_TRAIN_ON_RAY := elasticity hangs kills full_disk listening logging curves s3 portability
-MORE_SERVE_ON_RAY := http ingress
-MORE_ON_RAY := $(MORE_DATA_ON_RAY:%=tests/data/test_%.py) $(MORE_TRAIN_ON_RAY:%=tests/train/test_%.py) \
-  $(MORE_SERVE_ON_RAY:%=tests/serve/test_%.py)
-
-# Training with each strategy and framework, and libraries that were written for Ray, which takes the time of importing and
-# starting all of them.
-WRITTEN_FOR_RAY := cotengra cubed daft datatrove deephyper evotorch hamilton lance_ray modin pymoo sktime
-FRAMEWORKS := tests/frameworks tests/data/test_feeding_frameworks.py tests/train/strategies tests/train/frameworks tests/chaos/test_training.py \
-  $(WRITTEN_FOR_RAY:%=tests/compat/test_%.py)
-
 # $(call timed,COMMAND) runs the command of a target and adds a line with the target and its seconds to out/seconds.
 timed = @mkdir -p $(OUT); start=$$(date +%s); status=0; ( set -x; $(1) ) || status=$$?; \
   echo "$@ $$(($$(date +%s) - start))" >> $(OUT)/seconds; exit $$status
@@ -97,14 +79,12 @@ run: $(VENV)/.run ## prepare data, train a small language model on two workers, 
 # parts run at a time, since much of the time of a test is waiting, the longest first; what a part prints is shown when it
 # has ended. No test is tried twice.
 PARTS := test-engines test-data test-programs test-serve test-train
-PROGRAMS := tests/chaos tests/compat tests/misuse $(filter-out tests/test_architecture.py,$(wildcard tests/test_*.py))
-APART := tests/frameworks tests/data tests/serve tests/train $(PROGRAMS) tests/test_architecture.py
 SHOWN_WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)  # make 3.81, of macOS, mixes the lines
 .PHONY: $(PARTS)
 
 # The engines, what they share and the contract that every engine keeps. It needs none of the libraries.
 test-core: $(VENV)/.test-core ## the tests of the engines, in a light environment
-	$(PYTEST) tests/base tests/contract tests/engine --ignore tests/engine/ray $(ARGS)
+	$(PYTEST) --suite core $(ARGS)
 
 test: $(VENV)/.test check ## all checks and all tests, but for those of `make frameworks` and `make ray`
 	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS))
@@ -112,16 +92,7 @@ test: $(VENV)/.test check ## all checks and all tests, but for those of `make fr
 	$(if $(ARGS),,$(MAKE) --jobs=3 --keep-going $(SHOWN_WHOLE) --no-print-directory $(PARTS))
 
 $(PARTS): $(VENV)/.test
-test-engines:
-	$(call timed,$(PYTEST) $(addprefix --ignore ,$(APART)))
-test-programs:
-	$(call timed,$(PYTEST) $(PROGRAMS) $(addprefix --ignore ,$(FRAMEWORKS)))
-test-data:
-	$(call timed,$(PYTEST) tests/data $(addprefix --ignore ,$(FRAMEWORKS)))
-test-serve:
-	$(call timed,$(PYTEST) tests/serve)
-test-train:
-	$(call timed,$(PYTEST) tests/train $(addprefix --ignore ,$(FRAMEWORKS)))
+	$(call timed,$(PYTEST) --suite $(@:test-%=%))
 
 # A test that passes by luck fails here sooner or later: in another order, or on a busy machine.
 steady: $(VENV)/.test ## `make test` once for each of SEEDS, in random order, beside two busy processes
@@ -132,13 +103,13 @@ steady: $(VENV)/.test ## `make test` once for each of SEEDS, in random order, be
 	done
 
 frameworks: $(VENV)/.frameworks ## training with DeepSpeed, FSDP2, Lightning, transformers, JAX, XGBoost, …; libraries written for Ray
-	$(call timed,$(PYTEST) $(FRAMEWORKS) $(ARGS))
+	$(call timed,$(PYTEST) --suite frameworks $(ARGS))
 
 ray: $(VENV)/.test ## the contract of the engines, and a part of datasets, training and Serve, on a Ray cluster of three nodes
-	$(call timed,$(ON_RAY) tests/contract tests/engine/ray $(LIBRARIES_ON_RAY) $(ARGS))
+	$(call timed,$(ON_RAY) --suite ray $(ARGS))
 
 ray-more: $(VENV)/.test ## the rest of what runs on a Ray cluster
-	$(ON_RAY) $(MORE_ON_RAY) $(ARGS)
+	$(ON_RAY) --suite ray-more $(ARGS)
 
 check: $(VENV)/.test ## lint, format, types, import direction
 	$(call timed,$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy --strict src && \

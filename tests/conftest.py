@@ -21,6 +21,8 @@ from hypothesis import HealthCheck, settings
 import tests
 from tests import leaks
 
+pytest_plugins = ["tests.suites"]
+
 ENGINES = ("inline", "local")
 
 # How long an example takes says how busy the machine is.

@@ -19,6 +19,8 @@ from tests.chaos import attacks
 from tests.chaos.arena import Arena
 from tests.train import strikes
 
+pytestmark = pytest.mark.frameworks
+
 KILLS, STEPS = 20, 60
 
 

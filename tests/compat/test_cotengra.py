@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.compat.running import run_on_skate, skip_without
+
+pytestmark = pytest.mark.frameworks
 
 skip_without("cotengra")
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.compat.running import run_on_skate
+
+pytestmark = pytest.mark.frameworks
 
 
 def test_evotorch_searches_with_two_actors_as_it_does_alone(tmp_path: Path) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.compat.running import run_on_skate
+
+pytestmark = pytest.mark.frameworks
 
 
 def test_hamilton_computes_features_and_shards_in_workers(tmp_path: Path) -> None:

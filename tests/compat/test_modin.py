@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.compat.running import run_on_skate
+
+pytestmark = pytest.mark.frameworks
 
 
 def test_modin_merges_groups_and_sorts_as_pandas_does(tmp_path: Path) -> None:

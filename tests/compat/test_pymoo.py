@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.compat.running import run_on_skate
+
+pytestmark = pytest.mark.frameworks
 
 
 def test_pymoo_finds_the_front_that_it_finds_alone(tmp_path: Path) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.compat.running import run_on_skate
+
+pytestmark = pytest.mark.frameworks
 
 
 def test_sktime_measures_the_errors_that_it_measures_alone(tmp_path: Path) -> None:

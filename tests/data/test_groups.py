@@ -14,7 +14,7 @@ import pytest
 import skate
 from skate.data import ActorPoolStrategy
 
-pytestmark = pytest.mark.usefixtures("where")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("where")]
 
 
 def sevenths(n: int = 70, blocks: int = 5) -> Any:

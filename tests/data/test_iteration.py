@@ -11,6 +11,8 @@ import pytest
 import skate
 from skate.data import DataContext
 
+pytestmark = pytest.mark.ray_more
+
 torch = pytest.importorskip("torch")
 
 IN_PROCESS_SECONDS = 60.0  # seconds after which something is wrong

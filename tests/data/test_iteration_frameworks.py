@@ -11,6 +11,8 @@ import torch
 
 import skate
 
+pytestmark = pytest.mark.frameworks
+
 
 @pytest.fixture
 def points() -> Any:

@@ -17,7 +17,7 @@ from skate.data import ActorPoolStrategy, DataContext, TaskPoolStrategy
 from skate.data.exceptions import UserCodeException
 from skate.data.expressions import col
 
-pytestmark = pytest.mark.usefixtures("where")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("where")]
 
 
 def numbers(n: int = 20, blocks: int = 4) -> Any:

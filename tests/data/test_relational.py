@@ -13,7 +13,7 @@ from skate.data import DataContext, RandomSeedConfig
 from skate.data._plan import barriers
 from skate.data.aggregate import AggregateFn, Count, Max, Mean, Std, Sum
 
-pytestmark = pytest.mark.usefixtures("where")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("where")]
 
 MORE_PLACES = ("threads",)
 

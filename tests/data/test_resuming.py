@@ -21,6 +21,8 @@ from skate.data._resuming.records import Records
 from skate.data.exceptions import ResumeError
 from tests.data.interruptions import Interrupted, fails_at, interrupted, killed, rows_in, visible
 
+pytestmark = pytest.mark.ray
+
 
 def remembered(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "_skate").iterdir())

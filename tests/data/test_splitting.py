@@ -9,7 +9,7 @@ import pytest
 import skate
 from skate.data import DataContext
 
-pytestmark = pytest.mark.usefixtures("where")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("where")]
 
 
 def numbers(n: int = 20, blocks: int = 4) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 import skate
 
-pytestmark = pytest.mark.usefixtures("where")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("where")]
 
 
 def test_time_in_user_code_is_told_from_the_rest() -> None:

@@ -13,6 +13,8 @@ import torch
 import skate
 from skate.data.util.torch_inference import TorchInference
 
+pytestmark = pytest.mark.ray_more
+
 
 class Scaled(TorchInference):
     def initialize(self, scale: float = 2.0) -> None:  # type: ignore[override]  # what the program gives it

@@ -22,7 +22,7 @@ from skate.serve.exceptions import (
 from skate.serve.handle import DeploymentHandle
 from tests.serve.conftest import light
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
 
 
 @light(max_ongoing_requests=20)

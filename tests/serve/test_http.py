@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, StreamingRespon
 from skate import serve
 from tests.serve.conftest import light
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 class Answer:

@@ -19,7 +19,7 @@ from skate import serve
 from tests.serve.conftest import light
 from tests.serve.test_http import fetch
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 class Item(BaseModel):

@@ -18,6 +18,8 @@ from skate.train._views.curves import collect, render
 from skate.train._views.views import PICTURE, SWITCH, Views
 from tests.train.test_tensorboard import events_in, scalars
 
+pytestmark = pytest.mark.ray_more
+
 Fit = Callable[..., Result]
 PNG = b"\x89PNG\r\n\x1a\n"
 

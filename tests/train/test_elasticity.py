@@ -16,7 +16,7 @@ from skate.train.collective import barrier
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import next_step, write_checkpoint
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 @skate.remote

@@ -26,7 +26,7 @@ from tests.contract.support import Log, eventually
 from tests.train.checkpoints import next_step, read, write_checkpoint
 from tests.train.processes import wait_for
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
 Fit = Callable[..., Result]
 
 

@@ -21,6 +21,8 @@ from skate.train.collective import barrier
 from skate.train.data_parallel_trainer import DataParallelTrainer
 from tests.train.checkpoints import read, write_checkpoint
 
+pytestmark = pytest.mark.ray_more
+
 FULL = Path("/dev/full")  # whatever is written there meets a full disk
 Fit = Callable[..., Result]
 

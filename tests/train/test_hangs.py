@@ -20,7 +20,7 @@ from skate.train.collective import barrier
 from tests.train.checkpoints import next_step, write_checkpoint
 from tests.train.processes import die, stop, wait_for
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 Fit = Callable[..., Result]
 
 

@@ -14,7 +14,7 @@ from skate.train import Result, RunConfig
 from skate.train.torch import TorchTrainer
 from tests.train import strikes
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 def test_killed_workers_learn_what_living_ones_learn(

@@ -20,7 +20,7 @@ dist = torch.distributed
 
 from skate.train.torch import TorchTrainer  # noqa: E402  # torch may be missing
 
-pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.one_machine]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine"), pytest.mark.one_machine]
 
 LOOPBACK = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 

@@ -16,6 +16,8 @@ from skate.train import Checkpoint, LoggingConfig, Result, RunConfig
 from skate.train._storage.run_folder import Storage
 from skate.train._views.logs import LOG, RunLog, log
 
+pytestmark = pytest.mark.ray_more
+
 Fit = Callable[..., Result]
 
 

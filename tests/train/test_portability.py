@@ -18,6 +18,8 @@ from skate.data import DataContext
 from skate.train import Result, RunConfig
 from skate.train._reports.metrics import check_metrics, lookup
 
+pytestmark = pytest.mark.ray_more
+
 Fit = Callable[..., Result]
 
 

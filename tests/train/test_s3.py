@@ -27,7 +27,7 @@ from tests.train.checkpoints import next_step, read, write_checkpoint
 from tests.train.processes import die
 
 pytest.importorskip("moto.server")
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 Fit = Callable[..., Result]
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from skate.train._frameworks import addresses
 
+pytestmark = pytest.mark.frameworks
+
 
 @pytest.fixture(autouse=True)
 def kept() -> Iterator[list[socket.socket]]:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.test_docs import FRAMEWORKS, check_page
 
+pytestmark = pytest.mark.frameworks
+
 
 @pytest.mark.parametrize("path", FRAMEWORKS, ids=lambda path: path.stem)
 def test_the_programs_of_a_page_run_and_print_what_it_says(path: Path, tmp_path: Path) -> None:

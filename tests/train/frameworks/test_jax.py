@@ -16,7 +16,7 @@ from skate import train
 from skate.train import Result, RunConfig, ScalingConfig
 from skate.train.v2.jax import JaxConfig, JaxTrainer
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture

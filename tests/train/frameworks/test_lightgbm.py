@@ -28,7 +28,7 @@ from skate.train.lightgbm import (  # noqa: E402
     normalize_pandas_for_lightgbm,
 )
 
-pytestmark = pytest.mark.usefixtures("engine", "polars_is_running")
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine", "polars_is_running")]
 
 PARAMS = {"objective": "binary", "metric": "binary_logloss", "verbose": -1}
 ROUNDS = 8

@@ -29,7 +29,7 @@ from skate.train.lightning import (
 )
 from skate.train.torch import TorchTrainer
 
-pytestmark = pytest.mark.usefixtures("engine", "stores_were_used")
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine", "stores_were_used")]
 
 ROWS, BATCH = 64, 8
 QUIET = {

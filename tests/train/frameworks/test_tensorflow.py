@@ -23,7 +23,7 @@ from skate.train.collective import broadcast_from_rank_zero
 from skate.train.tensorflow import TensorflowCheckpoint, TensorflowTrainer, prepare_dataset_shard
 
 # TensorFlow is imported by workers alone: in this process it would stay, and take seconds from every run of tests.
-pytestmark = pytest.mark.usefixtures("engine", "polars_is_running")
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine", "polars_is_running")]
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 LEGACY = {"TF_USE_LEGACY_KERAS": "1", **QUIET}

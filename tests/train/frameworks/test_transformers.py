@@ -25,7 +25,7 @@ from skate.train.collective import broadcast_from_rank_zero
 from skate.train.huggingface.transformers import RayTrainReportCallback, prepare_trainer
 from skate.train.torch import TorchTrainer
 
-pytestmark = pytest.mark.usefixtures("engine", "polars_is_running")
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine", "polars_is_running")]
 
 WORDS, LENGTH, ROWS, BATCH = 16, 8, 64, 8
 

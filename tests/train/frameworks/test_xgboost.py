@@ -26,7 +26,7 @@ from skate.train.xgboost import (  # noqa: E402
     XGBoostTrainer,
 )
 
-pytestmark = pytest.mark.usefixtures("engine", "polars_is_running")
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine", "polars_is_running")]
 
 PARAMS = {"objective": "binary:logistic", "eval_metric": ["logloss", "error"], "max_depth": 3}
 ROUNDS = 8

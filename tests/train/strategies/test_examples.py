@@ -19,7 +19,7 @@ from tests.train.strategies.conftest import EXAMPLES, Weights, assert_equal, rea
 STEPS = 20
 LIMIT = 240  # seconds; they take five to thirty where nothing else runs
 
-pytestmark = pytest.mark.timeout(LIMIT + 10)
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(LIMIT + 10)]
 Learned = Callable[[int], Weights]
 
 

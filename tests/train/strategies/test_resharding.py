@@ -15,7 +15,7 @@ from skate.train.torch import TorchTrainer
 from tests.train.strategies.conftest import Weights, assert_equal, read_shards
 
 # Six workers start in three runs: where they are not forked, they import torch each time.
-pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine"), pytest.mark.timeout(400)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from skate import train  # noqa: E402
 from skate.train import Checkpoint, Result, RunConfig, ScalingConfig  # noqa: E402
 from skate.train.torch import TorchTrainer, prepare_model  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.frameworks, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture
