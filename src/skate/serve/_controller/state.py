@@ -253,8 +253,8 @@ class ControllerState:
         await self._store.close()
         await self._listener.close()
 
-    def _publish_deployment(self, key: str, news: DeploymentNews) -> None:
-        self._publisher.publish(f"deployment:{key}", msgspec.msgpack.encode(news))
+    def _publish_deployment(self, key: str, update: DeploymentNews) -> None:
+        self._publisher.publish(f"deployment:{key}", msgspec.msgpack.encode(update))
         self._scaling.handle_replica_change(key)
 
     def _publish_routes(self) -> None:
@@ -266,9 +266,9 @@ class ControllerState:
         }
         self._publisher.publish(_ROUTES_TOPIC, msgspec.msgpack.encode(list(routes.values())))
 
-    def _handle_message(self, link: Link, news: News) -> None:
-        if news.key == "load":
-            self._scaling.handle_report(link.name, msgspec.msgpack.decode(news.value, type=LoadReport))
+    def _handle_message(self, link: Link, update: News) -> None:
+        if update.key == "load":
+            self._scaling.handle_report(link.name, msgspec.msgpack.decode(update.value, type=LoadReport))
 
     def _handle_disconnect(self, link: Link) -> None:
         self._scaling.handle_disconnect(link.name)
