@@ -13,7 +13,7 @@ import pytest
 import skate
 from skate import serve
 from skate.serve._build import build
-from skate.serve._config.autoscaling import fields_of
+from skate.serve._config.autoscaling import policy_to_fields
 from skate.serve._controller.client import Client, connect
 from skate.serve.config import AutoscalingConfig, AutoscalingPolicy
 from skate.serve.exceptions import ExternalScalerDisabledError
@@ -250,7 +250,7 @@ def test_an_application_has_one_policy_for_its_deployments(run: Callable[..., An
 
     behind = Waits.options(autoscaling_config=quick(max_replicas=4))
     spec = build(Front.bind(behind.bind(gate)), "default")
-    policy = fields_of(AutoscalingPolicy(policy_function=twice_as_many_behind))
+    policy = policy_to_fields(AutoscalingPolicy(policy_function=twice_as_many_behind))
     client().deploy([replace(spec, config={"autoscaling_policy": policy})], wait=True)
     until_running(2)
     handle = serve.get_app_handle("default")

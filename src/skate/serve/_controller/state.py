@@ -252,8 +252,8 @@ class ControllerState:
         await self._store.close()
         await self._listener.close()
 
-    def _publish_deployment(self, key: str, news: DeploymentUpdate) -> None:
-        self._publisher.publish(f"deployment:{key}", msgspec.msgpack.encode(news))
+    def _publish_deployment(self, key: str, update: DeploymentUpdate) -> None:
+        self._publisher.publish(f"deployment:{key}", msgspec.msgpack.encode(update))
         self._scaling.handle_replica_change(key)
 
     def _publish_routes(self) -> None:
@@ -265,9 +265,9 @@ class ControllerState:
         }
         self._publisher.publish(_ROUTES_TOPIC, msgspec.msgpack.encode(list(routes.values())))
 
-    def _handle_message(self, link: Link, news: Update) -> None:
-        if news.key == "load":
-            self._scaling.handle_report(link.name, msgspec.msgpack.decode(news.value, type=LoadReport))
+    def _handle_message(self, link: Link, update: Update) -> None:
+        if update.key == "load":
+            self._scaling.handle_report(link.name, msgspec.msgpack.decode(update.value, type=LoadReport))
 
     def _handle_disconnect(self, link: Link) -> None:
         self._scaling.handle_disconnect(link.name)
