@@ -89,7 +89,7 @@ def test_items_of_a_handle_arrive_as_they_are_made(run: Run, tmp_path: Path) -> 
 def test_the_controller_is_answered_while_the_loop_is_blocked(run: Run, tmp_path: Path) -> None:
     handle = run(Blocking.bind(tmp_path))
     done = handle.large.remote()
-    done._outcome.wait(30)  # answered, but not collected yet: the value waits at the replica
+    done._result.wait(30)  # answered, but not collected yet: the value waits at the replica
     items = iter(handle.options(stream=True).parts.remote())
     assert next(items) == "part 0;"  # it blocks now
     (replica,) = _replicas("Blocking")

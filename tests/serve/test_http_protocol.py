@@ -378,7 +378,7 @@ def test_connections_over_the_limit_are_refused(start: Start) -> None:
 def test_far_too_many_connections_leave_the_server_alone(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "_MOST_LINGERING", 2)
+    monkeypatch.setattr(protocol, "_MAX_LINGERING", 2)
     edge = start(Limits(connections=1))
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(RawClient(edge.url))

@@ -178,7 +178,7 @@ def test_a_consumer_ends_what_it_has_begun_and_leaves_the_rest(
 def test_a_consumer_that_ends_by_itself_is_started_again(
     consume: Any, configure: Configure, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(task_processor, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(task_processor, "_CONSUMER_RESTART_DELAY_S", 0.01)
     adapter = consume({"double": lambda number: 2 * number})
     client = instantiate_adapter_from_config(configure())
     ended(client, client.enqueue_task_sync("double", args=[1]))
