@@ -161,7 +161,7 @@ def test_rows_left_out_are_counted_over_all_runs(
         "rows": 30,
         "failed_rows": 10,
     }
-    assert "left out because user code failed, in all runs: 10" in caplog.text
+    assert "dropped because user code failed, in all runs: 10" in caplog.text
 
 
 def test_seeded_samples_and_row_numbers_are_those_of_an_undisturbed_run(where: str, tmp_path: Path) -> None:
