@@ -53,7 +53,7 @@ def test_logs_are_named_and_shown(cli: Cli, session: None) -> None:
     (name,) = [name for name in names if name.startswith("worker")]
     assert cli("logs", name).out == cli("logs", "worker*").out == "line 0\nline 1\nline 2\n"
     assert "skate logs" in cli("logs", "nothing*", status=1).err
-    assert "Nothing was printed" in cli("logs", "node.log").err
+    assert "The log is empty" in cli("logs", "node.log").err
 
 
 def test_a_log_is_followed_until_the_node_ends(cli: Cli, session: None) -> None:

@@ -95,7 +95,8 @@ def test_a_setting_that_a_training_function_would_have_to_follow_is_refused(tmp_
     keep = CheckpointConfig(checkpoint_frequency=3, checkpoint_at_end=True)
     run = RunConfig(storage_path=str(tmp_path), checkpoint_config=keep)
     with pytest.raises(
-        ValueError, match=r"checkpoint_frequency and checkpoint_at_end .* up to the training function"
+        ValueError,
+        match=r"checkpoint_frequency and checkpoint_at_end .* cannot be used with a training function",
     ):
         DataParallelTrainer(lambda: None, run_config=run).fit()
 

@@ -164,7 +164,7 @@ def test_two_paths_lead_to_one_object(other: str, name: str) -> None:
 def test_what_one_machine_cannot_offer_says_so() -> None:
     from skate.train.torch.xla import TorchXLAConfig
 
-    with pytest.raises(NotImplementedError, match="AWS Neuron devices, which Skate does not use"):
+    with pytest.raises(NotImplementedError, match="AWS Neuron devices, which Skate does not support"):
         TorchXLAConfig()
     with pytest.raises(NotImplementedError, match="Ray Tune, which Skate does not have"):
         DataParallelTrainer(print).as_trainable()

@@ -54,12 +54,12 @@ MISTAKES: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"checkpoint": "/tmp"}, TypeError, r"got '/tmp' \(str\): wrap the folder: Checkpoint.from_directory\('/tmp'\)"),
     ({"checkpoint": Path("/tmp")}, TypeError, "wrap the folder"),
     ({"checkpoint": {"weights": 1}}, TypeError, "write the state to files"),
-    ({"checkpoint": Checkpoint.from_directory("/nowhere")}, FileNotFoundError, "there is no folder /nowhere"),
+    ({"checkpoint": Checkpoint.from_directory("/nowhere")}, FileNotFoundError, "the folder /nowhere does not exist"),
     ({"checkpoint": Checkpoint(__file__)}, NotADirectoryError, "is a file"),
     (
         {"checkpoint": Checkpoint("/nowhere"), "checkpoint_upload_mode": CheckpointUploadMode.ASYNC},
         FileNotFoundError,
-        "there is no folder /nowhere",
+        "the folder /nowhere does not exist",
     ),
     ({"checkpoint_dir_name": "../elsewhere"}, ValueError, r"must not lead out of its parent folder with '\.\.'"),
     ({"checkpoint_dir_name": "/tmp/elsewhere"}, ValueError, "must be relative"),
@@ -178,7 +178,7 @@ def test_a_worker_fails_with_the_mistake(fit: Callable[..., Result], engine: Any
         train.report({"step": 0}, checkpoint=Checkpoint("/nowhere/at/all"))
 
     with pytest.raises(
-        WorkerGroupError, match=r"(?s)rank 0 failed.*there is no folder /nowhere/at/all"
+        WorkerGroupError, match=r"(?s)rank 0 failed.*the folder /nowhere/at/all does not exist"
     ) as raised:
         fit(function, 1)
     assert isinstance(raised.value.worker_failures[0], FileNotFoundError)

@@ -55,5 +55,5 @@ def test_precision_is_chosen_once_and_in_a_training_function(fit_here: Callable[
         train.report({"out": str(prepare_model(torch.nn.Linear(2, 1))(torch.ones(1, 2)).dtype)})
 
     assert fit_here(function).metrics == {"out": "torch.float32"}
-    with pytest.raises(RuntimeError, match="only inside of a training function"):
+    with pytest.raises(RuntimeError, match="only inside a training function"):
         accelerate(amp=True)

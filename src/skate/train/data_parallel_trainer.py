@@ -108,7 +108,7 @@ class DataParallelTrainer:
         keep = self.run_config.checkpoint_config
         if keep is not None and keep.asked_of_trainer and not self._saves_checkpoints:
             raise ValueError(
-                f"{' and '.join(keep.asked_of_trainer)} of CheckpointConfig has no effect with a training function, "
+                f"{' and '.join(keep.asked_of_trainer)} of CheckpointConfig cannot be used with a training function, "
                 "which decides when to call report(…, checkpoint=…). Leave it out."
             )
         has_workers = self.scaling_config.max_workers > 0

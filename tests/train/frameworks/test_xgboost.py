@@ -160,7 +160,7 @@ def test_without_workers_a_function_trains_in_this_process(run_config: Callable[
 
 def test_a_metric_that_was_not_computed_is_named_with_those_that_were(fit: Callable[..., Result]) -> None:
     with pytest.raises(
-        train.WorkerGroupError, match="no metric 'auc' to report: computed were 'train-logloss'"
+        train.WorkerGroupError, match="cannot report metric 'auc': the computed metrics are 'train-logloss'"
     ):
         fit(learn, train_loop_config={"metrics": "auc"})
 

@@ -64,7 +64,7 @@ def copy(
     """
     info = source.get_file_info(origin)
     if info.type == pafs.FileType.NotFound and not _has_files(source, origin):
-        raise FileNotFoundError(f"there is no folder {origin}")
+        raise FileNotFoundError(f"the folder {origin} does not exist")
     found = source.get_file_info(pafs.FileSelector(origin, recursive=True))
     target.create_dir(destination, recursive=True)
     places = {
@@ -90,7 +90,7 @@ def check_readable(filesystem: pafs.FileSystem, path: str) -> None:
     """
     info = filesystem.get_file_info(path)
     if info.type == pafs.FileType.NotFound and not _has_files(filesystem, path):
-        raise FileNotFoundError(f"there is no folder {path}")
+        raise FileNotFoundError(f"the folder {path} does not exist")
     if info.type == pafs.FileType.File:
         raise NotADirectoryError(f"{path} is a file, not a folder")
     if not uses_local_paths(filesystem):
