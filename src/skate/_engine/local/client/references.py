@@ -38,9 +38,8 @@ class References(RequestChannel):
         self.handlers[m.Inquire] = self._inquired
         self.streams: dict[bytes, Any] = {}
         self._refs: dict[bytes, weakref.ref[ObjectRef[Any]]] = {}
-        self._awaited: dict[
-            bytes, ObjectRef[Any]
-        ] = {}  # have callbacks: must not be dropped before they are ready
+        # Have callbacks: must not be dropped before they are ready.
+        self._awaited: dict[bytes, ObjectRef[Any]] = {}
         self._dropped: dict[bytes, None] = {}
         self._holds: dict[bytes, None] = {}  # new holds that are not reported yet: sent before anything else
         self._garbage_lock = threading.Lock()

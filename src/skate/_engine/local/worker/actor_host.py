@@ -297,9 +297,8 @@ class ActorHost:
             return executors[DEFAULT]
         name = call.group or self._group_of.get(call.method, DEFAULT)
         executor = executors.get(name)
-        if (
-            executor is None and name == SYSTEM
-        ):  # every actor has this group; its thread starts with the first call
+        # Every actor has this group; its thread starts with the first call.
+        if executor is None and name == SYSTEM:
             executor = executors[name] = self._thread_executor(1)
         return executor
 
@@ -464,9 +463,8 @@ class ActorHost:
         leaving = context.exiting
         if incoming.cancelled:
             reply.retry = False
-        if (
-            incoming.cancelled and failed != "TaskCancelledError"
-        ):  # even if the method handled the cancellation
+        # A cancelled call fails even if the method handled the cancellation.
+        if incoming.cancelled and failed != "TaskCancelledError":
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name))
         if leaving:  # even if user code caught the exception of exit_actor()
             reply.retry = False
