@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
 from skate._base.exports import is_async
+from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import signals
 from skate._engine.common.outcomes import run_without_loop
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
-from skate._engine.local.state.actors import CREATION
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
 from skate._engine.local.worker.execution import PreparedFunction, bind_method, exit_process, matches
