@@ -162,6 +162,15 @@ class PlacementGroupID(BaseID):
     __slots__ = ()
 
 
+CREATION = b"\xff" * 8
+"""Prefix of the ids that stand for an actor's creation task and its handles."""
+
+
+def handle_id(actor: bytes) -> bytes:
+    """Return the id of the object that stands for the handles of an actor."""
+    return CREATION + actor + b"\x01\0\0\0"
+
+
 def object_id(task: bytes, index: int) -> bytes:
     """Return the id of the `index`-th (from 1) object that `task` makes."""
     return task + index.to_bytes(4, "little")

@@ -166,9 +166,8 @@ def _socket_path(folder: Path, id: str) -> Iterator[str]:
     path = folder / f"{id}.sock"
     elsewhere = None
     if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
-        elsewhere = tempfile.mkdtemp(
-            prefix="skate-debug-", dir="/tmp"
-        )  # short on every system, unlike TMPDIR
+        # Short on every system, unlike TMPDIR.
+        elsewhere = tempfile.mkdtemp(prefix="skate-debug-", dir="/tmp")
         path = Path(elsewhere, "sock")
     try:
         yield str(path)

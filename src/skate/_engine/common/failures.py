@@ -13,6 +13,9 @@ MONITOR = "Skate's memory monitor ended it before the kernel's out-of-memory kil
 # Why an actor is unavailable.
 DIED = "The actor died while it ran this call and is being restarted; max_task_retries would retry it"
 RESTARTS = "The actor is being restarted; with max_task_retries, the call would wait for it"
+# Why an actor is dead.
+OUT_OF_SCOPE = "The actor ended because all handles to it are gone."
+JOB_ENDED = "The job that created the actor has ended."
 
 
 def as_error(text: str) -> bytes:
@@ -140,6 +143,30 @@ def environment_failed(text: str) -> bytes:
 def value_error(text: str) -> bytes:
     """The caller named something that does not exist, or a name that is taken."""
     return _dump(ValueError(text))
+
+
+def actor_name_taken(name: str, namespace: str) -> str:
+    """A living actor has the name."""
+    return (
+        f"The name {name} (namespace={namespace}) is already taken. Please use a different name or get the existing "
+        f"actor using get_actor('{name}', namespace='{namespace}')"
+    )
+
+
+def group_name_taken(name: str, namespace: str) -> str:
+    """A placement group has the name."""
+    return (
+        f"A placement group named {name!r} exists already in namespace {namespace!r}. Use another name or "
+        f"get_placement_group({name!r})."
+    )
+
+
+def get_timed_out(pending: int, count: int, timeout: float | None) -> str:
+    """Some of the objects of a `get` are not ready in time."""
+    return (
+        f"Get timed out: {pending} of {count} objects are not ready after {timeout} s. skate.util.state.why(ref) says "
+        "what they wait for."
+    )
 
 
 def no_such_actor(name: str, namespace: str) -> str:

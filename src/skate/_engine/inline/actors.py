@@ -15,6 +15,7 @@ from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.accelerators import device_variables
 from skate._base.exports import ActorTemplate
+from skate._base.ids import CREATION
 from skate._base.object_ref import ObjectRef
 from skate._base.serialization import loads
 from skate._engine.abc import CreatedActor
@@ -27,7 +28,7 @@ from skate._engine.inline.calls import WORKER, Arguments, Invocation
 from skate._engine.inline.context import Running, Spec, current
 from skate._engine.inline.environments import ProcessSettings, fatal_exceptions
 from skate._engine.inline.execution import Execution
-from skate._engine.inline.objects import CREATION, Objects, Value, WeakHold
+from skate._engine.inline.objects import Objects, Value, WeakHold
 from skate._engine.inline.progress import Progress
 from skate._engine.inline.scheduler import Scheduler
 from skate._engine.inline.tasks import make_spec
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from skate._engine.inline.methods import MethodCall, Methods
 
 DEFAULT_GROUP = ""
-OUT_OF_SCOPE = "The actor ended because all handles to it are gone."
 KILLED = "The actor is dead because it was killed by `kill`."
 EXITED = "The actor exited by exit_actor()."
 
@@ -179,10 +179,7 @@ class Actors:
         if taken is not None:
             if options.effective_get_if_exists:
                 return CreatedActor(taken.id, None, False)
-            raise ValueError(
-                f"The name {options.name} (namespace={namespace}) is already taken. Please use a different name or "
-                f"get the existing actor using get_actor('{options.name}', namespace='{namespace}')"
-            )
+            raise ValueError(failures.actor_name_taken(options.name or "", namespace))
         spec = make_spec(
             template.export, options, self._execution.environments.merge_job_environment(options.runtime_env)
         )
@@ -334,7 +331,7 @@ class Actors:
     def end_if_left(self, actor: Actor) -> None:
         """End an actor without handles after the calls that it has received."""
         if actor.leaving and not actor.calls and actor.state is not DEAD:
-            self.leave(actor, OUT_OF_SCOPE)
+            self.leave(actor, failures.OUT_OF_SCOPE)
 
     # ------------------------------------------------------------ ending
 
@@ -435,5 +432,5 @@ class Actors:
     def close(self) -> None:
         """End all actors."""
         for actor in list(self.table.values()):
-            reason = "The job that created the actor has ended."
+            reason = failures.JOB_ENDED
             self.die(actor, self.death_error(actor, reason), reason)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skate._engine.common import feasibility
+from skate._engine.common import failures, feasibility
 from skate._engine.common.resources import Grant, Pool, Request, to_units
 
 
@@ -45,10 +45,7 @@ class Groups:
             ValueError: The name is taken.
         """
         if group.name and self.find(group.name, group.namespace) is not None:
-            raise ValueError(
-                f"A placement group named {group.name!r} exists already in namespace {group.namespace!r}. Use "
-                f"another name or get_placement_group({group.name!r})."
-            )
+            raise ValueError(failures.group_name_taken(group.name, group.namespace))
         group.impossible = feasibility.why_not_reserved(group, labels, self._labels, self._pool)
         if group.impossible:
             group.state = "INFEASIBLE"

@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 from skate._base import errors as exceptions
 from skate._base import ids, object_ref
+from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR, INLINE, PENDING, CallbackOwner, ObjectRef
 from skate._base.serialization import Buffer, Serialized, context, dumps, loads, serialize
 from skate._engine.common import failures
@@ -23,8 +24,6 @@ from skate._engine.common.values import INLINE_LIMIT
 
 if TYPE_CHECKING:
     from skate._engine.inline.progress import Progress
-
-CREATION = b"\xff" * 8  # prefix of ids that stand for an actor's creation and its handles
 
 
 class Value:
@@ -149,7 +148,7 @@ class Objects(CallbackOwner):
 
     def hold(self, actor: bytes) -> ObjectRef[Any]:
         """Return the reference that keeps an actor alive."""
-        id = CREATION + actor + b"\x01\0\0\0"
+        id = ids.handle_id(actor)
         held = self.table.get(id)
         return self.new(id, counted=True) if held is None else held
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
+from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
 from skate._engine.abc import Table
 from skate._engine.common.resources import to_floats
@@ -17,7 +18,6 @@ from skate._engine.inline.actors import Actor
 from skate._engine.inline.calls import WORKER, Invocation
 from skate._engine.inline.context import environment_text
 from skate._engine.inline.methods import MethodCall
-from skate._engine.inline.objects import CREATION
 
 if TYPE_CHECKING:
     from skate._engine.inline.engine import InlineEngine

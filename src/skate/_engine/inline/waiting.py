@@ -8,6 +8,7 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.object_ref import ERROR, PENDING, ObjectRef
+from skate._engine.common import failures
 from skate._engine.common.states import ALIVE
 from skate._engine.inline.actors import Actor
 from skate._engine.inline.calls import Invocation
@@ -59,10 +60,7 @@ class Waiting:
                 objects.value_of(reference)
         pending = sum(reference._state == PENDING for reference in references)
         if pending:
-            raise exceptions.GetTimeoutError(
-                f"Get timed out: {pending} of {len(references)} objects are not ready after {timeout} s. "
-                "skate.util.state.why(ref) says what they wait for."
-            )
+            raise exceptions.GetTimeoutError(failures.get_timed_out(pending, len(references), timeout))
         return [objects.value_of(reference) for reference in references]
 
     def wait(

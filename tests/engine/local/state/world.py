@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from skate._base import ids
+from skate._base.ids import handle_id
 from skate._base.object_ref import ERROR, INLINE, SHARED
-from skate._engine.local.state.actors import handle_id
 from skate._engine.local.state.machine import Machine
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import unpack

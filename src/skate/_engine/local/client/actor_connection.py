@@ -303,9 +303,8 @@ class ActorLink:
                 client.settle(reference, result.state, result.data)
             else:
                 client.settle(reference, result.state, result.data)
-                if (
-                    reference._known and not client.closed
-                ):  # its reference left this process before it was ready
+                # Its reference may have left this process before it was ready.
+                if reference._known and not client.closed:
                     client.send(m.Register(reference._id, result.state, result.data))
 
     def _fail(self, pending: PendingCall, error: bytes) -> None:

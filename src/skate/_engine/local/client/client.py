@@ -91,10 +91,8 @@ class Client(References):
                 self._raise_error_among(references)
                 if self.closed:
                     raise self.closed_error()
-                raise exceptions.GetTimeoutError(
-                    f"Get timed out: {sum(r._state == PENDING for r in references)} of {len(references)} objects "
-                    f"are not ready after {timeout} s. skate.util.state.why(ref) says what they wait for."
-                )
+                left = sum(r._state == PENDING for r in references)
+                raise exceptions.GetTimeoutError(failures.get_timed_out(left, len(references), timeout))
         if len(references) == 1:
             return [self.value_of(references[0])]
         self._raise_error_among(references)

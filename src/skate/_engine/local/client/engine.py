@@ -10,6 +10,7 @@ from skate._base import errors as exceptions
 from skate._base import ids
 from skate._base.exports import ActorTemplate, MethodInfo, TaskFunction
 from skate._base.generator import ObjectRefGenerator
+from skate._base.ids import handle_id
 from skate._base.object_ref import ObjectRef
 from skate._base.options import MethodOptions
 from skate._base.remote_pdb import Breakpoint
@@ -42,7 +43,6 @@ from skate._engine.local.client.submission import (
     template_number,
 )
 from skate._engine.local.client.task_context import TaskContext, current_task
-from skate._engine.local.state.actors import handle_id
 from skate._engine.local.wire import messages as m
 
 

@@ -35,9 +35,8 @@ class Mappings:
         self._mapped: dict[bytes, weakref.ref[SegmentMapping]] = {}
         self._located: dict[bytes, m.Located] = {}  # pinned, not mapped yet
         self._idle: dict[bytes, m.Located] = {}  # pinned, no longer mapped; the oldest first
-        self._unmapped: deque[m.Located] = (
-            deque()
-        )  # on their way to `_idle`; the garbage collector must not take a lock
+        # On their way to `_idle`; the garbage collector must not take a lock.
+        self._unmapped: deque[m.Located] = deque()
         self._asked: dict[bytes, int] = {}  # object -> number of threads that wait for the answer
         references.handlers[m.Located] = self._arrived
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skate._base import ids
+from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, CallbackOwner, ObjectRef
 from skate._base.serialization import context
 from skate._engine.common import failures
@@ -23,7 +24,6 @@ DROPPED_BATCH_SIZE = (
 )
 MAX_DROPPED = 1000  # dropped references that may wait for the next message to the node
 
-_ACTOR = b"\xff" * 8  # prefix of the id that stands for an actor's handles
 _new = ObjectRef.__new__
 _weak = weakref.ref
 _UNSUBSCRIBED = object()  # data of a pending reference without a subscription
@@ -38,9 +38,8 @@ class References(RequestChannel, CallbackOwner):
         self.handlers[m.Inquire] = self._inquired
         self.streams: dict[bytes, Any] = {}
         self._refs: dict[bytes, weakref.ref[ObjectRef[Any]]] = {}
-        self._awaited: dict[
-            bytes, ObjectRef[Any]
-        ] = {}  # have callbacks: must not be dropped before they are ready
+        # Have callbacks: must not be dropped before they are ready.
+        self._awaited: dict[bytes, ObjectRef[Any]] = {}
         self._dropped: dict[bytes, None] = {}
         self._holds: dict[bytes, None] = {}  # new holds that are not reported yet: sent before anything else
         self._garbage_lock = threading.Lock()
@@ -171,7 +170,7 @@ class References(RequestChannel, CallbackOwner):
             return  # the hold was never reported
         dropped = self._dropped
         dropped[id] = None
-        if reference._state == SHARED or len(dropped) == MAX_DROPPED or id[:8] == _ACTOR:
+        if reference._state == SHARED or len(dropped) == MAX_DROPPED or id[:8] == CREATION:
             self.hub.wake()
 
     def has(self, id: bytes) -> bool:

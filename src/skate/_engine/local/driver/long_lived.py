@@ -233,9 +233,8 @@ def end(node: NodeRecord, *, force: bool = False, grace: float = GRACE_SECONDS) 
     session = sessions.at(node.folder)
     try:
         process = psutil.Process(node.pid)
-        if (
-            read_record(node.folder) == node
-        ):  # so the pid is still the node's, and psutil identifies it from now on
+        # Then the pid is still the node's, and psutil identifies it from now on.
+        if read_record(node.folder) == node:
             family = process.children(recursive=True)
             if not force:
                 process.terminate()

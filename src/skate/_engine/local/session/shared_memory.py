@@ -89,10 +89,8 @@ class SegmentFiles:
 
     def _unmap_written(self) -> bool:
         """Unmap the segments that are kept for reuse: a process has at most 65,530 mappings."""
-        kept, self._mine = (
-            self._mine,
-            {},
-        )  # a segment that another thread is writing to is unmapped afterwards
+        # A segment that another thread is writing to is unmapped afterwards.
+        kept, self._mine = self._mine, {}
         return bool(kept)
 
     def drop(self, dropped: list[str]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skate._base import ids
+from skate._base.ids import CREATION, handle_id
 from skate._base.object_ref import ERROR
 from skate._engine.common import failures
 from skate._engine.common.states import (
@@ -26,14 +27,6 @@ from skate._engine.local.wire import messages as m
 
 if TYPE_CHECKING:
     from skate._engine.local.state.machine import Machine
-
-CREATION = b"\xff" * 8  # the creation task of actor A is CREATION + A
-OUT_OF_SCOPE = "The actor ended because all handles to it are gone."
-
-
-def handle_id(actor: bytes) -> bytes:
-    """Return the id of the object that stands for the handles of an actor."""
-    return CREATION + actor + b"\x01\0\0\0"
 
 
 class Actors:
@@ -59,12 +52,8 @@ class Actors:
                 if options.get_if_exists:
                     machine.answer(source, message.request, self.describe(taken))
                 else:
-                    error = failures.value_error(
-                        f"The name {options.name} (namespace={options.namespace}) is already taken. Please use "
-                        "a different name or get the existing actor using "
-                        f"get_actor('{options.name}', namespace='{options.namespace}')"
-                    )
-                    machine.refuse(source, message.request, error)
+                    taken_error = failures.actor_name_taken(options.name, options.namespace)
+                    machine.refuse(source, message.request, failures.value_error(taken_error))
                 return
         template = peer.templates[message.template]
         actor = Actor(message.actor, options, source, peer.job, handle_id(message.actor))
@@ -320,11 +309,13 @@ class Actors:
         actor.no_restart = True
         if actor.state is ALIVE and actor.worker is not None:
             worker = actor.worker
-            worker.killed = OUT_OF_SCOPE
-            self._die(actor, self._death_error(actor, OUT_OF_SCOPE), OUT_OF_SCOPE, kill=False)
+            worker.killed = failures.OUT_OF_SCOPE
+            self._die(
+                actor, self._death_error(actor, failures.OUT_OF_SCOPE), failures.OUT_OF_SCOPE, kill=False
+            )
             self._send(worker.number, m.Exit("out of scope"))
         else:
-            self._die(actor, self._death_error(actor, OUT_OF_SCOPE), OUT_OF_SCOPE)
+            self._die(actor, self._death_error(actor, failures.OUT_OF_SCOPE), failures.OUT_OF_SCOPE)
         return True
 
     def owner_gone(self, number: int) -> None:
@@ -340,7 +331,7 @@ class Actors:
         for actor in list(self.table.values()):
             if actor.job == job and not actor.options.detached and actor.state is not DEAD:
                 actor.no_restart = True
-                reason = "The job that created the actor has ended."
+                reason = failures.JOB_ENDED
                 self._die(actor, self._death_error(actor, reason), reason)
 
     def group_gone(self, group: bytes) -> None:

@@ -28,14 +28,8 @@ class Groups:
         """Create a group and reserve it now or later; refuse a name that is taken."""
         machine = self._machine
         if message.name and self.find(message.name, message.namespace) is not None:
-            machine.refuse(
-                source,
-                message.request,
-                failures.value_error(
-                    f"A placement group named {message.name!r} exists already in namespace "
-                    f"{message.namespace!r}. Use another name or get_placement_group({message.name!r})."
-                ),
-            )
+            taken = failures.group_name_taken(message.name, message.namespace)
+            machine.refuse(source, message.request, failures.value_error(taken))
             return
         group = Group(message.group, message.bundles, message.strategy, machine.peers[source].job)
         group.name = message.name

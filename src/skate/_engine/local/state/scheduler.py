@@ -49,9 +49,8 @@ class Scheduler:
         self.waiting: dict[SchedulingClass, None] = {}  # classes with queued tasks
         self._idle: dict[Key, list[Peer]] = {}
         self._ahead: dict[int, Peer] = {}  # workers with tasks that wait behind another
-        self._force_cancelled: list[
-            tuple[float, Task]
-        ] = []  # cancelled by force on a worker with other tasks, and since when
+        # Cancelled by force on a worker with other tasks, and since when.
+        self._force_cancelled: list[tuple[float, Task]] = []
         self.groups_wait = False  # whether placement groups wait for resources
         self._changed = False
         self.max_workers = max(4, pool.total.get("CPU", 0) // UNIT)
@@ -377,9 +376,8 @@ class Scheduler:
             peer.timed.add(message.task)
         else:
             self._machine.deadlocks.suspect(source)
-        if (
-            peer.grant is not None and peer.blocked == 1 and peer.state is LEASED
-        ):  # actors keep their resources
+        # Actors keep their resources.
+        if peer.grant is not None and peer.blocked == 1 and peer.state is LEASED:
             peer.grant.lend_cpus()
             self._changed = True
 

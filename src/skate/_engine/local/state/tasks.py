@@ -371,9 +371,8 @@ class Tasks:
                 continue
             worker = task.worker if task.state is RUNNING else None
             if message.recursive and task.children and (message.force or worker is None):
-                pending += (
-                    task.children
-                )  # else its worker does that, which alone knows the latest ones, and calls of actors
+                # Otherwise its worker does that, which alone knows the latest ones, and calls of actors.
+                pending += task.children
             if worker is not None:
                 task.cancelled = True
                 if message.force and len(worker.tasks) == 1:

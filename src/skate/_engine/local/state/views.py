@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
+from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR, PENDING, SHARED
 from skate._engine.common import failures
 from skate._engine.common.resources import to_floats
 from skate._engine.common.states import ALIVE, DEAD, QUEUED, RUNNING, WAITING
-from skate._engine.local.state.actors import CREATION
 from skate._engine.local.state.exits import exit_detail, exit_type
 from skate._engine.local.state.records import ACTOR, Actor, Peer, Task
 from skate._engine.local.wire import messages as m
@@ -338,11 +338,7 @@ class Views:
         namespace, _separator, name = ask.text.partition("\n")
         actor = self._machine.actors.names.get((namespace, name))
         if actor is None:
-            raise KeyError(
-                f"Failed to look up actor with name '{name}'. This could be because 1. You are trying to look up a "
-                "named actor you didn't create. 2. The named actor died. 3. You did not use a namespace "
-                f"matching the namespace of the actor (looked in {namespace!r})."
-            )
+            raise KeyError(failures.no_such_actor(name, namespace))
         return self._machine.actors.describe(actor)
 
     def _actor_by_id(self, _: int, ask: m.Ask) -> dict[str, object]:

@@ -71,9 +71,8 @@ class WaitGraph:
         self._passive = passive
         self._held = {number: set(report.calls) for number, report in reports.items()}
         self._in_flight = self._find_receivers()
-        self._watched = {
-            id: group for group in machine.groups.table.values() for id, _ in group.watchers
-        }  # objects that become ready with a group
+        # Objects that become ready with a group.
+        self._watched = {id: group for group in machine.groups.table.values() for id, _ in group.watchers}
         self.graph = Graph()
         self._todo = list(starts)
         describe: dict[str, Any] = {
@@ -152,9 +151,8 @@ class WaitGraph:
             or peer.state in (STARTING, LEAVING)
             or (peer.actor is not None and peer.actor.state is DEAD)
             or any(task.cancelled for task in peer.tasks.values())
-            or (
-                bool(peer.tasks) and not report.waits and not report.awaited
-            )  # it got a task after its report
+            # It got a task after its report.
+            or (bool(peer.tasks) and not report.waits and not report.awaited)
         )
 
     def _callers(self, actor: Actor) -> list[Key]:

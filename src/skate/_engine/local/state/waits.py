@@ -80,9 +80,8 @@ class Graph:
         """Return the nodes that can never continue; no node may be described afterwards."""
         if self._stuck is not None:
             return self._stuck
-        waiting: dict[
-            Key, list[tuple[Key, int]]
-        ] = {}  # node -> the nodes that wait for it, and its positions in them
+        # Node -> the nodes that wait for it, and its positions in them.
+        waiting: dict[Key, list[tuple[Key, int]]] = {}
         going = deque(key for key, node in self._nodes.items() if node is None or node.need <= 0)
         moving = set(going)
         for key, node in self._nodes.items():

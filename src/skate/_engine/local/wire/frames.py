@@ -16,9 +16,8 @@ _RECEIVE = 1 << 18
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[WIRE])
-_spare: list[
-    bytearray
-] = []  # receive buffers for reuse: a new one for each message would cost more than the message
+# Receive buffers for reuse: a new one for each message would cost more than the message.
+_spare: list[bytearray] = []
 
 
 class Closed(ConnectionError):

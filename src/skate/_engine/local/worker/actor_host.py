@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from skate._base import errors as exceptions
 from skate._base.exports import is_async
+from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR
 from skate._base.serialization import dumps
 from skate._engine.common import signals
 from skate._engine.common.outcomes import run_without_loop
 from skate._engine.local.client.task_context import TaskContext, current_task
 from skate._engine.local.client.wait_reports import Activity
-from skate._engine.local.state.actors import CREATION
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection
 from skate._engine.local.worker.execution import PreparedFunction, bind_method, exit_process, matches
@@ -297,9 +297,8 @@ class ActorHost:
             return executors[DEFAULT]
         name = call.group or self._group_of.get(call.method, DEFAULT)
         executor = executors.get(name)
-        if (
-            executor is None and name == SYSTEM
-        ):  # every actor has this group; its thread starts with the first call
+        # Every actor has this group; its thread starts with the first call.
+        if executor is None and name == SYSTEM:
             executor = executors[name] = self._thread_executor(1)
         return executor
 
@@ -464,9 +463,8 @@ class ActorHost:
         leaving = context.exiting
         if incoming.cancelled:
             reply.retry = False
-        if (
-            incoming.cancelled and failed != "TaskCancelledError"
-        ):  # even if the method handled the cancellation
+        # A cancelled call fails even if the method handled the cancellation.
+        if incoming.cancelled and failed != "TaskCancelledError":
             reply.results = incoming.fill(self._runner.cancelled_result(call.task, incoming.name))
         if leaving:  # even if user code caught the exception of exit_actor()
             reply.retry = False

@@ -56,9 +56,8 @@ class Replies:
             while not gate.may_continue(task):
                 parked: asyncio.Future[None] = loop.create_future()
                 self._parked.append((loop, parked))
-                if gate.may_continue(
-                    task
-                ):  # the reader has advanced in between, and woke only the earlier futures
+                # The reader may have advanced in between, which woke only the earlier futures.
+                if gate.may_continue(task):
                     break
                 await parked
             if gate.is_closed(task):

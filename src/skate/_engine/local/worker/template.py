@@ -103,9 +103,8 @@ def _serve(sock: socket.socket, config: dict[str, Any], parent: int) -> NoReturn
 
         alias.install()
     if config.get("preload"):
-        die_with_parent(
-            parent
-        )  # an import may hang; after the imports, the template outlives the node to clean up
+        # An import may hang; after the imports, the template outlives the node to clean up.
+        die_with_parent(parent)
         for name in config["preload"]:
             _preload(name)
         survive_parent()

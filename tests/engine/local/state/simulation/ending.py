@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from skate._base import ids
+from skate._base.ids import CREATION
 from skate._base.object_ref import PENDING
 from skate._engine.common.states import ALIVE, DEAD
-from skate._engine.local.state.actors import CREATION
 from skate._engine.local.wire import messages as m
 from tests.engine.local.state.simulation.failure import Violation
 from tests.engine.local.state.simulation.processes import Driver, Process

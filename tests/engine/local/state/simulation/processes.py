@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from skate._base import ids
+from skate._base.ids import CREATION, handle_id
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED
 from skate._engine.local.session.segments import is_on_disk
-from skate._engine.local.state.actors import CREATION, handle_id
 from skate._engine.local.wire import messages as m
 from tests.engine.local.state.simulation.failure import Violation
 from tests.engine.local.state.simulation.links import LinkTable

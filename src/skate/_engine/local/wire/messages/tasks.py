@@ -140,9 +140,8 @@ class WaitReport(Message, tag=26):
     takes_calls: bool = False  # of an actor: whether it would run another call immediately
     sent: list[bytes] = []  # calls to actors without a reply
     cancelled: list[bytes] = []  # the cancelled ones of these
-    unsent: list[
-        tuple[bytes, list[bytes], list[bytes]]
-    ] = []  # actor, calls, the pending objects that they need
+    # Actor, calls, the pending objects that they need.
+    unsent: list[tuple[bytes, list[bytes], list[bytes]]] = []
 
 
 class Deadlock(Message, tag=23):
