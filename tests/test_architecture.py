@@ -18,11 +18,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 LONGEST_MODULE = 500
 
-# Which area may import which. An area is the longest prefix named here that a module starts with; what no
-# prefix names (skate.actor, skate.remote_function, …) belongs to the API. Everything above the API uses the
-# public API only, which is why a library runs on every engine.
+# Which area may import which. An area is the longest prefix named here that a module's name starts with. The area
+# "skate" has the modules that no other prefix names: skate.actor, skate.remote_function, … The libraries use the
+# public API and a few modules of `skate._api`, never an engine, which is why they run on every engine.
 BASE = {"skate._base", "skate.exceptions"}
 CORE = {"skate", "skate.exceptions", "skate.util"}
+SHARED = CORE | {"skate._api"}  # also settings, payloads and messages that several libraries need
 # The parts of the local engine, from the bottom to the top: each may import those before it.
 LOCAL = tuple(
     f"skate._engine.local.{part}"
@@ -54,29 +55,30 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate._engine.inline": BASE | {"skate._engine"},
     **{part: BASE | {"skate._engine"} | set(LOCAL[:below]) for below, part in enumerate(LOCAL)},
     "skate._engine.ray": BASE | {"skate._engine"},
-    # The API starts an engine by its name; what it does afterwards goes through the protocol.
-    "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.ray"} | set(LOCAL),
-    "skate.util": {"skate", "skate.exceptions"},
+    # `_api` starts an engine by its name. All other modules use `skate._engine.abc`.
+    "skate._api": BASE | {"skate", "skate._engine", "skate._engine.inline", "skate._engine.ray"} | set(LOCAL),
+    "skate": BASE | {"skate._api", "skate._engine"},
+    "skate.util": {"skate", "skate._api", "skate.exceptions"},
     # Groups of actors, made with the collective operations of `util`.
     "skate.experimental.collective": CORE,
     # Results are looked up in training when they are asked for.
-    "skate.air": CORE | {"skate.air.result"},
+    "skate.air": SHARED | {"skate.air.result"},
     # Older names of training, and callbacks for it, that Ray keeps here.
     "skate.air.session": {"skate.train"},
     "skate.air.result": {"skate.train"},
     "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._reports", "skate.train._run"},
-    "skate.data": CORE | {"skate.air"},
-    **{part: CORE | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},
+    "skate.data": SHARED | {"skate.air"},
+    **{part: SHARED | {"skate.air", "skate.data"} | set(TRAIN[:below]) for below, part in enumerate(TRAIN)},
     "skate.train": CORE | {"skate.air", "skate.data"} | set(TRAIN),
     "skate.tune": CORE | TRAINING | {"skate.air", "skate.data"},
-    "skate.serve": CORE | TRAINING | {"skate.air", "skate.data"},
+    "skate.serve": SHARED | TRAINING | {"skate.air", "skate.data"},
     # Ray's name for the command line of Serve.
     "skate.serve.scripts": {"skate.cli"},
     "skate.serve.llm": CORE | LIBRARIES,
     "skate.data.llm": CORE | LIBRARIES,
     "skate.llm": CORE | LIBRARIES,
     "skate.dashboard": CORE | LIBRARIES,
-    "skate.cli": CORE | LIBRARIES | {"skate.dashboard", "skate.llm", "skate.serve.llm", "skate.data.llm"},
+    "skate.cli": SHARED | LIBRARIES | {"skate.dashboard", "skate.llm", "skate.serve.llm", "skate.data.llm"},
 }
 
 # Ray keeps a part of its core API under `util`. These modules are API, wherever they stand.

@@ -7,6 +7,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from skate._engine.abc import RunningTask
+from skate._engine.common.names import function_name
+
 if TYPE_CHECKING:
     from skate._engine.common.resources import Grant
     from skate._engine.inline.actors import Actor
@@ -66,6 +69,18 @@ class Running:
     def resources(self) -> dict[str, list[str]]:
         """The accelerators that it may use."""
         return {} if self.grant is None else self.grant.device_ids()
+
+    def describe(self) -> RunningTask:
+        """Return the task for the engine's context."""
+        spec, actor = self.template, self.actor
+        name = function_name(
+            spec.module,
+            spec.qualname,
+            self.name,
+            in_actor=actor is not None,
+            is_async=actor is not None and actor.is_async,
+        )
+        return RunningTask(self.task, self.name, name, spec.resources, spec.capture_children)
 
     @property
     def caller(self) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from skate._base.suggestions import did_you_mean
 from skate.util.state._schema import StateSchema
 from skate.util.state.common import Filter
 from skate.util.state.exception import InvalidQueryError
@@ -37,8 +37,7 @@ def _checked(each: Any, schema: type[StateSchema]) -> tuple[str, str, Any]:
     known = schema.filterable_columns()
     column = str(column).lower()
     if column not in known:
-        close = difflib.get_close_matches(column, known, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(column, known)
         raise InvalidQueryError(
             f"Cannot filter by {column!r}; filters may use {', '.join(sorted(known))}.{hint}"
         )

@@ -454,7 +454,7 @@ class LocalEngine(Engine):
 
     def state(self, table: Table) -> list[dict[str, Any]]:
         """Return the rows of a table; see `state/views.py`."""
-        rows: list[dict[str, Any]] = self.client.ask(m.Question(table.value))
+        rows: list[dict[str, Any]] = self.client.ask(m.Question(table))
         return rows
 
     def object_store(self) -> dict[str, int]:
