@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from skate._engine.abc import RunningTask
-from skate._engine.common.names import function_name
 
 if TYPE_CHECKING:
     from skate._engine.common.resources import Grant
@@ -72,15 +71,10 @@ class Running:
 
     def describe(self) -> RunningTask:
         """Return the task for the engine's context."""
-        spec, actor = self.template, self.actor
-        name = function_name(
-            spec.module,
-            spec.qualname,
-            self.name,
-            in_actor=actor is not None,
-            is_async=actor is not None and actor.is_async,
+        spec = self.template
+        return RunningTask(
+            self.task, self.name, spec.module, spec.qualname, spec.resources, spec.capture_children
         )
-        return RunningTask(self.task, self.name, name, spec.resources, spec.capture_children)
 
     @property
     def caller(self) -> bytes:
