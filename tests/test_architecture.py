@@ -19,11 +19,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 LONGEST_MODULE = 500
 
-# Which area may import which. An area is the longest prefix named here that a module starts with; what no
-# prefix names (skate.actor, skate.remote_function, …) belongs to the API. Everything above the API uses the
-# public API only, which is why a library runs on every engine.
+# Which area may import which. An area is the longest prefix named here that a module's name starts with. The area
+# "skate" has the modules that no other prefix names: skate.actor, skate.remote_function, … The libraries use the
+# public API and a few modules of `skate._api`, never an engine, which is why they run on every engine.
 BASE = {"skate._base", "skate.exceptions"}
 CORE = {"skate", "skate.exceptions", "skate.util"}
+SHARED = CORE | {"skate._api"}  # also settings, payloads and messages that several libraries need
 # The parts of the local engine, from the bottom to the top: each may import those before it.
 LOCAL = tuple(
     f"skate._engine.local.{part}"
@@ -117,47 +118,48 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate._engine.inline": BASE | {"skate._engine"},
     **{part: BASE | {"skate._engine"} | set(LOCAL[:below]) for below, part in enumerate(LOCAL)},
     "skate._engine.ray": BASE | {"skate._engine"},
-    # The API starts an engine by its name; what it does afterwards goes through the protocol.
-    "skate": BASE | {"skate._engine", "skate._engine.inline", "skate._engine.ray"} | set(LOCAL),
-    "skate.util": {"skate", "skate.exceptions"},
+    # `_api` starts an engine by its name. All other modules use `skate._engine.abc`.
+    "skate._api": BASE | {"skate", "skate._engine", "skate._engine.inline", "skate._engine.ray"} | set(LOCAL),
+    "skate": BASE | {"skate._api", "skate._engine"},
+    "skate.util": {"skate", "skate._api", "skate.exceptions"},
     # Groups of actors, made with the collective operations of `util`.
     "skate.experimental.collective": CORE,
     # Results are looked up in training when they are asked for.
-    "skate.air": CORE | {"skate.air.result"},
+    "skate.air": SHARED | {"skate.air.result"},
     # Older names of training, and callbacks for it, that Ray keeps here.
     "skate.air.session": {"skate.train"},
     "skate.air.result": {"skate.train"},
     "skate.air.integrations": CORE | TRAINING | {"skate.air", "skate.train._reports", "skate.train._run"},
-    **{part: CORE | {"skate.air"} | DATA_BASE for part in DATA_BASE},
-    **{part: CORE | {"skate.air"} | DATA_BASE | set(DATA[:below]) for below, part in enumerate(DATA)},
+    **{part: SHARED | {"skate.air"} | DATA_BASE for part in DATA_BASE},
+    **{part: SHARED | {"skate.air"} | DATA_BASE | set(DATA[:below]) for below, part in enumerate(DATA)},
     # Readers of a split are public iterators, and can keep their rows as a dataset.
-    "skate.data._iteration.splits": CORE | DATASETS | DATA_BASE | set(DATA),
-    "skate.data": CORE | {"skate.air", "skate.data._iteration.splits"} | DATA_BASE | set(DATA),
+    "skate.data._iteration.splits": SHARED | DATASETS | DATA_BASE | set(DATA),
+    "skate.data": SHARED | {"skate.air", "skate.data._iteration.splits"} | DATA_BASE | set(DATA),
     # Training stores the positions of readers in its checkpoints.
     **{
-        part: CORE | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN[:below])
+        part: SHARED | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN[:below])
         for below, part in enumerate(TRAIN)
     },
-    "skate.train": CORE | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN),
-    "skate.tune": CORE | DATASETS | TRAINING | {"skate.air"},
-    **{part: CORE | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
+    "skate.train": SHARED | DATASETS | {"skate.air", "skate.data._iteration"} | set(TRAIN),
+    "skate.tune": SHARED | DATASETS | TRAINING | {"skate.air"},
+    **{part: SHARED | {"skate.air"} | set(SERVE[:below]) for below, part in enumerate(SERVE)},
     **{
-        part: CORE | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:below])
+        part: SHARED | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:below])
         for below, part in enumerate(SERVE_PATH)
     },
     # A replica and a proxy meet only through the router and the wire.
-    "skate.serve._proxy": CORE | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:3]),
-    "skate.serve._preloaded": CORE
+    "skate.serve._proxy": SHARED | {"skate.air", "skate.serve"} | set(SERVE) | set(SERVE_PATH[:3]),
+    "skate.serve._preloaded": SHARED
     | {"skate.serve", "skate.serve._controller"}
     | set(SERVE)
     | set(SERVE_PATH),
     # An application is built of deployments, which know how to pickle themselves in a build, and of handles.
-    "skate.serve._build": CORE | {"skate.air", "skate.serve"} | set(SERVE),
-    "skate.serve._controller": CORE
+    "skate.serve._build": SHARED | {"skate.air", "skate.serve"} | set(SERVE),
+    "skate.serve._controller": SHARED
     | {"skate.air", "skate.serve", "skate.serve._build"}
     | set(SERVE)
     | set(SERVE_PATH[:5]),
-    "skate.serve": CORE
+    "skate.serve": SHARED
     | DATASETS
     | TRAINING
     | {"skate.air", "skate.serve._build", "skate.serve._controller"}
@@ -169,7 +171,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate.data.llm": CORE | LIBRARIES,
     "skate.llm": CORE | LIBRARIES,
     "skate.dashboard": CORE | LIBRARIES,
-    "skate.cli": CORE
+    "skate.cli": SHARED
     | LIBRARIES
     | {"skate.serve._build", "skate.serve._controller", "skate.serve._schema"}
     | {"skate.dashboard", "skate.llm", "skate.serve.llm", "skate.data.llm"},

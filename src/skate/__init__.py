@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from skate.cross_language import java_function as java_function
     from skate.runtime_context import get_runtime_context
 
-# Names load when they are first used: a node needs few of them, and starts while its driver loads the rest.
+# Names are imported at their first use: a node needs few of them, and starts while its driver imports the rest.
 _HOMES = {
     "_api.cluster": ("available_resources", "cluster_resources", "get_gpu_ids", "nodes", "timeline"),
     "_api.logs": ("logger",),

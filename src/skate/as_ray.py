@@ -1,8 +1,7 @@
-"""Run Ray programs on Skate: importing this module lets `import ray` mean Skate.
+"""Run Ray programs on Skate: after this module is imported, `import ray` imports Skate.
 
-It holds for every submodule, in this process and in the workers of sessions that start afterwards, also when
-Ray is installed. `skate run script.py` does it for a script that stays as it is, and `pytest -p skate.as_ray`
-for tests.
+This applies to all submodules, in this process and in the workers of sessions started afterwards, even if Ray is
+installed. `skate run script.py` does the same for an unchanged script, and `pytest -p skate.as_ray` for tests.
 
 >>> import skate.as_ray
 >>> import ray
@@ -22,9 +21,9 @@ __all__ = ["install", "installed", "uninstall"]
 
 
 def install() -> None:
-    """Let `import ray`, and every submodule of it, mean Skate in this process; again does nothing.
+    """Make `import ray` and its submodules import Skate in this process; a second call does nothing.
 
-    Where the environment asks for the ray engine, libraries that Ray alone has are Ray's from now on.
+    If the environment selects the ray engine, libraries that only Ray has are imported from Ray.
     """
     alias.install()
     if choose(None, None)[0] == "ray":
@@ -32,7 +31,7 @@ def install() -> None:
 
 
 def pytest_report_header() -> str:
-    """Say in the header of a test run what is tested: this module is a plugin for pytest."""
+    """Return a line for the header of a test run: this module is a pytest plugin."""
     return f"ray: Skate {__version__}, with the API of Ray {ray_version}"
 
 

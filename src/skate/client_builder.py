@@ -1,4 +1,4 @@
-"""`skate.client(...)`: the older way to start a session, kept for the programs that use it."""
+"""`skate.client(...)`: the older way to start a session."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ else:
 
 
 class ClientContext:
-    """What `connect` returns: facts about the session, and a context manager that ends it.
+    """The result of `connect`: properties of the session, and a context manager that ends it.
 
     Args:
-        session: What `skate.init` returned.
+        session: The result of `skate.init`.
     """
 
     def __init__(self, session: Any) -> None:
@@ -42,7 +42,7 @@ class ClientContext:
         self.ray_commit: str = session.ray_commit
 
     def disconnect(self) -> None:
-        """End the session; again does nothing."""
+        """End the session; a second call does nothing."""
         session, self._session = self._session, None
         if session is not None:
             session.disconnect()
@@ -58,7 +58,7 @@ class ClientContext:
 
 
 class ClientBuilder:
-    """Collects how to connect; `connect` does it.
+    """Collects the settings of a session; `connect` starts it.
 
     Args:
         address: Host and port of a Ray cluster; None or "local" is this machine.
@@ -81,7 +81,7 @@ class ClientBuilder:
         return self
 
     def namespace(self, namespace: str) -> Self:
-        """Set where names of actors are looked up."""
+        """Set the namespace of named actors."""
         self._namespace = namespace
         return self
 
@@ -89,7 +89,7 @@ class ClientBuilder:
         """Start the session.
 
         Raises:
-            ImportError: The address is of a Ray cluster, and the `ray` engine is not installed.
+            ImportError: The address is that of a Ray cluster, and Ray is not installed.
         """
         _warn(self._replacement(), stacklevel=3)
         namespace = self._namespace or variables.text("NAMESPACE")
@@ -122,10 +122,10 @@ def client(address: str | None = None, _deprecation_warn_enabled: bool = True) -
 
     Args:
         address: None or "local" for this machine, "ray://host:port" or "host:port" for a Ray cluster, and
-            "module://anything" for a module that brings a `ClientBuilder` of its own.
+            "module://anything" for a module with its own `ClientBuilder`.
 
     Raises:
-        ValueError: The address is one of HTTP.
+        ValueError: The address is an HTTP address.
         RuntimeError: The module in the address does not exist or has no `ClientBuilder`.
     """
     if address is None:

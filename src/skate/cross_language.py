@@ -1,4 +1,4 @@
-"""Functions and actor classes of other languages: Skate runs Python only, and says so."""
+"""Functions and actor classes of other languages, which raise errors: Skate runs Python only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors Skate raises, under the names Ray gives them."""
+"""The errors that Skate raises, with Ray's names."""
 
 from __future__ import annotations
 

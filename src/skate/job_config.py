@@ -1,4 +1,4 @@
-"""Settings of a job: of one driver program and all that it starts."""
+"""Settings of a job: one driver and the work that it starts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class JobConfig:
         jvm_options: Accepted as in Ray; Skate runs no Java.
         code_search_path: Folders that workers import code from.
         runtime_env: The environment of all workers of the job.
-        metadata: Strings that are shown with the job.
-        ray_namespace: Where names of actors are looked up.
+        metadata: Strings that the state API shows with the job.
+        ray_namespace: The namespace of named actors.
         default_actor_lifetime: "non_detached", or "detached" for actors that outlive the job.
 
     Raises:
         TypeError: `code_search_path` is not a list.
-        ValueError: `default_actor_lifetime` is neither of the two.
+        ValueError: `default_actor_lifetime` is neither of these.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class JobConfig:
 
     @classmethod
     def from_json(cls, job_config_json: dict[str, Any]) -> Self:
-        """Return the settings that a dictionary, such as one from a JSON file, describes."""
+        """Return the settings in a dictionary, such as one from a JSON file."""
         known = {
             name: job_config_json[name]
             for name in ("jvm_options", "code_search_path", "runtime_env", "metadata", "ray_namespace")
@@ -71,11 +71,11 @@ class JobConfig:
 
     @property
     def default_actor_lifetime(self) -> str:
-        """The lifetime of actors that do not say."""
+        """The lifetime of actors created without one."""
         return self._default_actor_lifetime
 
     def set_metadata(self, key: str, value: str) -> None:
-        """Add a string that is shown with the job."""
+        """Add a string that the state API shows with the job."""
         self.metadata[key] = value
 
     def set_runtime_env(self, runtime_env: dict[str, Any] | None, validate: bool = False) -> None:
@@ -83,7 +83,7 @@ class JobConfig:
 
         Args:
             runtime_env: The environment; None is the driver's own.
-            validate: Whether to check it now rather than at `init`.
+            validate: Whether to check it now instead of in `init`.
         """
         self.runtime_env = {} if runtime_env is None else runtime_env
         if validate:
@@ -92,11 +92,11 @@ class JobConfig:
             self.runtime_env = dict(RuntimeEnv(**self.runtime_env))
 
     def set_ray_namespace(self, ray_namespace: str) -> None:
-        """Set where names of actors are looked up."""
+        """Set the namespace of named actors."""
         self.ray_namespace = ray_namespace
 
     def set_default_actor_lifetime(self, default_actor_lifetime: str) -> None:
-        """Set the lifetime of actors that do not say: "detached" or "non_detached"."""
+        """Set the lifetime of actors created without one: "detached" or "non_detached"."""
         if default_actor_lifetime not in _LIFETIMES:
             raise ValueError(
                 "Default actor lifetime must be one of `detached`, `non_detached`, "
@@ -105,11 +105,11 @@ class JobConfig:
         self._default_actor_lifetime = default_actor_lifetime
 
     def set_py_logging_config(self, logging_config: LoggingConfig | None = None) -> None:
-        """Set how the job logs."""
+        """Set the logging config of the job."""
         self.py_logging_config = logging_config
 
     def ensure_logging_config(self, logging_config: dict[str, Any] | LoggingConfig | None = None) -> None:
-        """Set how the job logs unless that has been said: as given here, or in the environment."""
+        """Set the logging config, unless the job has one, to the given one or that of the environment."""
         if self.py_logging_config is not None:
             return
         if isinstance(logging_config, dict):

@@ -115,8 +115,7 @@ class RuntimeContext:
 
         The enclosing scopes (`make.<locals>.`) are part of the name in asyncio actors only, as in Ray.
         """
-        task = self._context.task
-        return None if task is None else task.function_name
+        return self._context.function_name
 
     @property
     def actor_id(self) -> ActorID:

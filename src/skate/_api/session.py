@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import skate._engine as engines
 from skate._api import init_arguments, starting
 from skate._base import variables
+from skate._base.suggestions import did_you_mean
 from skate._version import __version__, ray_version
 
 if TYPE_CHECKING:
@@ -236,15 +237,13 @@ def _logging_config(given: Any, job_config: Any) -> Any:
 
 
 def _unknown_keyword(keyword: str) -> Exception:
-    import difflib
     import inspect
 
     if keyword == "allow_multiple":
         return RuntimeError(
-            "init(allow_multiple=True) is for Ray Client, which Skate has none of: leave it out."
+            "init(allow_multiple=True) is for Ray Client, which Skate does not have: leave it out."
         )
-    close = difflib.get_close_matches(keyword, list(inspect.signature(init).parameters), 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(keyword, inspect.signature(init).parameters)
     return RuntimeError(
         f"init() got an unknown keyword: {keyword!r} is no option of Ray's init or Skate's.{hint}"
     )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from skate._base.accelerators import DEVICE_VARIABLES, UNSHAREABLE
 from skate._base.labels import fallback_strategy_problem, label_selector_problem
+from skate._base.suggestions import did_you_mean
 
 NONE = type(None)
 RESOURCE_UNIT = 0.0001
@@ -263,12 +264,8 @@ METHOD_RULES: dict[str, Rule] = {
 
 def unknown_option(keyword: str, valid: Iterable[str], opening: str) -> str:
     """Return the message for an unknown option, with the closest known one."""
-    import difflib  # only imported for an error
-
     names = list(valid)
-    close = difflib.get_close_matches(keyword, names, n=1)
-    hint = f" Did you mean '{close[0]}'?" if close else ""
-    return f"{opening} {names}.{hint}"
+    return f"{opening} {names}.{did_you_mean(keyword, names)}"
 
 
 def check_together(given: Mapping[str, Any]) -> None:

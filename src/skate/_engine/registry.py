@@ -1,27 +1,24 @@
-"""Choosing an engine by name, environment or address."""
+"""The choice of the engine: by name, environment variable or address."""
 
 from __future__ import annotations
 
 import os
 
 from skate._base import variables
+from skate._base.suggestions import did_you_mean
 
 ENGINES = ("inline", "local", "ray")
-FOUND_BY_NODE = "auto"
 
 
 def choose(engine: str | None, address: str | None) -> tuple[str, str | None]:
-    """Return the engine's name and the address of a running node to attach to, if any.
+    """Return the engine's name, and the address of the node or cluster to attach to, or None.
 
     Raises:
-        ValueError: The name is no engine's, or name and address contradict each other.
+        ValueError: No engine has the name, or name and address contradict each other.
     """
     name = engine or os.environ.get("SKATE_ENGINE") or None
     if name is not None and name not in ENGINES:
-        import difflib
-
-        close = difflib.get_close_matches(str(name), ENGINES, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(str(name), ENGINES)
         raise ValueError(f"There is no engine {name!r}; the engines are {', '.join(ENGINES)}.{hint}")
     address = address or variables.text("ADDRESS")
     if address == "local":
@@ -29,13 +26,13 @@ def choose(engine: str | None, address: str | None) -> tuple[str, str | None]:
     if address and (address.startswith("ray://") or _is_host_and_port(address)):
         if name not in (None, "ray"):
             raise ValueError(
-                f"The address {address!r} is of a Ray cluster, which the engine {name!r} cannot use."
+                f"The address {address!r} is that of a Ray cluster, which the engine {name!r} cannot use."
             )
         return "ray", address
     return name or "local", address
 
 
 def _is_host_and_port(address: str) -> bool:
-    """Tell whether an address is of a Ray cluster's head, as its own machines use it: "10.0.0.7:6379"."""
+    """Return whether an address has the form that the machines of a Ray cluster use: "10.0.0.7:6379"."""
     host, _, port = address.rpartition(":")
     return bool(host) and port.isdigit() and os.sep not in host

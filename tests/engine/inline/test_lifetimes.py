@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import skate
+from skate._engine.abc import Table
 from skate._engine.inline.engine import InlineEngine
 from skate.exceptions import ActorDiedError, RayActorError
 from tests.engine.inline.conftest import note
@@ -42,7 +43,7 @@ class Noted:
 
 def held(engine: InlineEngine) -> int:
     gc.collect()
-    return len(engine.state("objects"))
+    return len(engine.state(Table.OBJECTS))
 
 
 def test_an_object_is_freed_with_its_last_reference(engine: InlineEngine) -> None:
@@ -111,7 +112,7 @@ def test_an_actor_ends_with_its_last_handle_and_may_clean_up(engine: InlineEngin
     del other
     gc.collect()
     assert log == ["noted shut down", "noted deleted"]
-    assert [row["state"] for row in engine.state("actors")] == ["DEAD"]
+    assert [row["state"] for row in engine.state(Table.ACTORS)] == ["DEAD"]
 
 
 def test_a_killed_actor_does_not_clean_up(engine: InlineEngine, log: list[Any]) -> None:

@@ -1,5 +1,5 @@
-"""Private modules of Ray that packages touch, as far as they mean something in Skate.
+"""Replacements of private modules of Ray that packages import.
 
-Each stands under the path that it has in Ray, offers only the names that are asked for, and is found when
-`skate._base.alias.names.INTERNALS` lists it.
+Each module has the same path as in Ray and only the names that packages use. `skate._base.alias.names.INTERNALS` lists
+the modules.
 """

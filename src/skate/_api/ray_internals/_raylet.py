@@ -1,4 +1,4 @@
-"""Stands for `ray._raylet`: the types of ids and references."""
+"""Replaces `ray._raylet`: the types of ids and references."""
 
 from __future__ import annotations
 

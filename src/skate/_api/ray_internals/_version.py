@@ -1,4 +1,4 @@
-"""Stands for `ray._version`: the version of Ray whose API this is."""
+"""Replaces `ray._version`: the version of Ray whose API this is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands for `ray.internal`, where older versions of Ray have `free`."""
+"""Replaces `ray.internal`, where older versions of Ray have `free`."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import sys
 from types import FrameType, ModuleType
 
 from skate._base.alias import names
+from skate._base.suggestions import closest
 
 _OPCODE_BYTES = 2
 _IMPORT_FROM = "IMPORT_FROM"
@@ -60,8 +61,6 @@ def _is_from_import(frame: FrameType) -> bool:
 
 
 def _explanation(wanted: str, parent: ModuleType | None) -> str:
-    import difflib
-
     version = importlib.import_module(names.VERSIONS).__version__
     library = wanted.split(".")[1]
     if library in names.LIBRARIES and names.spec_behind(f"{names.RAY}.{library}") is None:
@@ -69,8 +68,8 @@ def _explanation(wanted: str, parent: ModuleType | None) -> str:
             f"Here `ray` is Skate {version}, and the library ray.{library} is not in this version of Skate. "
             f"The ray engine has it, where Ray is installed: skate run --engine ray, or {names.ENGINE}=ray."
         )
-    close = difflib.get_close_matches(wanted.rpartition(".")[2], _public_names(parent), 1)
-    suggestion = f"Did you mean {wanted.rpartition('.')[0]}.{close[0]}? " if close else ""
+    close = closest(wanted.rpartition(".")[2], _public_names(parent))
+    suggestion = "" if close is None else f"Did you mean {wanted.rpartition('.')[0]}.{close}? "
     return (
         f"{suggestion}Here `ray` is Skate {version}, which does not have it on any engine. If Ray does, run the "
         "program with Ray itself, without `skate run` and `skate.as_ray`."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from skate._base.runtime_envs.fields import closest
+from skate._base.runtime_envs.fields import field_hint
 
 DEFAULT_SETUP_TIMEOUT_SECONDS = 600
 
@@ -80,7 +80,7 @@ class RuntimeEnvConfig(dict[str, Any]):
         for name in config:
             if name not in cls.known_fields:
                 raise ValueError(
-                    f"runtime_env['config'] has no field {name!r}. {closest(name, cls.known_fields)}"
+                    f"runtime_env['config'] has no field {name!r}. {field_hint(name, cls.known_fields)}"
                 )
         return cls(**config)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from skate._base.suggestions import did_you_mean
+
 # Fields the local engine provides.
 PROVIDED = frozenset(
     {
@@ -47,18 +49,10 @@ ARCHIVE_SUFFIXES = (".zip", ".tar.gz", ".tgz", ".tar.xz")
 WHEEL_SUFFIX = ".whl"
 
 
-def closest(name: str, known: frozenset[str] | tuple[str, ...]) -> str:
-    """Return a hint with the known field closest to ``name``, or with all fields."""
-    match = _closest_match(name, known)
-    if match is not None:
-        return f"Did you mean {match!r}?"
-    return f"Known fields: {', '.join(_public(known))}."
-
-
-def _closest_match(name: str, known: frozenset[str] | tuple[str, ...]) -> str | None:
-    import difflib
-
-    return next(iter(difflib.get_close_matches(name, _public(known), n=1)), None)
+def field_hint(name: str, known: frozenset[str] | tuple[str, ...]) -> str:
+    """Return a hint that names the known field most like ``name``, or all of them."""
+    public = _public(known)
+    return did_you_mean(name, public).lstrip() or f"Known fields: {', '.join(public)}."
 
 
 def _public(known: frozenset[str] | tuple[str, ...]) -> list[str]:
@@ -75,8 +69,9 @@ def check_known(name: str) -> None:
     """
     if name in KNOWN:
         return
-    if _closest_match(name, KNOWN) is not None:
-        raise ValueError(f"runtime_env has no field {name!r}. {closest(name, KNOWN)}")
+    hint = did_you_mean(name, _public(KNOWN))
+    if hint:
+        raise ValueError(f"runtime_env has no field {name!r}.{hint}")
     _warn_of_unknown(name)
 
 
@@ -87,7 +82,7 @@ def _warn_of_unknown(name: str) -> None:
     logging.getLogger("skate").warning(
         "runtime_env has no field %r, and Skate ignores it; on the `ray` engine, a plugin may use it. %s",
         name,
-        closest(name, KNOWN),
+        field_hint(name, KNOWN),
     )
 
 

@@ -6,7 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from skate._base.runtime_envs.fields import ARCHIVE_SUFFIXES, URI_SCHEMES, WHEEL_SUFFIX, closest, uri_scheme
+from skate._base.runtime_envs.fields import (
+    ARCHIVE_SUFFIXES,
+    URI_SCHEMES,
+    WHEEL_SUFFIX,
+    field_hint,
+    uri_scheme,
+)
 
 
 def check_env_vars(value: Any) -> dict[str, str] | None:
@@ -123,7 +129,7 @@ def _check_installer(
         if key not in allowed:
             raise ValueError(
                 f"runtime_env['{field}'] can only have these fields: {', '.join(allowed)}, but got {key!r}. "
-                f"{closest(str(key), allowed)}"
+                f"{field_hint(str(key), allowed)}"
             )
     if "packages" not in value:
         raise ValueError(f"runtime_env['{field}'] must include field 'packages', but got {dict(value)}")

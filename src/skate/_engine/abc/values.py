@@ -28,7 +28,8 @@ class RunningTask:
 
     id: bytes
     name: str
-    function_name: str | None  # with its module, in Ray's spelling; None where the engine does not know it
+    module: str  # of the function or the actor class
+    qualname: str  # of the function or the actor class; "" if it is not known
     resources: Mapping[str, float]
     captures_children: bool  # whether the tasks that it submits run in its placement group
 
@@ -56,6 +57,22 @@ class EngineContext:
     actor: ActorIdentity | None  # None outside of actors
     accelerators: Mapping[str, list[str]]  # ids of the devices that the task or actor may use, by kind
     runtime_env: Mapping[str, Any]
+
+    @property
+    def function_name(self) -> str | None:
+        """Module and name of the running function or method, in Ray's spelling; None outside of tasks.
+
+        The enclosing scopes (`make.<locals>.`) are part of the name in asyncio actors only, as in Ray.
+        """
+        task, actor = self.task, self.actor
+        if task is None or not task.qualname:
+            return None
+        name = task.qualname
+        if actor is None or not actor.is_async:
+            name = name.rsplit(".", 1)[-1]
+        if actor is not None:
+            name = f"{name}.{task.name.rsplit('.', 1)[-1]}"
+        return f"{task.module}.{name}"
 
 
 @dataclass(frozen=True)

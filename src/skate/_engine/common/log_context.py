@@ -36,5 +36,5 @@ def _fields(context: EngineContext | None) -> dict[str, Any]:
     if task is not None:
         fields["task_id"] = task.id.hex()
         fields["task_name"] = task.name
-        fields["task_func_name"] = task.function_name
+        fields["task_func_name"] = context.function_name
     return fields

@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from skate._engine.abc import RunningTask
+
 if TYPE_CHECKING:
     from skate._engine.common.resources import Grant
     from skate._engine.inline.actors import Actor
@@ -66,6 +68,13 @@ class Running:
     def resources(self) -> dict[str, list[str]]:
         """The accelerators that it may use."""
         return {} if self.grant is None else self.grant.device_ids()
+
+    def describe(self) -> RunningTask:
+        """Return the task for the engine's context."""
+        spec = self.template
+        return RunningTask(
+            self.task, self.name, spec.module, spec.qualname, spec.resources, spec.capture_children
+        )
 
     @property
     def caller(self) -> bytes:

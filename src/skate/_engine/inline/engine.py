@@ -38,17 +38,15 @@ from skate._engine.abc import (
     EngineContext,
     Handle,
     Returns,
-    RunningTask,
     Table,
 )
 from skate._engine.common import failures, session_folders, session_roots
 from skate._engine.common.machine_facts import OBJECT_STORE_SHARE, resources
-from skate._engine.common.names import function_name
 from skate._engine.common.outcomes import ExitRequest, serialize_put
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.inline.actors import Actor, Actors
 from skate._engine.inline.calls import WORKER, Arguments, Invocation
-from skate._engine.inline.context import Running, current
+from skate._engine.inline.context import current
 from skate._engine.inline.drivers import WaitDrivers
 from skate._engine.inline.environments import Environments, check_supported
 from skate._engine.inline.execution import Execution
@@ -400,7 +398,7 @@ class InlineEngine(Engine):
             session=self.session,
             namespace=self.namespace,
             labels=self.scheduler.labels,
-            task=None if running is None else _running_task(running),
+            task=None if running is None else running.describe(),
             actor=None if actor is None else ActorIdentity(actor.id, actor.class_name, actor.is_async),
             accelerators={} if running is None else running.resources,
             runtime_env=self.environments.job if running is None else running.template.environment,
@@ -455,18 +453,6 @@ class InlineEngine(Engine):
         self.progress.close()
         session_folders.remove(self.session)
         os.close(self._claim)
-
-
-def _running_task(running: Running) -> RunningTask:
-    spec, actor = running.template, running.actor
-    name = function_name(
-        spec.module,
-        spec.qualname,
-        running.name,
-        in_actor=actor is not None,
-        is_async=actor is not None and actor.is_async,
-    )
-    return RunningTask(running.task, running.name, name, spec.resources, spec.capture_children)
 
 
 def start(

@@ -10,7 +10,7 @@ from skate._engine.ray.engine import RayEngine
 from skate._engine.ray.failures import translated
 from skate._engine.ray.preflight import check
 
-REACH_SECONDS = 10.0
+CONNECT_TIMEOUT_S = 10.0
 
 
 def connect(
@@ -28,25 +28,25 @@ def connect(
     Args:
         address: Of the cluster: "ray://host:port" (Ray Client), "auto" or "host:port"; None is as for `ray.init`:
             the cluster that runs here or that RAY_ADDRESS names, else a Ray of its own on this machine.
-        namespace: Where names of actors are looked up.
-        runtime_env: Environment of all workers of this job.
-        log_to_driver: Whether workers' output is shown here.
-        metadata: What the job says of itself.
-        preflight: "raise", "warn" or "off": what to do about problems that would make the program fail there.
-        given: Further arguments of `ray.init`; those that are None are left to Ray.
+        namespace: The namespace of named actors.
+        runtime_env: Runtime environment of all workers of this job.
+        log_to_driver: Whether this process prints the output of workers.
+        metadata: Metadata of the job.
+        preflight: "raise", "warn" or "off": how to report problems that would make the program fail there.
+        given: Further arguments of `ray.init`; None stands for Ray's default.
 
     Raises:
         ConnectionError: No cluster answers at the address.
-        PreflightError: The program cannot run there; says all that is wrong.
+        PreflightError: The program cannot run there; the error lists all problems.
     """
     if address is not None:
-        _check_reachable(address)  # first, for it takes less time than to import Ray
+        _check_reachable(address)  # first, because it takes less time than importing Ray
     theirs = real_ray()
-    if theirs.is_initialized():  # the program has connected by itself
+    if theirs.is_initialized():  # the program connected without Skate
         return RayEngine(owns_connection=True, address=address)
     arguments = {key: value for key, value in given.items() if value is not None}
     if address is None and not _OF_A_MACHINE.isdisjoint(arguments):
-        address = "local"  # Ray would take a cluster that happens to run, and then refuse to change it
+        address = "local"  # Ray would find a running cluster, and then refuse to change its resources
     if runtime_env:
         arguments["runtime_env"] = dict(runtime_env)
     if metadata:
@@ -68,12 +68,12 @@ def connect(
 
 
 def _check_reachable(address: str) -> None:
-    """Raise ConnectionError where nobody listens: Ray itself would try again for minutes."""
+    """Raise ConnectionError if nothing listens at the address: Ray itself would retry for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not port.isdigit():
-        return  # "auto", or a name that Ray knows how to look up
+        return  # "auto", or a name that Ray looks up
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except OSError as error:
         raise ConnectionError(
             f"No Ray cluster answers at {address} ({error}). Is it running, and is the port right? Ray Client listens "
@@ -88,8 +88,8 @@ def _job_config(metadata: dict[str, Any]) -> Any:
     return real_ray("ray.job_config").JobConfig(metadata=plain, **arguments)
 
 
-# What can be said of a Ray that is to be started, but not of one that runs.
+# Arguments for a new Ray that a running cluster does not accept.
 _OF_A_MACHINE = frozenset(("labels", "num_cpus", "num_gpus", "object_store_memory", "resources"))
 
-# Parts of the metadata that have an argument of their own in Ray, or a meaning to Skate alone.
+# Metadata that Ray takes as separate arguments, or that only Skate uses.
 _SPECIAL = frozenset(("default_actor_lifetime", "logging_config", "as_ray"))

@@ -67,10 +67,16 @@ class RayContext(EngineContext):
         return RunningTask(
             bytes.fromhex(task),
             theirs.get_task_name() or "",
-            theirs.get_task_function_name() or "",
+            "",
+            "",
             theirs.get_assigned_resources(),
             bool(theirs.should_capture_child_tasks_in_placement_group),
         )
+
+    @property
+    def function_name(self) -> str | None:
+        """Module and name of the running function or method; None outside of tasks."""
+        return None if self.task is None else str(self._theirs.get_task_function_name() or "")
 
     @cached_property
     def actor(self) -> ActorIdentity | None:

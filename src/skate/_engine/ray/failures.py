@@ -1,8 +1,8 @@
-"""Errors on their way through Ray: the exceptions of user code, and Ray's own in Skate's classes.
+"""Translation of errors: exceptions of user code, and errors of Ray.
 
-A task that fails raises `TaskFailure` to Ray, which carries the error as Skate would have made it. So a program sees
-the same error, with the same fields and text, as on the other engines. What Ray itself finds out (a dead worker, a
-lost object) becomes the class of the same name.
+A failed task raises `TaskFailure` to Ray, which contains the error that Skate's other engines would have made. A
+program therefore gets the same error, with the same fields and text, on all engines. An error of Ray itself (a dead
+worker, a lost object) becomes an error of Skate's class with the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from skate._engine.common.outcomes import as_raised, task_error
 
 
 class TaskFailure(Exception):
-    """Carries the error of a task or a call from the worker to whoever asks for the result."""
+    """Carries the error of a task or a call from the worker to the caller of `get`."""
 
     def __init__(self, error: errors.RayTaskError) -> None:
         super().__init__(error)
@@ -29,7 +29,7 @@ class TaskFailure(Exception):
 
 
 class RetryableFailure(TaskFailure):
-    """Is raised for an exception on which the user wants the task to run again."""
+    """Raised for an exception on which the task is retried."""
 
 
 _COLOUR = re.compile(r"\x1b\[\d+m")
@@ -42,16 +42,16 @@ def packed(
     actor: Any = None,
     actor_id: bytes = b"",
 ) -> Exception:
-    """Return what a worker raises to Ray for an exception of user code."""
+    """Return the exception that a worker raises to Ray for one of user code."""
     theirs: type[Exception] = real_ray("ray.exceptions").RayError
     if isinstance(error, theirs):
-        return error  # how Ray leaves an actor, or the error of an argument
+        return error  # Ray's exception to exit an actor, or the error of an argument
     made = task_error(error, name, actor, actor_id)
     return RetryableFailure(made) if retries(error) else TaskFailure(made)
 
 
 def translated(error: BaseException) -> BaseException:
-    """Return the error of Skate that an error of Ray stands for; what is not Ray's comes back as it is."""
+    """Return Skate's error for one of Ray's; other errors are returned unchanged."""
     theirs = real_ray("ray.exceptions")
     if isinstance(error, theirs.RayTaskError):
         return _task_error(error, theirs)
@@ -62,7 +62,7 @@ def translated(error: BaseException) -> BaseException:
     return made
 
 
-# Ray's words in the text of a task that did not run; nothing else tells its error from that of the argument.
+# Ray's text for a task that did not run. Nothing else distinguishes its error from that of the argument.
 _OF_AN_ARGUMENT = "At least one of the input arguments"
 
 
@@ -75,13 +75,13 @@ def _task_error(error: Any, theirs: Any) -> BaseException:
         if _OF_AN_ARGUMENT in str(error):
             found = errors.RayTaskError.from_dependency(_name(error), found, pid=getattr(error, "pid", None))
         return as_raised(found)
-    # What Ray itself did to the task, like cancelling it; or of code that Skate did not run: a plain Ray actor.
+    # Ray itself ended the task, for example by cancellation; or Skate did not run the code: a plain Ray actor.
     actor_id = getattr(error, "_actor_id", None)
     return as_raised(errors.RayTaskError(_name(error), _text(error), translated(cause), actor_id=actor_id))
 
 
 def _name(error: Any) -> str:
-    """Return the function that failed; an error that is two types at once has it in its text only."""
+    """Return the function that failed; an error that also has its cause's type has the name in its text only."""
     known = error.__dict__.get("function_name")
     return str(known or _text(error).partition("::")[2].partition("(")[0] or "task")
 
@@ -126,7 +126,7 @@ def _by_name(error: Any) -> BaseException:
 
 
 def _text(error: BaseException) -> str:
-    """Return what an error says, without the colours that Ray gives it."""
+    """Return the text of an error without Ray's colours."""
     return _COLOUR.sub("", str(error))
 
 

@@ -1,7 +1,7 @@
-"""Cancelling on Ray, put off while a module is being imported.
+"""Cancellation on Ray, delayed while a module is being imported.
 
-Ray cancels a running task with an interrupt in the main thread of its worker, and the worker goes on with other tasks.
-In the middle of an import that leaves half a module behind, and every later task there that needs it fails.
+Ray cancels a running task with an interrupt in the main thread of its worker, which then runs other tasks. An
+interrupted import would leave half a module behind, and each later task that needs the module would fail.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from skate._engine.common import signals
 
 
 class _Interrupts:
-    """Hands SIGINT on to Python when no module is being imported."""
+    """Passes SIGINT on to Python while no module is being imported."""
 
     def __init__(self) -> None:
-        self._task: str | None = None  # whose interrupt is being put off
+        self._task: str | None = None  # whose interrupt is delayed
         self._since = 0.0
 
     def arrived(self, number: int, frame: FrameType | None) -> None:
         task = real_ray().get_runtime_context().get_task_id()
         if self._task is not None and self._task != task:
-            self._task = None  # it has ended meanwhile; whatever runs now was not meant
+            self._task = None  # it has ended; the interrupt was not meant for the next task
             return
         now = time.monotonic()
         if self._task is None:
@@ -39,7 +39,7 @@ class _Interrupts:
 
 
 def spare_imports() -> None:
-    """Take over the signal, if this is the main thread of a worker of Ray and nobody else handles it."""
+    """Handle SIGINT if this is the main thread of a worker of Ray and no other handler is installed."""
     worker = real_ray("ray._private.worker")
     if worker.global_worker.mode != worker.WORKER_MODE:
         return

@@ -1,4 +1,4 @@
-"""Options in Ray's words: what the user gave, with Skate's objects in it replaced by Ray's."""
+"""Translation of the user's options: Ray's objects replace Skate's."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from skate._engine.ray.failures import RetryableFailure
 
 
 def translated_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of `ray.remote` for those that the user gave."""
+    """Return the keyword arguments of `ray.remote` for the user's options."""
     options = dict(given)
     retry = options.get("retry_exceptions")
     if isinstance(retry, (list, tuple)):
-        options["retry_exceptions"] = [RetryableFailure]  # the worker looks which exception it is
+        options["retry_exceptions"] = [RetryableFailure]  # the worker checks the exception
     if options.get("scheduling_strategy") is not None:
         options["scheduling_strategy"] = strategy(options["scheduling_strategy"])
     group = options.get("placement_group")
@@ -25,7 +25,7 @@ def translated_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def placement_group(group: Any) -> Any:
-    """Return Ray's placement group for one of ours."""
+    """Return Ray's placement group for one of Skate's."""
     return group_of(group.id.binary(), group.bundle_specs if not group.is_empty else None)
 
 
@@ -36,7 +36,7 @@ def group_of(id: bytes, bundles: list[dict[str, float]] | None = None) -> Any:
 
 
 def strategy(ours: Any) -> Any:
-    """Return Ray's scheduling strategy for one of ours; a name is the same in both."""
+    """Return Ray's scheduling strategy for one of Skate's; names are the same in both."""
     if isinstance(ours, str):
         return ours
     theirs = real_ray("ray.util.scheduling_strategies")
@@ -63,8 +63,8 @@ def _conditions(expressions: list[Any], theirs: Any) -> dict[str, Any]:
 
 
 def environment(ours: Any) -> dict[str, Any]:
-    """Return a runtime environment as a plain dictionary, which Ray checks itself.
+    """Return a runtime environment as a plain dictionary, which Ray validates.
 
-    Ray's workers are not forked: what they would preload they import when they need it.
+    It has no `preload`: Ray does not fork its workers, so they import modules at their first use.
     """
     return {name: value for name, value in ours.items() if name != "preload"}

@@ -1,7 +1,7 @@
-"""Before a program runs on a cluster: what would make it fail there, all of it at once.
+"""Checks before a program runs on a cluster; they report all problems at once.
 
-The functions and classes that the program has declared so far are looked at: whether they can be pickled, which modules
-a worker needs to read them, and which resources they ask for. One small task then tells what the cluster has.
+The checks examine the remote functions and actor classes declared so far: whether they can be pickled, which modules a
+worker needs to unpickle them, and which resources they request. One small task reports what the cluster has.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import types
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
@@ -23,23 +23,26 @@ from skate._base.errors import PreflightError, RuntimeEnvSetupError
 from skate._base.object_ref import ObjectRef
 from skate._engine.ray.failures import translated
 
-_SEEN_TO = frozenset(("skate", "ray", "cloudpickle", "__main__"))  # looked at apart, or pickled by value
+if TYPE_CHECKING:
+    from skate._engine.ray.engine import RayEngine
+
+_SEEN_TO = frozenset(("skate", "ray", "cloudpickle", "__main__"))  # checked separately, or pickled by value
 
 
-def check(engine: Any, preflight: str) -> None:
-    """Look for what would make the program fail on the cluster, and report it.
+def check(engine: RayEngine, preflight: str) -> None:
+    """Report problems that would make the program fail on the cluster.
 
     Args:
         engine: Connected to the cluster.
-        preflight: "raise" raises for what cannot work and warns of what has to wait; "warn" only warns; "off"
-            does not look.
+        preflight: "raise" raises for problems and warns of work that has to wait; "warn" only warns; "off" skips
+            the checks.
 
     Raises:
-        PreflightError: The program cannot run there.
+        PreflightError: The program cannot run on the cluster.
     """
     if preflight == "off":
         return
-    gc.collect()  # what only a cycle holds, such as the frames of an old error, is no longer part of the program
+    gc.collect()  # drops functions that only a cycle refers to, such as the frames of an old error
     declared = list(exports.declared)
     modules, problems = _needed_modules(declared)
     problems += _cluster_problems(modules)
@@ -52,7 +55,7 @@ def check(engine: Any, preflight: str) -> None:
 
 
 def _needed_modules(declared: Iterable[Any]) -> tuple[list[str], list[str]]:
-    """Return the modules that workers import to read the program's code, and what cannot be pickled."""
+    """Return the modules that workers need to unpickle the program's code, and the problems with pickling it."""
     modules: set[str] = set()
     problems = []
     for each in declared:
@@ -68,7 +71,7 @@ def _needed_modules(declared: Iterable[Any]) -> tuple[list[str], list[str]]:
 
 
 class _ImportReader(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Pickles into nowhere, and notes what would be imported where it is unpickled."""
+    """Pickles without output, and records the modules that unpickling would import."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -88,9 +91,9 @@ class _ImportReader(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle h
 
 
 def _cluster_problems(modules: list[str]) -> list[str]:
-    """Ask a worker for its versions, and to import what the program needs."""
+    """Have a worker report its versions, and import the modules that the program needs."""
     theirs = real_ray()
-    # Pickled by value, as if the program had written it: a cluster may have no Skate to import it from.
+    # Pickled by value, like a function of the program: a cluster may not have Skate.
     asked = types.FunctionType(_look.__code__, {"__builtins__": __builtins__}, "look")
     asked.__module__ = "__main__"
     task = theirs.remote(num_cpus=0, max_retries=0)(asked)
@@ -127,7 +130,7 @@ def _cluster_problems(modules: list[str]) -> list[str]:
 
 
 def _look(modules: list[str]) -> dict[str, Any]:
-    """Run on the cluster: tell the versions there, and which modules cannot be imported."""
+    """Return the versions and the modules that cannot be imported; this runs on the cluster."""
     import importlib
     import platform
 
@@ -142,7 +145,7 @@ def _look(modules: list[str]) -> dict[str, Any]:
 
 
 def _too_large(declared: Iterable[Any], nodes: list[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each function or class that no node of the cluster has room for."""
+    """Return a sentence for each function or class that requests more than any node has."""
     alive = [node["Resources"] for node in nodes if node["Alive"]]
     waits = []
     for each in declared:

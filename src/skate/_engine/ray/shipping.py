@@ -148,9 +148,9 @@ def _wrapped(shipped: Shipped, name: str, retry: Any, *, generator: bool) -> Cal
 
 
 def actor(template: ActorTemplate) -> type:
-    """Return the class that Ray makes an actor of for an actor class.
+    """Return the class that Ray instantiates for an actor class.
 
-    Its instance holds the user's, and each of its methods calls the user's method of that name.
+    Its instance contains the user's, and each of its methods calls the user's method of the same name.
     """
     theirs = real_ray()
     export = template.export
@@ -183,7 +183,7 @@ def actor(template: ActorTemplate) -> type:
         Host.__init__ = construct  # type: ignore[method-assign,assignment]
     setattr(Host, CALL, _caller())
     if export.target.__repr__ is not object.__repr__:
-        # Ray writes the repr into its log with every call, so that Host has one only where the user wants it.
+        # Ray writes the repr into its log with each call, so Host has one only if the user's class does.
         Host.__repr__ = _shown_as_instance(class_name)  # type: ignore[method-assign]
     for name, info in template.methods.items():
         if name.startswith("__ray_") or name == "__init__":
@@ -204,7 +204,7 @@ def _method_options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _method(name: str, class_name: str, retry: Any, info: MethodInfo) -> Callable[..., Any]:
-    """Return the method that Ray calls for a method of the user's class, of the same kind."""
+    """Return the method that Ray calls for a method of the user's class: plain, async or a generator."""
     title = f"{class_name}.{name}"
 
     def failed(host: Any, error: Exception) -> Exception:
@@ -255,7 +255,7 @@ def _method(name: str, class_name: str, retry: Any, info: MethodInfo) -> Callabl
     made.__name__ = name
     made.__qualname__ = title
     if info.signature is not None:
-        # Ray binds the arguments of each call to it, which takes longer for a signature that takes anything.
+        # Ray binds the arguments of each call to it, which is slower for a signature with *args and **kwargs.
         own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         made.__dict__["__signature__"] = inspect.Signature([own, *info.signature.parameters.values()])
     return made

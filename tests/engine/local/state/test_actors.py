@@ -10,6 +10,7 @@ from skate._base.object_ref import ERROR, SHARED
 from skate._engine.local.session.task_progress import run_id
 from skate._engine.local.state.records import ACTOR, IDLE
 from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.messages import Question
 from skate.exceptions import ActorDiedError, ActorUnschedulableError, ObjectFreedError
 from tests.engine.local.state.world import Process, Worker, World, handle, load_error, result
 
@@ -144,16 +145,16 @@ def test_an_actor_that_no_idle_worker_may_become_holds_nothing_up_once_it_is_dea
 def test_an_actor_is_found_by_name(world: World) -> None:
     driver, other = world.driver(), world.driver()
     actor = driver.create(name="amy", namespace="here", metadata=b"methods")
-    found = other.ask("actor by name", text="here\namy")
+    found = other.ask(Question.ACTOR_BY_NAME, text="here\namy")
     assert (found["actor"], found["metadata"]) == (actor, b"methods")
-    assert other.ask("named actors", text="here") == [{"name": "amy", "namespace": "here"}]
+    assert other.ask(Question.NAMED_ACTORS, text="here") == [{"name": "amy", "namespace": "here"}]
 
 
 def test_a_name_that_nobody_has_is_not_found(world: World) -> None:
     driver = world.driver()
     driver.create(name="amy", namespace="here")
     with pytest.raises(ValueError, match="Failed to look up actor with name 'amy'"):
-        driver.ask("actor by name", text="there\namy")
+        driver.ask(Question.ACTOR_BY_NAME, text="there\namy")
 
 
 def test_a_name_is_taken_once(world: World) -> None:
@@ -191,7 +192,7 @@ def test_a_name_is_kept_while_its_actor_restarts(world: World) -> None:
     driver = world.driver()
     actor, worker = alive(driver, name="amy", max_restarts=1)
     worker.leave()
-    assert driver.ask("actor by name", text="\namy")["actor"] == actor
+    assert driver.ask(Question.ACTOR_BY_NAME, text="\namy")["actor"] == actor
 
 
 # ---------------------------------------------------------------- death and restarts
@@ -405,7 +406,7 @@ def test_a_detached_actor_is_restarted_after_its_job_has_ended(world: World) -> 
     driver.leave()
     worker.leave()
     assert world.start_worker().become() == actor
-    assert other.ask("actor by id", subject=actor)["state"] == "ALIVE"
+    assert other.ask(Question.ACTOR_BY_ID, subject=actor)["state"] == "ALIVE"
 
 
 def test_tasks_of_a_detached_actor_go_on_after_its_job_has_ended(world: World) -> None:

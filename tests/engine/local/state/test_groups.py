@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.messages import Question
 from skate.exceptions import (
     ActorPlacementGroupRemoved,
     TaskPlacementGroupRemoved,
@@ -94,10 +95,10 @@ def test_a_name_of_a_group_is_taken_once(world: World) -> None:
     driver.reserve({"CPU": 1.0}, name="g")
     with pytest.raises(ValueError, match="named 'g' exists already"):
         driver.answered()
-    assert driver.ask("group by name", text="\ng") == group
+    assert driver.ask(Question.GROUP_BY_NAME, text="\ng") == group
     driver.say(m.RemoveGroup(group))
     with pytest.raises(ValueError, match="Failed to look up"):
-        driver.ask("group by name", text="\ng")
+        driver.ask(Question.GROUP_BY_NAME, text="\ng")
 
 
 def test_a_group_that_asks_for_other_labels_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.messages import Question
 from tests.engine.local.state.world import World, result
 
 
@@ -15,9 +16,9 @@ def test_who_only_looks_is_no_job() -> None:
     world = World()
     driver = world.driver()
     watcher = world.driver(observer=True, hidden=True)
-    jobs = watcher.ask("jobs")
+    jobs = watcher.ask(Question.JOBS)
     assert [row["job_id"] for row in jobs] == [driver.job]
-    workers = watcher.ask("workers")
+    workers = watcher.ask(Question.WORKERS)
     assert [row["worker_id"] for row in workers] == [driver.number]
 
 

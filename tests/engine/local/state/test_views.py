@@ -8,6 +8,7 @@ import pytest
 
 from skate._engine.local.state.views import EVENTS_TIMEOUT_S, MAX_DEPTH
 from skate._engine.local.wire import messages as m
+from skate._engine.local.wire.messages import Question
 from tests.engine.local.state.world import World, result
 
 
@@ -22,15 +23,15 @@ def rows_by(rows: list[dict[str, Any]], key: str) -> dict[Any, dict[str, Any]]:
 
 def test_a_question_that_the_node_does_not_know_is_refused(world: World) -> None:
     with pytest.raises(ValueError, match="does not know the question 'what'"):
-        world.driver().ask("what")
+        world.driver().ask("what")  # type: ignore[arg-type]
 
 
 def test_total_and_available_resources_are_told(world: World) -> None:
     driver = world.driver()
     driver.submit()
     world.start_worker()
-    assert driver.ask("total")["CPU"] == 2
-    assert driver.ask("available") == {"CPU": 1}
+    assert driver.ask(Question.TOTAL)["CPU"] == 2
+    assert driver.ask(Question.AVAILABLE) == {"CPU": 1}
 
 
 def test_tasks_are_shown_in_all_their_states(world: World) -> None:
@@ -41,7 +42,7 @@ def test_tasks_are_shown_in_all_their_states(world: World) -> None:
     first, second = world.start_workers()
     first.finish(done)
     second.fail(failed)
-    rows = rows_by(driver.ask("tasks"), "task_id")
+    rows = rows_by(driver.ask(Question.TASKS), "task_id")
     assert [rows[task]["state"] for task in (done, failed, waiting)] == [
         "FINISHED",
         "FAILED",
@@ -56,7 +57,7 @@ def test_each_attempt_of_a_task_is_shown(world: World) -> None:
     driver = world.driver()
     task = driver.submit(max_retries=1)
     world.start_worker().leave()
-    rows = [row for row in driver.ask("tasks") if row["task_id"] == task]
+    rows = [row for row in driver.ask(Question.TASKS) if row["task_id"] == task]
     assert [(row["attempt_number"], row["error_type"]) for row in rows] == [
         (0, "WorkerCrashedError"),
         (1, None),
@@ -118,7 +119,7 @@ def test_actors_are_shown(world: World) -> None:
     driver.answered()
     worker = world.start_worker()
     worker.become()
-    row = rows_by(driver.ask("actors"), "actor_id")[actor]
+    row = rows_by(driver.ask(Question.ACTORS), "actor_id")[actor]
     assert (row["state"], row["name"], row["pid"]) == ("ALIVE", "amy", 1000 + worker.number)
 
 
@@ -126,7 +127,7 @@ def test_workers_are_shown_dead_or_alive(world: World) -> None:
     driver = world.driver()
     dead = world.start_worker_for(driver)
     dead.leave(3)
-    rows = rows_by(driver.ask("workers"), "worker_id")
+    rows = rows_by(driver.ask(Question.WORKERS), "worker_id")
     assert (rows[dead.number]["is_alive"], rows[dead.number]["exit_code"]) == (False, 3)
     assert rows[driver.number]["worker_type"] == "DRIVER"
 
@@ -136,7 +137,7 @@ def test_objects_are_shown_with_their_holders(world: World) -> None:
     value = driver.put_shared(1)
     other.hold(value)
     other.pin(value)
-    row = rows_by(driver.ask("objects"), "object_id")[value]
+    row = rows_by(driver.ask(Question.OBJECTS), "object_id")[value]
     assert (row["shared"], row["pinned"], row["holders"]) == (True, 1, sorted([driver.number, other.number]))
 
 
@@ -147,10 +148,10 @@ def test_groups_jobs_memory_and_environments_are_shown(world: World) -> None:
     driver.submit(environment="numpy")
     driver.put_shared(1)
     world.start_workers()
-    assert [row["placement_group_id"] for row in driver.ask("groups")] == [group]
-    assert [row["entrypoint"] for row in driver.ask("jobs")] == ["run.py"]
-    assert driver.ask("memory")["used"] == 4096
-    assert driver.ask("environments") == [{"runtime_env": "numpy", "ref_cnt": 1}]
+    assert [row["placement_group_id"] for row in driver.ask(Question.GROUPS)] == [group]
+    assert [row["entrypoint"] for row in driver.ask(Question.JOBS)] == ["run.py"]
+    assert driver.ask(Question.OBJECT_STORE)["used"] == 4096
+    assert driver.ask(Question.RUNTIME_ENVS) == [{"runtime_env": "numpy", "ref_cnt": 1}]
 
 
 # ---------------------------------------------------------------- why
@@ -161,7 +162,7 @@ def test_why_an_object_is_not_there_is_told_down_to_the_cause(world: World) -> N
     first = driver.submit(name="load")
     second = driver.submit(name="train", needs=[result(first)])
     world.start_worker()
-    lines = driver.ask("why", subject=result(second))
+    lines = driver.ask(Question.WHY, subject=result(second))
     assert lines[0] == "task train waits for its arguments:"
     assert "task load runs on pid" in lines[1]
 
@@ -171,14 +172,14 @@ def test_who_has_the_resources_that_a_task_waits_for_is_told(world: World) -> No
     driver.submit(name="hog", resources={"CPU": 2.0})
     world.start_worker()
     waiting = driver.submit(name="late")
-    lines = driver.ask("why", subject=result(waiting))
+    lines = driver.ask(Question.WHY, subject=result(waiting))
     assert "task late waits for a worker" in lines[0]
     assert "for hog" in lines[1]
 
 
 def test_an_object_that_is_there_is_said_to_be(world: World) -> None:
     driver = world.driver()
-    assert "is there" in driver.ask("why", subject=driver.put())[0]
+    assert "is there" in driver.ask(Question.WHY, subject=driver.put())[0]
 
 
 def test_an_object_that_two_wait_for_is_no_cycle(world: World) -> None:
@@ -186,7 +187,7 @@ def test_an_object_that_two_wait_for_is_no_cycle(world: World) -> None:
     bottom = driver.submit(name="bottom", resources={"CPU": 2.0})
     left = driver.submit(name="left", needs=[result(bottom)])
     top = driver.submit(name="top", needs=[result(left), result(bottom)])
-    lines = driver.ask("why", subject=result(top))
+    lines = driver.ask(Question.WHY, subject=result(top))
     assert not any("cycle" in line for line in lines)
     assert any("see above" in line for line in lines)
 
@@ -197,7 +198,7 @@ def test_a_cycle_is_called_one(world: World) -> None:
     worker = world.start_worker()
     inner = worker.submit(name="inner", needs=[result(outer)], parent=outer)
     worker.block(result(inner))
-    assert any("this is a cycle" in line for line in driver.ask("why", subject=result(inner)))
+    assert any("this is a cycle" in line for line in driver.ask(Question.WHY, subject=result(inner)))
 
 
 def test_a_long_chain_is_explained_only_so_far(world: World) -> None:
@@ -206,7 +207,7 @@ def test_a_long_chain_is_explained_only_so_far(world: World) -> None:
     last = driver.submit(template)
     for _ in range(2000):
         last = driver.submit(template, needs=[result(last)])
-    lines = driver.ask("why", subject=result(last))
+    lines = driver.ask(Question.WHY, subject=result(last))
     assert len(lines) == MAX_DEPTH + 2
     assert lines[-1].endswith("and so on")
 
@@ -215,6 +216,6 @@ def test_why_a_call_is_not_answered_is_told(world: World) -> None:
     driver = world.driver()
     actor = driver.create(spec={"name": "Counter"})
     call = result(driver.ids.call(actor))
-    assert "actor Counter is PENDING_CREATION" in driver.ask("why", subject=call)[0]
+    assert "actor Counter is PENDING_CREATION" in driver.ask(Question.WHY, subject=call)[0]
     world.start_worker().become()
-    assert "actor Counter" in driver.ask("why", subject=call)[0]
+    assert "actor Counter" in driver.ask(Question.WHY, subject=call)[0]

@@ -329,7 +329,7 @@ class Process:
         self.say(m.CreateGroup(self._requests, group, list(bundles), strategy, **more))
         return group
 
-    def ask(self, question: str, subject: bytes = b"", text: str = "") -> Any:
+    def ask(self, question: m.Question, subject: bytes = b"", text: str = "") -> Any:
         """Ask the node something; raise the exception that it answers with."""
         self._requests += 1
         self.say(m.Ask(self._requests, question, subject, text))

@@ -1,1 +1,1 @@
-"""Stands for `ray._common`."""
+"""Replaces `ray._common`."""

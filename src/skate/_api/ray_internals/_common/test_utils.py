@@ -1,4 +1,4 @@
-"""Stands for `ray._common.test_utils`: waiting until a condition holds, which Ray's guides import."""
+"""Replaces `ray._common.test_utils`: waiting until a condition holds, which Ray's guides import."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def wait_for_condition(
         **kwargs: Arguments of the function.
 
     Raises:
-        RuntimeError: If time is up; the last error of the function is its cause.
+        RuntimeError: The time is over; the cause is the last error of the function.
     """
     deadline = time.monotonic() + timeout
     cause: Exception | None = None

@@ -1,1 +1,1 @@
-"""Stands for `ray._private`."""
+"""Replaces `ray._private`."""

@@ -1,4 +1,4 @@
-"""Stands for `ray._private.internal_api`: the table of objects as text."""
+"""Replaces `ray._private.internal_api`: the table of objects as text."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def memory_summary(
     stats_only: bool = False,
     num_entries: int | None = None,
 ) -> str:
-    """Return which references keep which objects, and how full the object store is, as text.
+    """Return the objects, the references that keep them, and the usage of the object store, as text.
 
     Args:
-        address: The node; by default that of this program.
+        address: The address of the node; by default that of this session.
         group_by: As in Ray; one machine is one group.
         sort_by: "OBJECT_SIZE", "PID" or "REFERENCE_TYPE".
         units: "B", "KB", "MB" or "GB".
         line_wrap: As in Ray; lines are never wrapped.
         stats_only: Leave out the objects.
-        num_entries: Show only so many of them.
+        num_entries: The most objects to show.
 
     Raises:
-        ValueError: If `units` or `sort_by` is none of these.
+        ValueError: If `units` or `sort_by` has another value.
     """
     if units not in _UNITS:
         raise ValueError(f"units must be one of {', '.join(_UNITS)}; got {units!r}.")
@@ -69,7 +69,7 @@ def _table(rows: list[dict[str, Any]], unit: int) -> list[str]:
 
 
 def global_gc() -> None:
-    """Collect garbage in this process; those of workers collect theirs as they need to."""
+    """Collect garbage in this process; workers collect theirs themselves."""
     import gc
 
     gc.collect()

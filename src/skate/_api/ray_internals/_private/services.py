@@ -1,4 +1,4 @@
-"""Stands for `ray._private.services`: where this machine is."""
+"""Replaces `ray._private.services`: the address of this machine."""
 
 from __future__ import annotations
 

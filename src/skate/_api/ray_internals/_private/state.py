@@ -1,4 +1,4 @@
-"""Stands for `ray._private.state`: what there is, as Ray's older tables show it."""
+"""Replaces `ray._private.state`: tables in the form of older versions of Ray."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def actors(actor_id: str | None = None) -> dict[str, Any]:
-    """Return the row of one actor, or a table of all by their ids; {} if there is no such actor."""
+    """Return the row of one actor, {} if it does not exist; or all rows by id."""
     if actor_id is not None:
         found = api.get_actor(actor_id)
         return {} if found is None else _row(found)
@@ -46,17 +46,17 @@ def _row(actor: ActorState) -> dict[str, Any]:
 
 
 def node_ids() -> list[str]:
-    """Return the resources that stand for nodes, like `node:10.0.0.1`."""
+    """Return the resources that represent nodes, like `node:10.0.0.1`."""
     return [name for name in cluster_resources() if name.startswith("node:")]
 
 
 def total_resources_per_node() -> dict[str, dict[str, float]]:
-    """Return what each living node has, by its id."""
+    """Return the resources of each living node, by id."""
     return {node["NodeID"]: node["Resources"] for node in nodes() if node["Alive"]}
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
-    """Return what is free on each living node, by its id.
+    """Return the available resources of each living node, by id.
 
     Raises:
         NotImplementedError: There are several nodes, which only the ray engine has.
@@ -73,7 +73,7 @@ class GlobalState:
     """The tables above as methods, for programs that use `ray._private.state.state`."""
 
     def actor_table(self, actor_id: str | None = None, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return the row of one actor, or all by their ids."""
+        """Return the row of one actor, or all rows by id."""
         return actors(actor_id)
 
     def node_table(self) -> list[dict[str, Any]]:
@@ -81,24 +81,24 @@ class GlobalState:
         return nodes()
 
     def placement_group_table(self, placement_group_id: Any = None) -> dict[str, Any]:
-        """Return the row of one placement group, or all by their ids."""
+        """Return the row of one placement group, or all rows by id."""
         table = placement_group_table()
         return table if placement_group_id is None else table.get(placement_group_id.hex(), {})
 
     def cluster_resources(self) -> dict[str, float]:
-        """Return what all nodes have."""
+        """Return the resources of all nodes."""
         return cluster_resources()
 
     def available_resources(self) -> dict[str, float]:
-        """Return what is free."""
+        """Return the available resources."""
         return available_resources()
 
     def available_resources_per_node(self) -> dict[str, dict[str, float]]:
-        """Return what is free on each node."""
+        """Return the available resources of each node."""
         return available_resources_per_node()
 
     def total_resources_per_node(self) -> dict[str, dict[str, float]]:
-        """Return what each node has."""
+        """Return the resources of each node."""
         return total_resources_per_node()
 
     def chrome_tracing_dump(self, filename: str | None = None) -> list[dict[str, Any]] | None:

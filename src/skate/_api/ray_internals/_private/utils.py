@@ -1,4 +1,4 @@
-"""Stands for `ray._private.utils`: how much memory there is, and how much of it is in use."""
+"""Replaces `ray._private.utils`: the size and the usage of memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ def get_system_memory() -> int:
 
 
 def get_used_memory() -> int:
-    """Return how many bytes of that memory are in use."""
+    """Return the bytes of that memory that are in use."""
     usage = memory.usage()
     return memory.total() - memory.free() if usage is None else usage.used

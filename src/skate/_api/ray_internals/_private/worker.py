@@ -1,4 +1,4 @@
-"""Stands for `ray._private.worker`: the kind of this process."""
+"""Replaces `ray._private.worker`: the kind of this process."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stands for parts of `ray.util` that have nothing behind them in Skate."""
+"""Replaces parts of `ray.util` that have no function in Skate."""

@@ -1,4 +1,4 @@
-"""Stands for `ray.util.client`: says that there is no connection through a Ray client, as there never is."""
+"""Replaces `ray.util.client`: Skate never connects through Ray Client."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ __all__ = ["ClientContext", "RayAPIStub", "num_connected_contexts", "ray"]
 
 
 class ClientContext:
-    """The connection of this process to a client server: none."""
+    """The connection of this process to a client server, which never exists."""
 
     def is_connected(self) -> bool:
-        """Return False: a driver of Skate takes part in its session itself."""
+        """Return False: a driver of Skate is a process of its session."""
         return False
 
 
 class RayAPIStub:
-    """What programs ask for the connection."""
+    """Returns the connection of this process."""
 
     def get_context(self) -> ClientContext:
         """Return the connection of this process."""
         return ClientContext()
 
     def is_connected(self) -> bool:
-        """Return False, as the connection does."""
+        """Return False."""
         return self.get_context().is_connected()
 
 

@@ -23,12 +23,10 @@ from skate._engine.abc import (
     EngineContext,
     Handle,
     Returns,
-    RunningTask,
     Table,
 )
 from skate._engine.common import failures
 from skate._engine.common.calls import pack_arguments, split_arguments
-from skate._engine.common.names import function_name
 from skate._engine.common.outcomes import ExitRequest
 from skate._engine.common.tables import group_table, node_row
 from skate._engine.local.client.actor_connection import LinkTable, PendingCall
@@ -42,7 +40,7 @@ from skate._engine.local.client.submission import (
     task_template,
     template_number,
 )
-from skate._engine.local.client.task_context import TaskContext, current_task
+from skate._engine.local.client.task_context import current_task
 from skate._engine.local.wire import messages as m
 
 
@@ -418,24 +416,11 @@ class LocalEngine(Engine):
             session=client.session,
             namespace=client.namespace,
             labels=client.labels,
-            task=None if running is None else self._running_task(running),
+            task=None if running is None else running.describe(),
             actor=None if actor is None else ActorIdentity(*actor, self.is_async_actor),
             accelerators=(running.resources if running is not None else None) or self.accelerators,
             runtime_env=self.environment,
         )
-
-    def _running_task(self, running: TaskContext) -> RunningTask:
-        template = running.template
-        if template is None:
-            return RunningTask(running.task, running.name, None, {}, False)
-        name = function_name(
-            template.module,
-            template.qualname,
-            running.name,
-            in_actor=self.actor_handle is not None,
-            is_async=self.is_async_actor,
-        )
-        return RunningTask(running.task, running.name, name, template.resources, template.capture_children)
 
     def resources(self) -> dict[str, float]:
         """Return all resources of the node."""
@@ -454,7 +439,7 @@ class LocalEngine(Engine):
 
     def state(self, table: Table) -> list[dict[str, Any]]:
         """Return the rows of a table; see `state/views.py`."""
-        rows: list[dict[str, Any]] = self.client.ask(m.Question(table.value))
+        rows: list[dict[str, Any]] = self.client.ask(m.Question(table))
         return rows
 
     def object_store(self) -> dict[str, int]:

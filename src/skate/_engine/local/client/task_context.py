@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
+from skate._engine.abc import RunningTask
 from skate._engine.local.wire import messages as m
 
 
@@ -28,6 +29,20 @@ class TaskContext:
         self.exiting = False  # whether it has called exit_actor()
         self.keep: list[Any] = []  # references inside results, until the results are sent
         self.borrowed = False  # whether it has unpickled references
+
+    def describe(self) -> RunningTask:
+        """Return the task for the engine's context."""
+        template = self.template
+        if template is None:
+            return RunningTask(self.task, self.name, "", "", {}, False)
+        return RunningTask(
+            self.task,
+            self.name,
+            template.module,
+            template.qualname,
+            template.resources,
+            template.capture_children,
+        )
 
 
 current_task: ContextVar[TaskContext | None] = ContextVar("skate_task", default=None)
