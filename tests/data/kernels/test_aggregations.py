@@ -164,7 +164,7 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: FN(1, max, "x", max), TypeError, "`init` must be a function, got 1"),
     (lambda: agg.Max(lambda row: row), ValueError, "`on` must be the name of a column"),  # type: ignore[arg-type]  # the mistake
     (lambda: agg.Quantile("x", q=2), ValueError, "`q` must be a number between 0 and 1, got 2"),
-    (lambda: agg.ApproximateQuantile("x", []), ValueError, "one or more numbers from 0 to 1"),
+    (lambda: agg.ApproximateQuantile("x", []), ValueError, "one or more numbers between 0 and 1"),
     (
         lambda: agg.ApproximateQuantile("x", [0.5], 0),
         ValueError,
