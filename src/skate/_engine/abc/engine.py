@@ -63,6 +63,7 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    """The name that `init(engine=…)` takes."""
 
     native_state: NativeState | None = None
     """The state API of the cluster, for an engine whose `state` raises."""
