@@ -116,6 +116,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "skate._engine": BASE,
     # The engines do not know each other.
     "skate._engine.inline": BASE | {"skate._engine"},
+    "skate._engine.local": BASE | {"skate._engine"},
     **{part: BASE | {"skate._engine"} | set(LOCAL[:below]) for below, part in enumerate(LOCAL)},
     "skate._engine.ray": BASE | {"skate._engine"},
     # `_api` starts an engine by its name. All other modules use `skate._engine.abc`.
