@@ -119,7 +119,7 @@ format: $(VENV)/.test ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.test ## write docs/reference and the diagram of the packages from the code
+docs: $(VENV)/.frameworks ## write docs/reference and the diagram of the packages from the code
 	$(BIN)/python docs/reference/generate.py
 	$(BIN)/python docs/package_diagram.py
 
@@ -135,7 +135,7 @@ compat: $(VENV)/.test ## Ray's own public tests: make compat RAY_SOURCES=/path/t
 	  --pythonpath $(abspath src) --list $(COMPAT)/lists/$(COMPAT_LIST).txt --isolation file --timeout 60 \
 	  --out $(OUT)/compat_$(COMPAT_LIST).json $(ARGS)
 
-ray-docs: $(VENV)/.test ## Ray's documentation examples: make ray-docs RAY_SOURCES=/path/to/ray
+ray-docs: $(VENV)/.frameworks ## Ray's documentation examples: make ray-docs RAY_SOURCES=/path/to/ray
 	@test -d "$(RAY_SOURCES)/doc/source" || { echo "RAY_SOURCES must name a checkout of Ray's sources (with \
 	doc/source); it is '$(RAY_SOURCES)'" >&2; exit 2; }
 	@mkdir -p $(OUT)

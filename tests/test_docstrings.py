@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import skate
+from tests.test_architecture import needs_framework
 
 SOURCE = Path(__file__).parents[1] / "src"
 MODULES = [
@@ -34,10 +35,8 @@ def examples_of(module: ModuleType) -> list[doctest.DocTest]:
     return found
 
 
-@pytest.mark.usefixtures("polars_is_running")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # an example may show what Ray warns of
-@pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_a_module_run_and_print_what_they_say(name: str) -> None:
+def run_examples(name: str) -> None:
+    """Run the examples of a module; fail if one prints something else, or if there is none."""
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     said: list[str] = []
     for example in examples_of(importlib.import_module(name)):
@@ -45,3 +44,10 @@ def test_the_examples_of_a_module_run_and_print_what_they_say(name: str) -> None
         skate.shutdown()
     assert runner.failures == 0, "".join(said)
     assert runner.tries, f"{name} has examples that nobody finds"
+
+
+@pytest.mark.usefixtures("polars_is_running")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # an example may show what Ray warns of
+@pytest.mark.parametrize("name", [name for name in MODULES if not needs_framework(name)])
+def test_the_examples_of_a_module_run_and_print_what_they_say(name: str) -> None:
+    run_examples(name)
