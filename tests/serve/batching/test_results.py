@@ -38,7 +38,7 @@ class TestResults:
         async def stop(items: list[int]) -> list[Any]:
             return [StopIteration(3)]
 
-        with pytest.raises(RuntimeError, match=r"gave StopIteration\(3\)"):
+        with pytest.raises(RuntimeError, match=r"returned StopIteration\(3\)"):
             await stop(1)
 
     @pytest.mark.parametrize("count", [1, 3])
