@@ -16,7 +16,7 @@ import skate
 from skate.data import DataContext
 from skate.data.collate_fn import ArrowBatchCollateFn
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("where")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("where")]
 
 
 def numbers(n: int = 20, blocks: int = 4) -> Any:

@@ -15,7 +15,7 @@ from skate.data import DataContext
 from skate.data._exec.items import fetch_rows
 from skate.data._execution import Execution
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture(autouse=True)

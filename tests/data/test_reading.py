@@ -16,7 +16,7 @@ import pytest
 import skate
 from skate.data import SaveMode
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("where")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("where")]
 
 ROWS = [{"id": i, "name": f"n{i}", "half": i / 2} for i in range(30)]
 

@@ -21,7 +21,7 @@ from skate.data._resuming.records import Records
 from skate.data.exceptions import ResumeError
 from tests.data.interruptions import Interrupted, fails_at, interrupted, killed, rows_in, visible
 
-pytestmark = pytest.mark.ray
+pytestmark = pytest.mark.ray_more
 
 
 def remembered(folder: Path) -> list[str]:

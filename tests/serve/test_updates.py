@@ -12,7 +12,7 @@ from skate.serve.schema import ApplicationStatus, DeploymentStatus, ReplicaRank
 from tests.serve.conftest import light
 from tests.serve.load import Load
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 @light

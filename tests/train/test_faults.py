@@ -19,7 +19,7 @@ from tests.contract.support import eventually
 from tests.train.checkpoints import next_step, read, write_checkpoint
 from tests.train.processes import die
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 Fit = Callable[..., Result]
 
 

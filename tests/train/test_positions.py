@@ -15,7 +15,7 @@ from skate.train import CheckpointUploadMode, DataConfig, Result, RunConfig, Tra
 from skate.train.collective import barrier
 from tests.train.checkpoints import read, write_checkpoint
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 Fit = Callable[..., Result]
 Runs = Callable[..., RunConfig]
 

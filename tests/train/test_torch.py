@@ -28,7 +28,7 @@ from skate.train.torch import (  # noqa: E402
 )
 from tests.train.processes import die  # noqa: E402
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 
 
 @pytest.fixture

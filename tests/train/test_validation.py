@@ -30,7 +30,7 @@ from skate.train._run import validations
 from tests.train.checkpoints import read, write_checkpoint
 from tests.train.processes import die, wait_for
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("engine")]
+pytestmark = [pytest.mark.ray_more, pytest.mark.usefixtures("engine")]
 Fit = Callable[..., Result]
 
 
