@@ -22,9 +22,10 @@ LONGEST_MODULE = 500
 # Which area may import which. An area is the longest prefix named here that a module's name starts with. The area
 # "skate" has the modules that no other prefix names: skate.actor, skate.remote_function, … The libraries use the
 # public API and a few modules of `skate._api`, never an engine, which is why they run on every engine.
-BASE = {"skate._base", "skate.exceptions"}
+BASE = {"skate._base", "skate._base.suggestions", "skate.exceptions"}
 CORE = {"skate", "skate.exceptions", "skate.util"}
-SHARED = CORE | {"skate._api"}  # also settings, payloads and messages that several libraries need
+# Also settings, payloads and messages that several libraries need.
+SHARED = CORE | {"skate._api", "skate._base.suggestions"}
 # The parts of the local engine, from the bottom to the top: each may import those before it.
 LOCAL = tuple(
     f"skate._engine.local.{part}"
@@ -108,7 +109,8 @@ SERVE_PATH = (
 SERVING = {"skate.serve", *(part for part in SERVE if "._" not in part)}  # what is public of it
 LIBRARIES = {"skate.air", "skate.tune"} | DATASETS | SERVING | TRAINING
 MAY_IMPORT: dict[str, set[str]] = {
-    "skate._base": set(),
+    "skate._base": {"skate._base.suggestions"},
+    "skate._base.suggestions": set(),
     # The first module of a child process, which stands above everything.
     "skate._base.alias.import_path": {"skate"},
     # Errors are words that everybody uses, from the engines up.
@@ -122,7 +124,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # `_api` starts an engine by its name. All other modules use `skate._engine.abc`.
     "skate._api": BASE | {"skate", "skate._engine", "skate._engine.inline", "skate._engine.ray"} | set(LOCAL),
     "skate": BASE | {"skate._api", "skate._engine"},
-    "skate.util": {"skate", "skate._api", "skate.exceptions"},
+    "skate.util": {"skate", "skate._api", "skate._base.suggestions", "skate.exceptions"},
     # Groups of actors, made with the collective operations of `util`.
     "skate.experimental.collective": CORE,
     # Results are looked up in training when they are asked for.

@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from skate._api.argument_errors import message, shown
+from skate._base.suggestions import did_you_mean
 
 __all__ = [
-    "arity", "as_json", "choice", "closest", "flag", "folder_name", "function", "instance", "mapping", "naming",
-    "one_of", "path", "real", "refuse", "shown", "text", "whole",
+    "arity", "as_json", "choice", "flag", "folder_name", "function", "hint_for_unknown", "instance", "mapping",
+    "naming", "one_of", "path", "real", "refuse", "shown", "text", "whole",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -172,13 +173,10 @@ def as_json(name: str, value: Any) -> None:
         ) from None
 
 
-def closest(name: str, known: Iterable[str]) -> str:
+def hint_for_unknown(name: str, known: Iterable[str]) -> str:
     """Return the hint for an unknown name: the closest known one, or all of them."""
-    import difflib  # for errors only
-
     names = sorted(known)
-    matches = difflib.get_close_matches(str(name), names, n=1)
-    return f"Did you mean {matches[0]!r}?" if matches else f"Known are: {', '.join(names)}."
+    return did_you_mean(str(name), names).lstrip() or f"Known are: {', '.join(names)}."
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
+from skate._base.suggestions import did_you_mean
 from skate.cli.output import (
     TABLE,
     address_option,
@@ -68,8 +68,7 @@ def _resource_argument(members: list[Any]) -> Callable[[F], F]:
         for word, found in zip(words, members, strict=True):
             if text in (word, word.removesuffix("s")):
                 return found
-        close = difflib.get_close_matches(text, words, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(text, words)
         raise click.BadParameter(f"{value!r} is none of {', '.join(words)}.{hint}", ctx=ctx, param=param)
 
     return click.argument("resource", callback=member)

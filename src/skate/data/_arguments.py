@@ -18,7 +18,6 @@ from __future__ import annotations
 import builtins
 import collections.abc
 import dataclasses
-import difflib
 import enum
 import functools
 import inspect
@@ -35,6 +34,7 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar
 import numpy as np
 
 from skate._api.argument_errors import message, shown
+from skate._base.suggestions import closest
 
 __all__ = [
     "ANY_NUMBER", "NON_NEGATIVE", "POSITIVE", "SHARE", "ArgumentTypeError", "Range", "check_attribute", "check_field",
@@ -146,10 +146,10 @@ def check_attribute(instance: Any, name: str, value: Any, numbers_allowed: Range
     """Check an assignment to a field of a dataclass; for use in its `__setattr__`."""
     known = {field.name for field in dataclasses.fields(instance)}
     if name not in known and not hasattr(instance, name) and not name.startswith("_"):
-        close = difflib.get_close_matches(name, known | set(vars(instance)), 1, 0.8)
-        if close:
+        close = closest(name, known | set(vars(instance)), alike=0.8)
+        if close is not None:
             raise AttributeError(
-                f"{type(instance).__name__} has no setting {name!r}: did you mean {close[0]!r}?"
+                f"{type(instance).__name__} has no setting {name!r}: did you mean {close!r}?"
             )
         # Programs for another version of Ray may set options that this one lacks.
         warnings.warn(f"{type(instance).__name__} has no setting {name!r}: it has no effect", stacklevel=3)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import skate
+from skate._base.suggestions import closest
 from skate.data._arguments import POSITIVE, ArgumentTypeError, check_fields, message
 from skate.data._plan.nodes import Compute
 
@@ -153,11 +153,11 @@ def _check_options(options: Mapping[str, Any], is_class: bool) -> None:
         try:
             remote.options(**{name: value})
         except (TypeError, ValueError) as error:
-            close = difflib.get_close_matches(name, _PARAMETERS, 1, 0.75)
-            if not close or name in _PARAMETERS:
+            close = closest(name, _PARAMETERS, alike=0.75)
+            if close is None or name in _PARAMETERS:
                 raise
             raise TypeError(
-                f"Unknown option {name!r} for datasets, tasks or actors: did you mean {close[0]!r}?"
+                f"Unknown option {name!r} for datasets, tasks or actors: did you mean {close!r}?"
             ) from error
 
 

@@ -490,7 +490,7 @@ def get_deployment_handle(
 
 
 def _hint(name: str, known: Collection[str]) -> str:
-    return f" {arguments.closest(name, known)}" if known else ""
+    return f" {arguments.hint_for_unknown(name, known)}" if known else ""
 
 
 def _require_client() -> Client:

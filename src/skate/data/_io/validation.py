@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
+
+from skate._base.suggestions import closest
 
 
 def check_spelling(given: Iterable[str], known: Collection[str], call: str) -> None:
@@ -20,9 +21,9 @@ def check_spelling(given: Iterable[str], known: Collection[str], call: str) -> N
         TypeError: An option is misspelled; the message names the closest one.
     """
     for name in given:
-        close = difflib.get_close_matches(name, known, 1, 0.85)
-        if close and name not in known:
-            raise TypeError(f"{call} got an unexpected keyword argument {name!r}: did you mean {close[0]!r}?")
+        close = closest(name, known, alike=0.85)
+        if close is not None and name not in known:
+            raise TypeError(f"{call} got an unexpected keyword argument {name!r}: did you mean {close!r}?")
 
 
 def check_known(
@@ -41,8 +42,8 @@ def check_known(
     """
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, [*known, *parameters], 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(sorted(known))}"
+            close = closest(name, [*known, *parameters])
+            hint = f"did you mean {close!r}?" if close else f"use one of {', '.join(sorted(known))}"
             raise TypeError(f"{reader} got an unexpected keyword argument {name!r}: {hint}")
 
 
@@ -56,7 +57,7 @@ def select_fields(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema
         return schema
     missing = [name for name in columns if name not in schema.names]
     if missing:
-        close = difflib.get_close_matches(missing[0], schema.names, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"the columns are {schema.names}"
+        close = closest(missing[0], schema.names)
+        hint = f"did you mean {close!r}?" if close else f"the columns are {schema.names}"
         raise ValueError(f"no column {missing[0]!r} to read: {hint}")
     return pa.schema([schema.field(name) for name in columns])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from skate.air._arguments import closest
+from skate.air._arguments import hint_for_unknown
 from skate.serve._build.remote_build import BuildResult
 from skate.serve._build.spec import ApplicationSpec
 from skate.serve._config.options import REPLACES_REPLICAS, DeploymentOptions
@@ -54,7 +54,7 @@ def apply_overrides(
         if name not in names:
             raise ValueError(
                 f"Deployment '{name}' does not exist. Application '{app.name}' has: {', '.join(names)}. "
-                f"{closest(name, names)}"
+                f"{hint_for_unknown(name, names)}"
             )
     given = {each.name: each.overrides() for each in app.deployments}
     log = app.logging_config or logging_config

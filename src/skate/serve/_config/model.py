@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from skate._base.suggestions import did_you_mean
 from skate.air import _arguments as arguments
-from skate.air._arguments import closest
+from skate.air._arguments import hint_for_unknown
 
 # The similarity above which an unknown name counts as a typing error.
 _SIMILARITY_CUTOFF = 0.75
@@ -65,9 +65,9 @@ class ServeModel(BaseModel):
             if name in cls.removed:
                 raise ValueError(f"`{name}` in {cls.__name__} has been removed. {cls.removed[name]}")
             if cls.model_config.get("extra") == "forbid":
-                raise ValueError(f"{cls.__name__} has no field {name!r}. {closest(name, known)}")
-            if close := difflib.get_close_matches(name, known, n=1, cutoff=_SIMILARITY_CUTOFF):
-                raise ValueError(f"{cls.__name__} has no field {name!r}. Did you mean {close[0]!r}?")
+                raise ValueError(f"{cls.__name__} has no field {name!r}. {hint_for_unknown(name, known)}")
+            if hint := did_you_mean(name, known, alike=_SIMILARITY_CUTOFF):
+                raise ValueError(f"{cls.__name__} has no field {name!r}.{hint}")
         return given
 
 

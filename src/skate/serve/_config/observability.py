@@ -8,7 +8,7 @@ from zlib import crc32
 
 from pydantic import ConfigDict, Field, field_validator
 
-from skate.air._arguments import closest
+from skate.air._arguments import hint_for_unknown
 from skate.serve._config import defaults
 from skate.serve._config.model import ServeModel
 
@@ -73,7 +73,7 @@ class LoggingConfig(ServeModel):
             if name not in _RECORD_ATTRIBUTES:
                 raise ValueError(
                     f"Unknown attribute {name!r} in additional_log_standard_attrs. "
-                    f"{closest(name, _RECORD_ATTRIBUTES)}"
+                    f"{hint_for_unknown(name, _RECORD_ATTRIBUTES)}"
                 )
         return list(dict.fromkeys(value))
 

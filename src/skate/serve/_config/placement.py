@@ -9,7 +9,7 @@ from typing import Any
 import skate
 from skate.actor import ActorClass
 from skate.air import _arguments as arguments
-from skate.air._arguments import closest
+from skate.air._arguments import hint_for_unknown
 from skate.serve._config import defaults
 from skate.util.placement_group import validate_placement_group
 
@@ -71,7 +71,7 @@ def validate_actor_options(options: Any) -> dict[str, Any]:
             reason = (
                 f"{_MANAGED_BY_SERVE[name]}."
                 if name in _MANAGED_BY_SERVE
-                else closest(str(name), ACTOR_OPTIONS)
+                else hint_for_unknown(str(name), ACTOR_OPTIONS)
             )
             raise ValueError(
                 f"Specifying {name!r} in ray_actor_options is not allowed: {reason} Allowed options: "

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
 from skate.air import _arguments as arguments
-from skate.air._arguments import closest
+from skate.air._arguments import hint_for_unknown
 
 
 def validate_integer(name: str, value: Any, *, low: int, high: int | None = None, must: str = "") -> int:
@@ -143,5 +143,5 @@ def reject_unknown_options(given: Iterable[str], known: Collection[str], where: 
     """
     for name in given:
         if name not in known:
-            hint = _REMOVED.get(name) or closest(name, known)
+            hint = _REMOVED.get(name) or hint_for_unknown(name, known)
             raise TypeError(f"{where} got an unexpected keyword argument {name!r}. {hint}")

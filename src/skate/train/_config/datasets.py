@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from skate._base.suggestions import closest
 from skate.air import _arguments as arguments
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class DataConfig:
         Other unknown names are ignored, as in Ray: one configuration may serve several trainers.
         """
         for name in () if self._split == "all" else self._split:
-            if name not in datasets and (close := difflib.get_close_matches(name, datasets, n=1)):
+            if name not in datasets and (close := closest(name, datasets)):
                 raise ValueError(
                     f"`datasets_to_split` has {name!r}, which is none of the trainer's datasets. Did you mean "
-                    f"{close[0]!r}?"
+                    f"{close!r}?"
                 )
 
     def configure(

@@ -233,7 +233,8 @@ class BoostingTrainer(DataParallelTrainer):
             if name not in taken:
                 raise TypeError(
                     f"{trainer} got an unexpected keyword argument {name!r}, which is no argument of "
-                    f"{self._train.__module__.partition('.')[0]}.train either. {arguments.closest(name, taken)}"
+                    f"{self._train.__module__.partition('.')[0]}.train either. "
+                    f"{arguments.hint_for_unknown(name, taken)}"
                 )
         keep = run_config.checkpoint_config if run_config is not None else None
         frequency, at_end = (

@@ -147,7 +147,7 @@ class Result:
             known = sorted({name for _, metrics in self.best_checkpoints for name in metrics})
             raise RuntimeError(
                 f"Invalid metric name {metric!r}: the checkpoints were reported with {known}. "
-                f"{arguments.closest(metric, known)}"
+                f"{arguments.hint_for_unknown(metric, known)}"
             )
         return self.best_checkpoints[found.index][0]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import difflib
 import logging
 import os
 import re
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import skate
+from skate._base.suggestions import closest
 from skate.air import _arguments as arguments
 from skate.train._failures.errors import TrainingFailedError
 from skate.train._frameworks import addresses
@@ -81,9 +81,9 @@ class TorchConfig(BackendConfig):
     def __post_init__(self) -> None:
         arguments.text("backend", self.backend, "the name of a backend, such as 'gloo'", optional=True)
         for part in re.split("[,:]", self.backend or ""):
-            if part not in _BACKENDS and (close := difflib.get_close_matches(part, _BACKENDS, n=1)):
+            if part not in _BACKENDS and (close := closest(part, _BACKENDS)):
                 raise ValueError(
-                    f"`backend` is {self.backend!r}: torch has no {part!r}. Did you mean {close[0]!r}?"
+                    f"`backend` is {self.backend!r}: torch has no {part!r}. Did you mean {close!r}?"
                 )
         arguments.choice("init_method", self.init_method, ("env", "tcp"))
         arguments.real("timeout_s", self.timeout_s, above_zero=True, unit="seconds")

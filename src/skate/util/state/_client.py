@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 
 from skate._base.ids import OBJECT_SIZE, TASK_SIZE, object_id
 from skate._base.object_ref import ObjectRef
+from skate._base.suggestions import did_you_mean
 from skate.util.state._attachment import attach
 from skate.util.state._rows import clear_details, rows, schema_of
 from skate.util.state._schema import StateSchema
@@ -155,8 +155,7 @@ def _check_filter(each: Any, schema: type[StateSchema]) -> tuple[str, str, Any]:
     known = schema.filterable_columns()
     column = str(column).lower()
     if column not in known:
-        close = difflib.get_close_matches(column, known, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(column, known)
         raise InvalidQueryError(
             f"Cannot filter by {column!r}; filters may use {', '.join(sorted(known))}.{hint}"
         )
