@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from skate._base.suggestions import closest, did_you_mean
-
-__all__ = ["closest", "did_you_mean", "message", "shown"]
+__all__ = ["message", "shown"]
 
 _LONGEST: Final = 80  # characters of a string, or of an object of an unknown class
 _MOST: Final = 8  # elements of a list, a tuple or a dict
