@@ -56,7 +56,7 @@ def test_resources_and_labels_are_read_as_json_or_as_pairs(cli: Cli) -> None:
     ("arguments", "status", "words"),
     [
         (["--resources", "{"], 2, "neither JSON"),
-        (["--resources", "[1]"], 2, "neither JSON|no object"),
+        (["--resources", "[1]"], 2, "neither JSON|not an object"),
         (["--num-cpus", "-1"], 1, "num_cpus must be a finite number that is not negative"),
         (["--resources", '{"CPU": 1}'], 1, "num_cpus"),
         (["--object-store-memory", "0"], 1, "object_store_memory must be a positive"),

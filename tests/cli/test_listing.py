@@ -94,11 +94,11 @@ def test_every_kind_can_be_listed(cli: Cli, session: None, name: str) -> None:
     ("arguments", "words"),
     [
         (["list", "actors", "-f", "stat=ALIVE"], "Did you mean 'state'?"),
-        (["list", "actors", "-f", "pid=x"], "whole number"),
+        (["list", "actors", "-f", "pid=x"], "needs an integer"),
         (["list", "actors", "--limit", "0"], "limit"),
         (["get", "actors", "00"], "skate list actors"),
         (["why", "zz"], "hexadecimal"),
-        (["list", "actors", "--address", "host:1"], "only reached on their own machine"),
+        (["list", "actors", "--address", "host:1"], "on this machine"),
     ],
 )
 def test_a_question_that_cannot_be_answered_ends_with_one_line(

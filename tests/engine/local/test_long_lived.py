@@ -173,7 +173,7 @@ def test_a_node_that_cannot_start_says_why_and_leaves_nothing(
     [
         ("auto", "No Skate node is running.*skate start"),
         ("/nowhere", "No Skate node runs in /nowhere.*skate start"),
-        ("localhost", "only reached on their own machine"),
+        ("localhost", "on this machine"),
     ],
 )
 def test_an_address_without_a_node_is_explained(root: Path, address: str, words: str) -> None:
