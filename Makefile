@@ -16,8 +16,9 @@ UV = $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constrain
 export UV_SYSTEM_CERTS ?= 1
 export UV_HTTP_TIMEOUT ?= 180
 
-# pip installs torch, before anything that requires it. pip finds a CPU build in the places that it is configured to look
-# in; left to a resolver, a plain `torch` pulls gigabytes of GPU packages.
+# torch is installed before anything that requires it, from the places that pip is configured to look in, which may have a
+# CPU build; left to a resolver, a plain `torch` pulls gigabytes of GPU packages.
+FIND_LINKS = $${PIP_FIND_LINKS:-$$($(BIN)/python -m pip config get global.find-links 2>/dev/null)}
 TORCH := $(shell sed -n '/^torch==/p' constraints.txt)
 
 # Ray's own tests, run against Skate by a harness that lives outside this repository.
@@ -59,7 +60,7 @@ $(VENV)/.python: constraints.txt
 	@touch $@
 
 $(VENV)/.torch: $(VENV)/.python
-	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install --quiet $(TORCH)
+	UV_FIND_LINKS="$(FIND_LINKS)" $(UV) $(TORCH)
 	@touch $@
 
 $(VENV)/.run: EXTRAS = data,serve,train

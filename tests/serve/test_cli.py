@@ -220,7 +220,7 @@ def test_the_controller_says_how_it_does(cli: Cli, url: str) -> None:  # noqa: F
 
 
 def test_the_health_of_no_controller_is_an_error(cli: Cli, node: nodes.NodeRecord) -> None:  # noqa: F811
-    assert "no Serve instance running" in cli.process("serve", "controller-health", status=1).err
+    assert "No Serve instance is running" in cli.process("serve", "controller-health", status=1).err
 
 
 def test_options_that_come_too_late_are_named(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
