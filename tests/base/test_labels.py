@@ -97,11 +97,12 @@ def test_a_fallback_strategy_may_be_missing_or_empty() -> None:
         ({"zone": "a"}, False),
         ({"zone": "!a"}, True),
         ({"region": "us", "zone": "a"}, False),
-        ({"empty": "in()"}, True),  # the label whose value is the empty string
-        ({"empty": "!in()"}, False),
+        ({"empty": "in()"}, False),  # the label exists, and its value is the empty string
+        ({"empty": "!in()"}, True),
         ({"region": "in()"}, False),
-        ({"zone": "in()"}, False),
-        ({"zone": "!in()"}, True),
+        ({"region": "!in()"}, True),
+        ({"zone": "in()"}, True),
+        ({"zone": "!in()"}, False),
     ],
 )
 def test_a_selector_matches_the_labels_it_names(selector: dict[str, str], matches: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import skate
 from skate._base.ids import NodeID
 from skate._base.options import TaskOptions
 from skate.util.scheduling_strategies import (
@@ -100,3 +101,23 @@ def test_strategies_are_accepted_as_options_and_survive_pickling() -> None:
     strategy = NodeLabelSchedulingStrategy({"region": In("eu")})
     options = pickle.loads(pickle.dumps(TaskOptions.parse({"scheduling_strategy": strategy})))
     assert repr(options.scheduling_strategy) == repr(strategy)
+
+
+@pytest.mark.parametrize("engine", ["inline", "local"])
+def test_a_task_runs_on_a_node_whose_labels_meet_the_conditions(engine: str) -> None:
+    @skate.remote
+    def where(conditions: str) -> str:
+        return conditions
+
+    with skate.init(engine=engine, num_cpus=1, labels={"region": "eu"}):
+        for hard in (
+            {"region": Exists()},
+            {"spot": DoesNotExist()},
+            {"region": In("eu"), "spot": NotIn("x")},
+        ):
+            task = where.options(scheduling_strategy=NodeLabelSchedulingStrategy(hard))
+            assert skate.get(task.remote(repr(hard)), timeout=30) == repr(hard)
+        for hard in ({"region": DoesNotExist()}, {"spot": Exists()}, {"region": NotIn("eu")}):
+            task = where.options(scheduling_strategy=NodeLabelSchedulingStrategy(hard))
+            with pytest.raises(skate.exceptions.TaskUnschedulableError):
+                skate.get(task.remote("nowhere"), timeout=30)

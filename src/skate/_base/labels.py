@@ -96,7 +96,8 @@ def fallback_strategy_problem(strategy: Any) -> str | None:
 def selector_matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Return whether labels meet every entry of a selector: `v`, `!v`, `in(a, b)` or `!in(a, b)`.
 
-    A negated entry also matches labels without the key.
+    A negated entry also matches labels without the key. `in()`, which users cannot write, matches only labels without
+    the key, as `DoesNotExist` does; so `!in()` is `Exists`.
 
     >>> selector_matches({"zone": "in(a, b)", "spot": "!true"}, {"zone": "a"})
     True
@@ -106,7 +107,9 @@ def selector_matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> 
 
 def _matches(wanted: str, value: str | None) -> bool:
     operand = wanted.removeprefix("!")
-    if operand.startswith("in(") and operand.endswith(")"):
+    if operand == "in()":
+        is_named = value is None
+    elif operand.startswith("in(") and operand.endswith(")"):
         is_named = value in [choice.strip() for choice in operand[3:-1].split(",")]
     else:
         is_named = value == operand

@@ -105,15 +105,15 @@ def label_selectors(options: TaskOptions | ActorOptions) -> tuple[dict[str, str]
     strategy = options.scheduling_strategy
     wanted = dict(options.label_selector or {})
     if type(strategy).__name__ == "NodeLabelSchedulingStrategy":
-        for key, expression in (strategy.hard or {}).items():
-            wanted[key] = _as_selector(expression)
+        for condition in strategy.hard:
+            wanted[condition.key] = _as_selector(condition.operator)
     choices = [dict(choice.get("label_selector") or {}) for choice in options.fallback_strategy or []]
     return wanted, choices
 
 
-def _as_selector(expression: Any) -> str:
-    kind = type(expression).__name__
-    values = ", ".join(getattr(expression, "values", ()))
+def _as_selector(operator: Any) -> str:
+    kind = type(operator).__name__
+    values = ", ".join(getattr(operator, "values", ()))
     if kind == "In":
         return f"in({values})"
     if kind == "NotIn":
