@@ -67,6 +67,8 @@ $(VENV)/.run: EXTRAS = data,serve,train
 $(VENV)/.test-core: EXTRAS = test-core
 $(VENV)/.test: EXTRAS = test
 $(VENV)/.frameworks: EXTRAS = frameworks
+# Compiled once, here, instead of by the first of the many processes that tests start.
+$(VENV)/.test $(VENV)/.frameworks: export UV_COMPILE_BYTECODE = 1
 $(VENV)/.bench: EXTRAS = bench
 $(VENV)/.run $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: $(VENV)/.torch
 $(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: pyproject.toml $(VENV)/.python

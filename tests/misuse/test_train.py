@@ -8,6 +8,8 @@ from tests.misuse import train
 from tests.misuse.support import Mistake, check, read_table
 from tests.train.conftest import without_curves  # noqa: F401  # a fixture: it is used by its name
 
+pytestmark = pytest.mark.frameworks
+
 TABLE = read_table("train")
 IN_A_SESSION = list(train.in_a_session())
 

@@ -70,7 +70,7 @@ def test_a_full_disk_loses_a_checkpoint_and_not_the_run(
     assert [path.name for path in folder.glob("checkpoint_*")] == [last]
     assert "checkpoint of report 1 is lost; training continues" in caplog.text
     assert "No space left on device" in caplog.text
-    assert "the run's record" in caplog.text
+    assert "the record of the run" in caplog.text
 
 
 def test_reports_that_cannot_be_noted_are_noted_later(tmp_path: Path) -> None:

@@ -46,5 +46,5 @@ def test_a_preprocessor_is_kept_with_its_model() -> None:
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=rf"no model.pt in {tmp_path}"):
+    with pytest.raises(RuntimeError, match=rf"{tmp_path} contains no model.pt"):
         TorchCheckpoint(Checkpoint(tmp_path).path).get_model()
