@@ -49,13 +49,14 @@ def run(example: Path, folder: Path, engine: str) -> str:
         env={**os.environ, "SKATE_ENGINE": engine, "COLUMNS": "110"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, f"{example.name} failed on {engine}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
+@pytest.mark.timeout(300)  # one trains a model on two workers and serves it, each with an import of torch
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("example", [path for path in FILES if path != TOUR], ids=lambda path: path.name)
 def test_an_example_runs_and_prints_its_result(example: Path, engine: str, tmp_path: Path) -> None:
