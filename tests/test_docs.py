@@ -22,7 +22,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide"
-FRAMEWORKS = [GUIDE / "frameworks.md", GUIDE / "strategies.md"]  # they run with the tests of frameworks
+FRAMEWORKS = [
+    GUIDE / "frameworks.md",
+    GUIDE / "strategies.md",
+    GUIDE / "third-party.md",
+]  # they run with the tests of frameworks
 PAGES = [ROOT / "README.md", *sorted(set(GUIDE.glob("*.md")) - set(FRAMEWORKS))]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.test_architecture import EXPORTING, NEED_FRAMEWORK, check_exports, needs_framework
+from tests.train.test_names import SAME, resolved
 
 
 @pytest.mark.parametrize("module", NEED_FRAMEWORK)
@@ -15,3 +16,10 @@ def test_the_list_names_modules_that_exist(module: str) -> None:
 @pytest.mark.parametrize("name", [name for name in EXPORTING if needs_framework(name)])
 def test_what_is_exported_exists_once_and_is_public(name: str) -> None:
     check_exports(name)
+
+
+@pytest.mark.parametrize(
+    ("other", "name"), [pair for pair in SAME.items() if needs_framework(f"skate.{pair[1]}")]
+)
+def test_two_paths_lead_to_one_object(other: str, name: str) -> None:
+    assert resolved(other) is resolved(name)
