@@ -15,6 +15,8 @@ UV = $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constrain
 # It trusts the certificates of the system, as pip does here.
 export UV_SYSTEM_CERTS ?= 1
 export UV_HTTP_TIMEOUT ?= 180
+# Compile once, as pip does: every worker process imports what is installed.
+export UV_COMPILE_BYTECODE ?= 1
 
 # torch is installed before anything that requires it, from the places that pip is configured to look in, which may have a
 # CPU build; left to a resolver, a plain `torch` pulls gigabytes of GPU packages.
@@ -67,8 +69,6 @@ $(VENV)/.run: EXTRAS = data,serve,train
 $(VENV)/.test-core: EXTRAS = test-core
 $(VENV)/.test: EXTRAS = test
 $(VENV)/.frameworks: EXTRAS = frameworks
-# Compiled once, here, instead of by the first of the many processes that tests start.
-$(VENV)/.test $(VENV)/.frameworks: export UV_COMPILE_BYTECODE = 1
 $(VENV)/.bench: EXTRAS = bench
 $(VENV)/.run $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: $(VENV)/.torch
 $(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: pyproject.toml $(VENV)/.python
