@@ -19,7 +19,7 @@ from tests.chaos import attacks
 from tests.chaos.arena import Arena
 from tests.train import strikes
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(300)]
 
 KILLS, STEPS = 20, 60
 

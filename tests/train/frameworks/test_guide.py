@@ -8,7 +8,7 @@ import pytest
 
 from tests.test_docs import FRAMEWORKS, check_page
 
-pytestmark = pytest.mark.frameworks
+pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("path", FRAMEWORKS, ids=lambda path: path.stem)
