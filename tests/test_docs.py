@@ -120,7 +120,7 @@ def run_page(path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
     )
 
