@@ -16,6 +16,9 @@ UV = $(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constrain
 export UV_SYSTEM_CERTS ?= 1
 export UV_HTTP_TIMEOUT ?= 180
 
+# Tests start thousands of interpreters: let the first keep what it compiles for the others.
+unexport PYTHONDONTWRITEBYTECODE
+
 # torch is installed before anything that requires it, from the places that pip is configured to look in, which may have a
 # CPU build; left to a resolver, a plain `torch` pulls gigabytes of GPU packages.
 FIND_LINKS = $${PIP_FIND_LINKS:-$$($(BIN)/python -m pip config get global.find-links 2>/dev/null)}
@@ -69,12 +72,8 @@ $(VENV)/.test: EXTRAS = test
 $(VENV)/.frameworks: EXTRAS = frameworks
 $(VENV)/.bench: EXTRAS = bench
 $(VENV)/.run $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: $(VENV)/.torch
-# Tests start thousands of interpreters: compile once. (Some packages carry templates that are not Python.)
-$(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: \
-  COMPILE = $(BIN)/python -m compileall -q -j 2 $(VENV)/lib >/dev/null 2>&1 || true
 $(VENV)/.run $(VENV)/.test-core $(VENV)/.test $(VENV)/.frameworks $(VENV)/.bench: pyproject.toml $(VENV)/.python
 	$(UV) --editable '.[$(EXTRAS)]'
-	@$(or $(COMPILE),:)
 	@touch $@
 
 run: $(VENV)/.run ## prepare data, train a small language model on two workers, and serve it

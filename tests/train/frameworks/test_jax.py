@@ -81,7 +81,7 @@ def test_where_jax_has_no_build_for_the_device_the_error_says_so(fit: Callable[.
 
         jax.devices()
 
-    with pytest.raises(train.WorkerGroupError, match="without a build for 'cuda'"):
+    with pytest.raises(train.WorkerGroupError, match="no build for 'cuda'"):
         fit(function, jax_config=JaxConfig(use_gpu=True))
 
 

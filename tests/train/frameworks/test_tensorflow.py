@@ -114,7 +114,7 @@ def test_one_worker_keeps_models_of_keras_at_the_events_that_are_asked_for(
 
         from skate.train.tensorflow.keras import ReportCheckpointCallback
 
-        with pytest.raises(ValueError, match="no event 'noon': there are epoch_begin, epoch_end"):
+        with pytest.raises(ValueError, match="unknown event 'noon': the events are epoch_begin, epoch_end"):
             ReportCheckpointCallback(checkpoint_on="noon")
         model = compiled(tf)
         x = np.ones((8, 3), dtype="float32")
