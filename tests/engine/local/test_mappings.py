@@ -11,6 +11,7 @@ import pytest
 from skate._base.object_ref import ObjectRef
 from skate._engine.local.client.mappings import MAX_IDLE_PINS, Mappings
 from skate._engine.local.client.references import References
+from skate._engine.local.client.request_channel import RequestChannel
 from skate._engine.local.session.folders import Session
 from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping
 from skate._engine.local.wire import messages as m
@@ -18,7 +19,7 @@ from skate._engine.local.wire import messages as m
 ID = b"i" * 28
 
 
-class FakeReferences:
+class FakeProcess:
     """A process whose node answers when the test says so."""
 
     def __init__(self) -> None:
@@ -49,14 +50,15 @@ class FakeReferences:
 
 
 @pytest.fixture
-def process() -> FakeReferences:
-    return FakeReferences()
+def process() -> FakeProcess:
+    return FakeProcess()
 
 
 @pytest.fixture
-def mappings(process: FakeReferences, tmp_path: Path) -> Mappings:
+def mappings(process: FakeProcess, tmp_path: Path) -> Mappings:
     (tmp_path / "segment").write_bytes(b"value")
-    return Mappings(cast(References, process), SegmentFiles(Session(str(tmp_path), str(tmp_path))))
+    channel, references = cast(RequestChannel, process), cast(References, process)
+    return Mappings(channel, references, SegmentFiles(Session(str(tmp_path), str(tmp_path))))
 
 
 @pytest.fixture
@@ -69,7 +71,7 @@ def reference() -> ObjectRef[Any]:
 
 
 def test_an_object_is_asked_for_and_mapped(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     assert mappings.take(reference) is None
     process.on_wait = lambda: process.locate("segment")
@@ -82,7 +84,7 @@ def test_an_object_is_asked_for_and_mapped(
 
 
 def test_two_threads_ask_for_an_object_once(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     def wait_too() -> None:
         process.on_wait = lambda: process.locate("segment")
@@ -95,7 +97,7 @@ def test_two_threads_ask_for_an_object_once(
 
 
 def test_an_object_that_is_not_mapped_any_more_is_mapped_again_without_a_question(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate("segment")
     assert isinstance(mappings.take(reference), SegmentMapping)  # and gone again
@@ -106,7 +108,7 @@ def test_an_object_that_is_not_mapped_any_more_is_mapped_again_without_a_questio
 
 
 def test_an_object_that_is_not_mapped_any_more_is_let_go_of_with_its_last_reference(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate("segment")
     mappings.take(reference)
@@ -117,7 +119,7 @@ def test_an_object_that_is_not_mapped_any_more_is_let_go_of_with_its_last_refere
 
 
 def test_objects_that_are_not_mapped_any_more_are_let_go_of_when_memory_is_short(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate("segment")
     held = mappings.take(reference)
@@ -129,7 +131,7 @@ def test_objects_that_are_not_mapped_any_more_are_let_go_of_when_memory_is_short
 
 
 def test_not_too_many_objects_stay_pinned_that_are_not_mapped(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     for number in range(MAX_IDLE_PINS + 3):
         reference._id = number.to_bytes(28, "big")
@@ -140,7 +142,7 @@ def test_not_too_many_objects_stay_pinned_that_are_not_mapped(
 
 
 def test_an_object_that_is_not_mapped_any_more_and_pinned_again_is_pinned_once(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate("segment")
     mappings.take(reference)
@@ -151,7 +153,7 @@ def test_an_object_that_is_not_mapped_any_more_and_pinned_again_is_pinned_once(
 
 
 def test_an_object_that_is_pinned_twice_is_let_go_of_once(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate("segment")
     process.locate("segment")
@@ -162,7 +164,7 @@ def test_an_object_that_is_pinned_twice_is_let_go_of_once(
     assert isinstance(found, SegmentMapping)
 
 
-def test_an_error_lets_go_of_nothing(process: FakeReferences, mappings: Mappings) -> None:
+def test_an_error_lets_go_of_nothing(process: FakeProcess, mappings: Mappings) -> None:
     process.locate("segment")
     process.locate(error=b"freed")
     assert process.let_go == []
@@ -171,7 +173,7 @@ def test_an_error_lets_go_of_nothing(process: FakeReferences, mappings: Mappings
 
 
 def test_an_error_is_told_once_and_replaced_by_a_later_answer(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate(error=b"no room")
     assert mappings.take(reference) == b"no room"
@@ -182,7 +184,7 @@ def test_an_error_is_told_once_and_replaced_by_a_later_answer(
 
 
 def test_what_comes_after_the_wait_was_interrupted_is_let_go_of(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -195,7 +197,7 @@ def test_what_comes_after_the_wait_was_interrupted_is_let_go_of(
 
 
 def test_what_was_pinned_for_tasks_that_are_not_run_is_let_go_of(
-    process: FakeReferences, mappings: Mappings, reference: ObjectRef[Any]
+    process: FakeProcess, mappings: Mappings, reference: ObjectRef[Any]
 ) -> None:
     process.locate("segment")
     mappings.tidy()

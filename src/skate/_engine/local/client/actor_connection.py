@@ -86,7 +86,7 @@ class ActorLink:
         """Subscribe to the actor's state and address."""
         if not self._watching:
             self._watching = True
-            self._client.send(m.ActorWatch(self.actor))
+            self._client.channel.send(m.ActorWatch(self.actor))
 
     def created_here(self) -> None:
         """Note that the node reports this actor's state unasked, because this process created it."""
@@ -99,7 +99,7 @@ class ActorLink:
         self._submit(pending)
         connection = self._connection
         if connection is not None and connection.backlog:
-            self._client.hub.throttle(connection)
+            self._client.channel.hub.throttle(connection)
 
     def _submit(self, pending: PendingCall) -> None:
         with self._lock:
@@ -166,7 +166,7 @@ class ActorLink:
         self._sent[pending.call.task] = pending
         if pending.stream is not None:
             pending.call.taken = pending.stream.taken
-        self._client.hub.send(self._connection, pending.call)
+        self._client.channel.hub.send(self._connection, pending.call)
 
     # ------------------------------------------------------------ arriving, in the reading thread
 
@@ -209,7 +209,7 @@ class ActorLink:
         connection = Connection(sock, self)
         self._connection = connection
         connection.post(m.Introduce(self._client.number))
-        self._client.hub.add(connection)
+        self._client.channel.hub.add(connection)
 
     def _drain(self) -> None:
         """Read the replies that the actor sent before it died."""
@@ -221,7 +221,7 @@ class ActorLink:
         """Drop the connection: retry or fail the calls in flight."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._client.hub.remove(connection)
+            self._client.channel.hub.remove(connection)
         lost, self._sent = self._sent, {}
         again = []
         for pending in lost.values():
@@ -299,22 +299,22 @@ class ActorLink:
         client = self._client
         for reference, result in zip(pending.refs, reply.results, strict=False):
             if result.state == SHARED or result.contains:
-                client.adopt(reference)
-                client.settle(reference, result.state, result.data)
+                client.references.adopt(reference)
+                client.references.settle(reference, result.state, result.data)
             else:
-                client.settle(reference, result.state, result.data)
+                client.references.settle(reference, result.state, result.data)
                 # Its reference may have left this process before it was ready.
-                if reference._known and not client.closed:
-                    client.send(m.Register(reference._id, result.state, result.data))
+                if reference._known and not client.channel.closed:
+                    client.channel.send(m.Register(reference._id, result.state, result.data))
 
     def _fail(self, pending: PendingCall, error: bytes) -> None:
         if pending.stream is not None:
             pending.stream.failed(error)
             return
         for reference in pending.refs:
-            self._client.settle(reference, ERROR, error)
-            if reference._known and not self._client.closed:
-                self._client.send(m.Register(reference._id, ERROR, error))
+            self._client.references.settle(reference, ERROR, error)
+            if reference._known and not self._client.channel.closed:
+                self._client.channel.send(m.Register(reference._id, ERROR, error))
 
     # ------------------------------------------------------------ cancelling
 
@@ -330,13 +330,13 @@ class ActorLink:
             if task in self._sent and self._connection is not None:
                 self._sent[task].retries_left = 0
                 self._cancelled.add(task)
-                self._client.hub.send(self._connection, m.CancelCall(task, recursive))
+                self._client.channel.hub.send(self._connection, m.CancelCall(task, recursive))
 
     def report(self, message: m.Consumed) -> None:
         """Report the progress of a generator's reader to the actor."""
         connection = self._connection
         if connection is not None:
-            self._client.hub.send(connection, message)
+            self._client.channel.hub.send(connection, message)
 
 
 def _as_actor_error(data: bytes) -> bytes:
@@ -353,10 +353,10 @@ class LinkTable:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._links: dict[bytes, ActorLink] = {}
-        client.handlers[m.ActorUpdate] = self._updated
-        client.handlers[m.Reply] = self._replied_by_node
-        client.handlers[m.CallItem] = self._item_by_node
-        client.on_peer_closed = self._lost
+        client.channel.handlers[m.ActorUpdate] = self._updated
+        client.channel.handlers[m.Reply] = self._replied_by_node
+        client.channel.handlers[m.CallItem] = self._item_by_node
+        client.channel.on_peer_closed = self._lost
         client.waits.outstanding = self._outstanding
 
     def __getitem__(self, actor: bytes) -> ActorLink:
@@ -386,7 +386,9 @@ class LinkTable:
 
     def wait_until_sent(self) -> None:
         """Wait until the end of this process would lose no call."""
-        self._client.hub.attend(lambda: not any(link.has_unsent_calls for link in list(self._links.values())))
+        self._client.channel.hub.attend(
+            lambda: not any(link.has_unsent_calls for link in list(self._links.values()))
+        )
 
     def fail_all(self, error: bytes) -> None:
         """Fail all calls, because the session has ended."""

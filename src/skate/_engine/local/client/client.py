@@ -1,6 +1,6 @@
 """Access to the node from a driver or a worker: getting, waiting for, putting and mapping values.
 
-Each process has one `Client`, which adds these operations to the request channel and the references.
+Each process has one `Client`, which has the request channel to the node and the references of the process.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import Any
 from skate._base import errors as exceptions
 from skate._base import ids, object_ref
 from skate._base.exports import explain
-from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, ObjectRef
+from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, CallbackOwner, ObjectRef
 from skate._base.serialization import Serialized, loads, serialize
 from skate._engine.common import failures, open_files
 from skate._engine.common.outcomes import as_raised
 from skate._engine.common.values import INLINE_LIMIT
+from skate._engine.local.client.hold_reports import HoldReports
 from skate._engine.local.client.mappings import Mappings
 from skate._engine.local.client.references import References
+from skate._engine.local.client.request_channel import RequestChannel
 from skate._engine.local.client.task_context import current_task
 from skate._engine.local.client.wait_reports import Waits
 from skate._engine.local.session import segments
@@ -38,11 +40,13 @@ FORKED = "this process was forked from the one that has the session; call init()
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
-class Client(References):
-    """The connection of this process to the node."""
+class Client(CallbackOwner):
+    """The membership of this process in a session."""
 
     def __init__(self, connection: Connection, welcome: m.Welcome, shm: str) -> None:
-        super().__init__(connection)
+        reports = HoldReports()
+        self.channel = RequestChannel(connection, reports)
+        self.references = References(self, self.channel, reports)
         self.number = welcome.number
         self.job = welcome.job
         self.session = welcome.session
@@ -51,9 +55,10 @@ class Client(References):
         self.labels = welcome.labels
         self.ids = ids.IdFactory(welcome.number, welcome.job, welcome.node_id)
         self.files = SegmentFiles(Session(welcome.session, shm))
-        self.mappings = Mappings(self, self.files)
-        self.handlers[m.Tidy] = self._tidy
-        self.handlers[m.DropSegments] = lambda message: self.files.drop(message.segments)
+        self.mappings = Mappings(self.channel, self.references, self.files)
+        self.channel.before_flush = self.mappings.release_dropped
+        self.channel.handlers[m.Tidy] = self._tidy
+        self.channel.handlers[m.DropSegments] = lambda message: self.files.drop(message.segments)
         self.before_blocking: Callable[[list[ObjectRef[Any]], bool], Callable[[], None] | None] | None = None
         self.waits = Waits(self)
         self._exported: set[bytes] = set()
@@ -64,7 +69,7 @@ class Client(References):
     def _tidy(self, message: m.Tidy) -> None:
         """Release memory that this process does not need, because the node is short of it."""
         self.mappings.release_idle()
-        self.flush_garbage()
+        self.channel.flush_reports()
         if message.collect:  # in a thread, because it takes time and may run user code
             threading.Thread(target=self._collect, name="skate-collect", daemon=True).start()
 
@@ -72,12 +77,32 @@ class Client(References):
         import gc
 
         gc.collect()
-        self.hub.wake()
+        self.channel.hub.wake()
 
-    def flush_garbage(self) -> None:
-        """Report dropped references and pins to the node."""
-        self.mappings.release_dropped()
-        super().flush_garbage()
+    # ------------------------------------------------------------ what references call
+
+    def reference_pickled(self, reference: ObjectRef[Any]) -> None:
+        """Track a reference that Skate pickles; pin one that other code pickles."""
+        self.references.pickled(reference)
+
+    def reference_dropped(self, reference: ObjectRef[Any]) -> None:
+        """Note that a reference is gone. The garbage collector calls this at any point."""
+        self.references.dropped(reference)
+
+    def promote(self, reference: ObjectRef[Any]) -> None:
+        """Register an object with the node before its reference leaves this process."""
+        self.references.promote(reference)
+
+    def when_ready(self, reference: ObjectRef[Any], callback: Callable[[ObjectRef[Any]], None]) -> None:
+        """Call `callback` once the reference is ready; immediately if it is."""
+        self.references.when_ready(reference, callback)
+
+    def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
+        """Run `callback` in an event loop; directly if this is its thread."""
+        if getattr(loop, "_thread_id", None) == threading.get_ident():
+            callback()
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(callback)
 
     # ------------------------------------------------------------ get and wait
 
@@ -86,11 +111,11 @@ class Client(References):
         self.check(references, several=True)
         pending = [reference for reference in references if reference._state == PENDING]
         if pending:
-            self.subscribe(pending)
+            self.references.subscribe(pending)
             if not self._wait_for_all(pending, timeout):
                 self._raise_error_among(references)
-                if self.closed:
-                    raise self.closed_error()
+                if self.channel.closed:
+                    raise self.channel.closed_error()
                 left = sum(r._state == PENDING for r in references)
                 raise exceptions.GetTimeoutError(failures.get_timed_out(left, len(references), timeout))
         if len(references) == 1:
@@ -106,8 +131,8 @@ class Client(References):
         for reference in references:
             if reference._engine is not self:
                 self._raise_foreign(reference, several=several)
-        if self.closed:
-            raise self.closed_error()
+        if self.channel.closed:
+            raise self.channel.closed_error()
 
     def _raise_foreign(self, reference: ObjectRef[Any], *, several: bool = False) -> None:
         if reference._engine is None:
@@ -116,20 +141,20 @@ class Client(References):
 
     def _wait_for_all(self, pending: list[ObjectRef[Any]], timeout: float | None) -> bool:
         remaining = pending[::-1]
-        errors = self._errors
+        errors = self.references.errors
 
         def all_there() -> bool:
             nonlocal errors
             while remaining and remaining[-1]._state:
                 remaining.pop()
-            if not remaining or self.closed:
+            if not remaining or self.channel.closed:
                 return True
-            if self._errors != errors:
-                errors = self._errors
+            if self.references.errors != errors:
+                errors = self.references.errors
                 return any(reference._state == ERROR for reference in pending)
             return False
 
-        return self.block(pending, all_there, timeout, timed=timeout is not None) and not self.closed
+        return self.block(pending, all_there, timeout, timed=timeout is not None) and not self.channel.closed
 
     def block(
         self,
@@ -155,13 +180,13 @@ class Client(References):
         if until():
             return True
         if timeout is not None and timeout <= 0:
-            self.flush_garbage()
-            return self.hub.attend(until, 0)
+            self.channel.flush_reports()
+            return self.channel.hub.attend(until, 0)
         # A short wait does not start another worker.
         soon = DRIVER_BLOCK_DELAY_S if self.before_blocking is None else WORKER_BLOCK_DELAY_S
         if timeout is not None and timeout <= soon:
-            return self.hub.attend(until, timeout)
-        if self.hub.attend(until, soon):
+            return self.channel.hub.attend(until, timeout)
+        if self.channel.hub.attend(until, soon):
             return True
         resume = None
         if self.before_blocking is not None:
@@ -170,8 +195,8 @@ class Client(References):
         left = None if timeout is None else timeout - soon
         try:
             if resume is None and not timed:
-                self.send(m.Stalled())
-            there = self.hub.attend(lambda: until() or bool(wait.verdict), left)
+                self.channel.send(m.Stalled())
+            there = self.channel.hub.attend(lambda: until() or bool(wait.verdict), left)
         finally:
             self.waits.end(wait)
             if resume is not None:
@@ -194,28 +219,28 @@ class Client(References):
             if not self._is_own(references[index]):
                 return self._wait_for_own(references, num_returns, timeout)
         if len(ready) < num_returns:
-            seen = self._settled
+            seen = self.references.settled
             pending = [r for r in references if type(r) is ObjectRef and not r._state]
             streams = [r for r in references if type(r) is not ObjectRef]
             need = num_returns - (len(references) - len(pending) - len(streams))
             if not all(map(self._is_own, pending)):
                 return self._wait_for_own(references, num_returns, timeout)
             self.check([])
-            self.subscribe(pending)
+            self.references.subscribe(pending)
 
             def enough() -> bool:
                 nonlocal pending, need, seen
-                if self._settled != seen:  # otherwise no reference has changed
-                    seen = self._settled
+                if self.references.settled != seen:  # otherwise no reference has changed
+                    seen = self.references.settled
                     before = len(pending)
                     pending = [r for r in pending if not r._state]
                     need -= before - len(pending)
-                return need <= sum(r._stream.ready() for r in streams) or bool(self.closed)
+                return need <= sum(r._stream.ready() for r in streams) or bool(self.channel.closed)
 
             timed = timeout is not None or bool(streams)
             self.block(pending, enough, timeout, need=need, timed=timed)
-            if self.closed:
-                raise self.closed_error()
+            if self.channel.closed:
+                raise self.channel.closed_error()
             ready = _first_ready(references, num_returns)
         if len(ready) == 1:  # the common case: a loop that takes one at a time
             index = ready[0]
@@ -277,18 +302,17 @@ class Client(References):
 
     def expect(self, id: bytes) -> ObjectRef[Any]:
         """Return a reference to a shared argument that the node holds for this process."""
-        known = self._refs.get(id)
-        reference = known() if known is not None else None
+        reference = self.references.find(id)
         if reference is None:
-            reference = self.new_reference(id)
+            reference = self.references.new_reference(id)
         if reference._state == PENDING:
-            self.settle(reference, SHARED, None)
+            self.references.settle(reference, SHARED, None)
         return reference
 
     def write_shared(self, value: Serialized) -> tuple[str, int]:
         """Write a value to shared memory; return its segment and size."""
         size = max(1, value.size)
-        answer = self.exchange(lambda number: m.Allocate(number, size))
+        answer = self.channel.exchange(lambda number: m.Allocate(number, size))
         try:
             self.files.write(answer.segment, answer.size, value, reused=answer.reused)
         except OSError as error:
@@ -299,7 +323,9 @@ class Client(References):
 
     def _write_to_disk(self, segment: str, value: Serialized) -> m.Allocated:
         """Write a value to disk, because other programs have filled shared memory."""
-        answer: m.Allocated = self.exchange(lambda number: m.Allocate(number, value.size, instead_of=segment))
+        answer: m.Allocated = self.channel.exchange(
+            lambda number: m.Allocate(number, value.size, instead_of=segment)
+        )
         try:
             self.files.write(answer.segment, answer.size, value, reused=False)
         except OSError as error:
@@ -308,7 +334,7 @@ class Client(References):
 
     def _write_failed(self, answer: m.Allocated, size: int, error: OSError) -> Exception:
         """Return an allocated segment to the node, and the exception that explains the failed write."""
-        self.send(m.Abandon(answer.segment))
+        self.channel.send(m.Abandon(answer.segment))
         if open_files.is_exhausted(error):
             return exceptions.RaySystemError(open_files.describe_limit(error))
         if segments.is_on_disk(answer.segment):
@@ -319,8 +345,8 @@ class Client(References):
 
     def put(self, value: Any) -> ObjectRef[Any]:
         """Store a value and return a reference to it."""
-        if self.closed:
-            raise self.closed_error()
+        if self.channel.closed:
+            raise self.channel.closed_error()
         try:
             payload = serialize(value)
         except RecursionError:
@@ -329,7 +355,7 @@ class Client(References):
             raise TypeError(explain(value, f"the put value {reprlib.repr(value)}", error)) from error
         id = ids.object_id(self.ids.task(), 1)
         if payload.size <= INLINE_LIMIT and not payload.references:
-            reference = self.own_reference(id)
+            reference = self.references.own_reference(id)
             reference._data = payload.to_bytes()
             reference._state = INLINE
             return reference
@@ -339,24 +365,24 @@ class Client(References):
         """Store a serialized value with the node."""
         result = self.result_of(payload)
         reference = self._find_or_make_reference(id)
-        self.settle(reference, result.state, result.data)
-        self.send(m.Register(id, result.state, result.data, result.segment, result.size, result.contains))
+        self.references.settle(reference, result.state, result.data)
+        self.channel.send(
+            m.Register(id, result.state, result.data, result.segment, result.size, result.contains)
+        )
         return reference
 
     def put_error(self, id: bytes, error: bytes) -> ObjectRef[Any]:
         """Store a serialized exception in place of a value."""
         reference = self._find_or_make_reference(id)
-        self.settle(reference, ERROR, error)
-        self.send(m.Register(id, ERROR, error))
+        self.references.settle(reference, ERROR, error)
+        self.channel.send(m.Register(id, ERROR, error))
         return reference
 
     def _find_or_make_reference(self, id: bytes) -> ObjectRef[Any]:
         """Return the reference to an object that this process makes, possibly in a second attempt of a task."""
-        known = self._refs.get(id)
-        reference = known() if known is not None else None
+        reference = self.references.find(id)
         if reference is None:
-            reference = self.new_reference(id)
-            self._dropped.pop(id, None)  # otherwise the node would release it
+            reference = self.references.renew(id)
         return reference
 
     def result_of(self, payload: Serialized) -> m.Result:
@@ -385,7 +411,7 @@ class Client(References):
     def export(self, key: bytes, code: Callable[[], bytes]) -> None:
         """Send a function or class to the node, once."""
         if key not in self._exported:
-            self.send(m.Export(key, code()))
+            self.channel.send(m.Export(key, code()))
             self._exported.add(key)
 
     def template(self, key: Any, make: Callable[[], m.TaskTemplate]) -> int:
@@ -396,7 +422,7 @@ class Client(References):
                 number = self._templates.get(key)
                 if number is None:
                     number = len(self._templates) + 1
-                    self.send(m.Define(number, make()))
+                    self.channel.send(m.Define(number, make()))
                     self._templates[key] = number
         return number
 
@@ -404,16 +430,14 @@ class Client(References):
 
     def close(self, reason: str) -> None:
         """End this process' membership in the session."""
-        self.closed = self.closed or reason
-        self.hub.close()
+        self.channel.closed = self.channel.closed or reason
+        self.channel.hub.close()
         self.files.close()
 
     def abandon(self) -> None:
         """Leave the session in a forked child, without any message on behalf of the parent."""
-        self.closed = self.closed or FORKED
-        self._garbage_lock = threading.Lock()  # a thread of the parent may hold the old locks
-        self._definition_lock = threading.Lock()
-        self.hub.abandon()
+        self._definition_lock = threading.Lock()  # a thread of the parent may hold the old one
+        self.channel.abandon(FORKED)
 
 
 def _why_unmapped(error: OSError) -> str:
@@ -440,8 +464,8 @@ def _first_ready(references: list[Any], count: int) -> list[int]:
 
 def install(client: Client) -> None:
     """Make unpickled references belong to `client`."""
-    object_ref.reviver = client.revive
-    object_ref.reviver_of_many = client.revive_many
+    object_ref.reviver = client.references.revive
+    object_ref.reviver_of_many = client.references.revive_many
 
 
 def uninstall() -> None:

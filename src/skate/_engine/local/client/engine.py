@@ -65,8 +65,8 @@ class LocalEngine(Engine):
         self.environment_resolver: Callable[[dict[str, Any] | None], str] | None = None
         self._at_shutdown: list[Callable[[], None]] = []
         install(client)
-        client.on_node_closed = self._node_closed
-        client.handlers[m.Cancel] = self._cancel_for_others
+        client.channel.on_node_closed = self._node_closed
+        client.channel.handlers[m.Cancel] = self._cancel_for_others
 
     # ------------------------------------------------------------ objects
 
@@ -93,7 +93,7 @@ class LocalEngine(Engine):
         for reference in references:
             self.client.promote(reference)
         self.client.mappings.release_idle()
-        self.client.send(m.Free([reference._id for reference in references]))
+        self.client.channel.send(m.Free([reference._id for reference in references]))
 
     # ------------------------------------------------------------ tasks
 
@@ -120,14 +120,14 @@ class LocalEngine(Engine):
             parent = self.stray_parent()
         refs: Returns
         if count == 1 or count == m.DYNAMIC:
-            refs = client.new_reference(task + b"\x01\0\0\0")
+            refs = client.references.new_reference(task + b"\x01\0\0\0")
         elif count == m.STREAMING:
-            refs = ObjectRefGenerator(TaskStream(client, task, window, client.send))
+            refs = ObjectRefGenerator(TaskStream(client, task, window, client.channel.send))
         elif count == 0:
             refs = None
         else:
-            refs = [client.new_reference(ids.object_id(task, i)) for i in range(1, count + 1)]
-        client.send(
+            refs = [client.references.new_reference(ids.object_id(task, i)) for i in range(1, count + 1)]
+        client.channel.send(
             m.Submit(
                 task, number, packed.data, dependencies, packed.contains, packed.args_object, parent, depth
             )
@@ -169,7 +169,7 @@ class LocalEngine(Engine):
             raise ValueError("force=True is not supported for actor tasks: use skate.kill to end the actor.")
         if actor is None or ids.process_of(task) != self.client.number:
             # The node knows tasks; only the calling process knows a call.
-            self.client.send(m.Cancel(task, force, recursive))
+            self.client.channel.send(m.Cancel(task, force, recursive))
         else:
             self.links[actor].cancel(task, recursive=recursive)
 
@@ -219,17 +219,16 @@ class LocalEngine(Engine):
                 parent,
             )
 
-        handle = client.new_reference(handle_id(actor))
+        handle = client.references.new_reference(handle_id(actor))
         self.links[actor].created_here()
         if not options.name:
-            client.send(message(0))
+            client.channel.send(message(0))
             return CreatedActor(actor, handle, True)
-        answer = client.request(message)
+        answer = client.channel.request(message)
         existing: bytes = answer["actor"]
         if existing == actor:
             return CreatedActor(actor, handle, True)
-        client._refs.pop(handle._id, None)
-        handle._known = False
+        client.references.forget(handle)
         return CreatedActor(existing, None, False)
 
     def ship_actor(self, actor: bytes, keep: object) -> None:
@@ -239,7 +238,7 @@ class LocalEngine(Engine):
 
     def hold_actor(self, actor: bytes, carried: object, *, weak: bool) -> object:
         """Return the reference that keeps an actor alive for an unpickled handle; None if `weak`."""
-        return None if weak else self.client.revive(handle_id(actor))
+        return None if weak else self.client.references.revive(handle_id(actor))
 
     def call(
         self,
@@ -280,7 +279,7 @@ class LocalEngine(Engine):
         every: list[ObjectRef[Any]]
         stream = None
         if count == 1 or count == m.DYNAMIC:
-            refs = client.own_reference(task + b"\x01\0\0\0")
+            refs = client.references.own_reference(task + b"\x01\0\0\0")
             every = [refs]
         elif count == m.STREAMING:
             stream = TaskStream(client, task, window, link.report)
@@ -288,7 +287,9 @@ class LocalEngine(Engine):
         elif count == 0:
             refs, every = None, []
         else:
-            refs = every = [client.own_reference(ids.object_id(task, i)) for i in range(1, count + 1)]
+            refs = every = [
+                client.references.own_reference(ids.object_id(task, i)) for i in range(1, count + 1)
+            ]
         pending = PendingCall(call, every, [handle, *packed.keep] if packed.keep else [handle])
         pending.retries_left = retries
         pending.stream = stream
@@ -303,25 +304,25 @@ class LocalEngine(Engine):
         """Kill an actor's process; further calls from this process fail at once."""
         if not self.client.ids.is_of_session(actor):
             raise exceptions.ActorHandleNotFoundError(failures.foreign_handle(actor))
-        self.client.send(m.KillActor(actor, no_restart))
+        self.client.channel.send(m.KillActor(actor, no_restart))
         if no_restart:
             self.links[actor].killed()
 
     def find_actor(self, name: str, namespace: str | None) -> tuple[bytes, ActorDescription]:
         """Return the id and the description of a named actor; raise ValueError if none has the name."""
         text = f"{namespace or self.client.namespace}\n{name}"
-        answer = self.client.ask(m.Question.ACTOR_BY_NAME, text=text)
+        answer = self.client.channel.ask(m.Question.ACTOR_BY_NAME, text=text)
         return answer["actor"], loads(answer["metadata"])
 
     def named_actors(self, *, all_namespaces: bool) -> list[dict[str, str]]:
         """Return the name and the namespace of each living named actor."""
         namespace = "*" if all_namespaces else self.client.namespace
-        found: list[dict[str, str]] = self.client.ask(m.Question.NAMED_ACTORS, text=namespace)
+        found: list[dict[str, str]] = self.client.channel.ask(m.Question.NAMED_ACTORS, text=namespace)
         return found
 
     def _own_actor(self) -> dict[str, Any]:
         assert self.actor_handle is not None
-        found: dict[str, Any] = self.client.ask(m.Question.ACTOR_BY_ID, subject=self.actor_handle[0])
+        found: dict[str, Any] = self.client.channel.ask(m.Question.ACTOR_BY_ID, subject=self.actor_handle[0])
         return found
 
     def describe_own_actor(self) -> ActorDescription:
@@ -340,8 +341,8 @@ class LocalEngine(Engine):
     def announce_breakpoint(self, stop: Breakpoint) -> bool:
         """Tell the driver that this worker waits for a debugger; return whether the driver has a terminal."""
         if self.driver_has_terminal:
-            self.client.send(m.Stopped(asdict(stop)))
-            self.client.hub.flush(self.client.node)  # this thread is about to wait
+            self.client.channel.send(m.Stopped(asdict(stop)))
+            self.client.channel.flush()  # this thread is about to wait
         return self.driver_has_terminal
 
     def exit_actor(self) -> None:
@@ -365,7 +366,7 @@ class LocalEngine(Engine):
     ) -> bytes:
         """Create a placement group without waiting for its resources; return its id."""
         group = self.client.ids.group()
-        self.client.request(
+        self.client.channel.request(
             lambda request: m.CreateGroup(
                 request, group, bundles, strategy, name, self.client.namespace, lifetime == "detached", labels
             )
@@ -374,23 +375,23 @@ class LocalEngine(Engine):
 
     def remove_placement_group(self, id: bytes) -> None:
         """End the work that runs in a group, and release its resources."""
-        self.client.send(m.RemoveGroup(id))
+        self.client.channel.send(m.RemoveGroup(id))
 
     def placement_group_ready(self, id: bytes, value: object) -> ObjectRef[Any]:
         """Return a reference that becomes `value` once the group's resources are reserved."""
-        reference = self.client.new_reference(ids.object_id(self.client.ids.task(), 1))
-        self.client.send(m.WatchGroup(id, reference._id, dumps(value)))
+        reference = self.client.references.new_reference(ids.object_id(self.client.ids.task(), 1))
+        self.client.channel.send(m.WatchGroup(id, reference._id, dumps(value)))
         return reference
 
     def placement_group_table(self) -> dict[str, dict[str, Any]]:
         """Return all groups by id, in the shape of Ray's table."""
-        return group_table(self.client.ask(m.Question.GROUPS), self.client.node_id)
+        return group_table(self.client.channel.ask(m.Question.GROUPS), self.client.node_id)
 
     def find_placement_group(self, name: str, namespace: str | None) -> bytes | None:
         """Return the id of the group with this name, or None."""
         text = f"{namespace or self.client.namespace}\n{name}"
         try:
-            id: bytes = self.client.ask(m.Question.GROUP_BY_NAME, text=text)
+            id: bytes = self.client.channel.ask(m.Question.GROUP_BY_NAME, text=text)
         except ValueError:
             return None
         return id
@@ -424,12 +425,12 @@ class LocalEngine(Engine):
 
     def resources(self) -> dict[str, float]:
         """Return all resources of the node."""
-        answer: dict[str, float] = self.client.ask(m.Question.TOTAL)
+        answer: dict[str, float] = self.client.channel.ask(m.Question.TOTAL)
         return answer
 
     def available(self) -> dict[str, float]:
         """Return the resources that are not in use."""
-        answer: dict[str, float] = self.client.ask(m.Question.AVAILABLE)
+        answer: dict[str, float] = self.client.channel.ask(m.Question.AVAILABLE)
         return answer
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -439,12 +440,12 @@ class LocalEngine(Engine):
 
     def state(self, table: Table) -> list[dict[str, Any]]:
         """Return the rows of a table; see `state/views.py`."""
-        rows: list[dict[str, Any]] = self.client.ask(m.Question(table))
+        rows: list[dict[str, Any]] = self.client.channel.ask(m.Question(table))
         return rows
 
     def object_store(self) -> dict[str, int]:
         """Return the size and the usage of the object store."""
-        usage: dict[str, int] = self.client.ask(m.Question.OBJECT_STORE)
+        usage: dict[str, int] = self.client.channel.ask(m.Question.OBJECT_STORE)
         return usage
 
     def why(self, reference: ObjectRef[Any]) -> list[str]:
@@ -454,7 +455,7 @@ class LocalEngine(Engine):
 
     def why_by_id(self, id: bytes) -> list[str]:
         """Explain what an object waits for, one step per line."""
-        lines: list[str] = self.client.ask(m.Question.WHY, subject=id)
+        lines: list[str] = self.client.channel.ask(m.Question.WHY, subject=id)
         return lines
 
     def on_shutdown(self, callback: Callable[[], None]) -> None:

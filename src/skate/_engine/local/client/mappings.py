@@ -6,15 +6,14 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skate._base.object_ref import ObjectRef
+from skate._engine.local.client.references import References
+from skate._engine.local.client.request_channel import RequestChannel
 from skate._engine.local.session.shared_memory import SegmentFiles, SegmentMapping
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.interrupts import critical
-
-if TYPE_CHECKING:
-    from skate._engine.local.client.references import References
 
 MAX_IDLE_PINS = 64  # pinned objects that are kept although they are no longer mapped
 
@@ -27,7 +26,8 @@ class Mappings:
     needed again: as long as the process has a reference to it, and the node does not ask for memory.
     """
 
-    def __init__(self, references: References, files: SegmentFiles) -> None:
+    def __init__(self, channel: RequestChannel, references: References, files: SegmentFiles) -> None:
+        self._channel = channel
         self._references = references
         self._files = files
         self._lock = threading.Lock()  # never held during a wait
@@ -38,7 +38,7 @@ class Mappings:
         # On their way to `_idle`; the garbage collector must not take a lock.
         self._unmapped: deque[m.Located] = deque()
         self._asked: dict[bytes, int] = {}  # object -> number of threads that wait for the answer
-        references.handlers[m.Located] = self._arrived
+        channel.handlers[m.Located] = self._arrived
 
     def take(self, reference: ObjectRef[Any]) -> SegmentMapping | bytes | None:
         """Return the mapping of an object, its error, or None if it must be located first."""
@@ -71,17 +71,17 @@ class Mappings:
 
     def locate(self, references: Iterable[ObjectRef[Any]]) -> None:
         """Have the node load shared objects into memory, unless they are located already."""
-        client = self._references
+        channel = self._channel
         wanted = self._ask(references)
         if not wanted:
             return
         asked = self._asked
         try:
-            client.hub.attend(lambda: bool(client.closed) or not any(id in asked for id in wanted))
+            channel.hub.attend(lambda: bool(channel.closed) or not any(id in asked for id in wanted))
         finally:
             self._stop_waiting(wanted)
-        if client.closed:
-            raise client.closed_error()
+        if channel.closed:
+            raise channel.closed_error()
 
     def _ask(self, references: Iterable[ObjectRef[Any]]) -> list[bytes]:
         """Request objects that are not requested yet; return those to wait for."""
@@ -92,7 +92,7 @@ class Mappings:
             for id in unknown:
                 self._asked[id] = self._asked.get(id, 0) + 1
         if new:
-            self._references.send(m.Pin(new))
+            self._channel.send(m.Pin(new))
         return list(unknown)
 
     def _has(self, id: bytes) -> bool:

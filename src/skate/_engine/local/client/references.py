@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,15 +11,12 @@ from skate._base.ids import CREATION
 from skate._base.object_ref import ERROR, INLINE, PENDING, SHARED, Awaiter, CallbackOwner, ObjectRef
 from skate._base.serialization import context
 from skate._engine.common import failures
+from skate._engine.local.client.hold_reports import HoldReports
 from skate._engine.local.client.request_channel import RequestChannel
 from skate._engine.local.client.task_context import current_task
 from skate._engine.local.wire import messages as m
-from skate._engine.local.wire.frames import Connection
 from skate._engine.local.wire.interrupts import critical
 
-DROPPED_BATCH_SIZE = (
-    32  # dropped references that travel with the next message; a message for each would cost too much
-)
 MAX_DROPPED = 1000  # dropped references that may wait for the next message to the node
 
 _new = ObjectRef.__new__
@@ -29,46 +24,28 @@ _weak = weakref.ref
 _UNSUBSCRIBED = object()  # data of a pending reference without a subscription
 
 
-class References(RequestChannel, CallbackOwner):
-    """The references of this process; what the process knows of an object is kept on its reference."""
+class References:
+    """The references of this process; what the process knows of an object is kept on its reference.
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self.handlers[m.Ready] = self._ready
-        self.handlers[m.Inquire] = self._inquired
+    Args:
+        owner: The object that references call back into.
+        channel: Messages to and from the node.
+        reports: Holds and releases that travel with the messages.
+    """
+
+    def __init__(self, owner: CallbackOwner, channel: RequestChannel, reports: HoldReports) -> None:
+        self._owner = owner
+        self._channel = channel
+        self._reports = reports
+        channel.handlers[m.Ready] = self._ready
+        channel.handlers[m.Inquire] = self._inquired
         self.streams: dict[bytes, Any] = {}
         self._refs: dict[bytes, weakref.ref[ObjectRef[Any]]] = {}
         # Have callbacks: must not be dropped before they are ready.
         self._awaited: dict[bytes, ObjectRef[Any]] = {}
-        self._dropped: dict[bytes, None] = {}
-        self._holds: dict[bytes, None] = {}  # new holds that are not reported yet: sent before anything else
-        self._garbage_lock = threading.Lock()
-        self._unpinned: deque[bytes] = deque()
-        self._settled = 0  # number of references that became ready: a blocked `wait` compares it
+        self.settled = 0  # number of references that became ready: a blocked `wait` compares it
+        self.errors = 0  # number of errors that arrived: a blocked `get` compares it
         self.on_await: Callable[[], None] | None = None  # called when a pending reference is awaited
-        self._errors = 0  # number of errors that arrived: a blocked `get` compares it
-
-    def send(self, message: Any) -> None:
-        """Send a message to the node, together with collected holds and releases."""
-        if self.closed:
-            raise self.closed_error()
-        if self._holds:
-            self._post_holds()
-        if len(self._dropped) >= DROPPED_BATCH_SIZE or self._unpinned:
-            # After the message, which may hold the objects that are released here.
-            self.hub.post(self.node, message)
-            self._post_garbage()
-            self.hub.flush(self.node)
-        else:
-            self.hub.send(self.node, message)
-        if self.node.backlog:
-            self.hub.throttle(self.node)
-
-    def post(self, message: Any) -> None:
-        """Queue a message for the node, to be sent with the next one."""
-        if self._holds:
-            self._post_holds()  # the message may release what they hold, such as the arguments of a task
-        self.hub.post(self.node, message)
 
     def new_reference(self, id: bytes) -> ObjectRef[Any]:
         """Return a reference to an object that a message in flight registers with the node."""
@@ -76,10 +53,16 @@ class References(RequestChannel, CallbackOwner):
         reference._id = id
         reference._state = PENDING
         reference._data = None
-        reference._engine = self
+        reference._engine = self._owner
         reference._known = True
         reference._waiters = None
         self._refs[id] = weakref.ref(reference)
+        return reference
+
+    def renew(self, id: bytes) -> ObjectRef[Any]:
+        """Return a new reference to an object that this process may have dropped before."""
+        reference = self.new_reference(id)
+        self._reports.dropped.pop(id, None)  # otherwise the node would release it
         return reference
 
     def own_reference(self, id: bytes) -> ObjectRef[Any]:
@@ -88,7 +71,7 @@ class References(RequestChannel, CallbackOwner):
         reference._id = id
         reference._state = PENDING
         reference._data = None
-        reference._engine = self
+        reference._engine = self._owner
         reference._known = False
         reference._waiters = None
         return reference
@@ -98,23 +81,25 @@ class References(RequestChannel, CallbackOwner):
         reference._known = True
         self._refs[reference._id] = weakref.ref(reference)
 
+    def forget(self, reference: ObjectRef[Any]) -> None:
+        """Undo `adopt`, for an object that the node did not register."""
+        self._refs.pop(reference._id, None)
+        reference._known = False
+
     def revive(self, id: bytes) -> ObjectRef[Any]:
         """Return the reference with this id, which was unpickled."""
-        known = self._refs.get(id)
-        if known is not None:
-            reference = known()
-            if reference is not None:
-                return reference
+        reference = self.find(id)
+        if reference is not None:
+            return reference
         reference = self.own_reference(id)
         reference._data = _UNSUBSCRIBED
-        with self._garbage_lock:
-            known = self._refs.get(id)
-            other = known() if known is not None else None
+        with self._reports.lock:
+            other = self.find(id)
             if other is not None:  # another thread has unpickled it at the same time
                 return other
             # A drop that was not reported: the node still counts this process as a holder.
-            if self._dropped.pop(id, 0) is not None:
-                self._holds[id] = None
+            if self._reports.dropped.pop(id, 0) is not None:
+                self._reports.holds[id] = None
             self.adopt(reference)
         running = current_task.get()
         if running is not None:
@@ -132,16 +117,16 @@ class References(RequestChannel, CallbackOwner):
             reference._id = id
             reference._state = PENDING
             reference._data = _UNSUBSCRIBED
-            reference._engine = self
+            reference._engine = self._owner
             reference._known = True
             reference._waiters = None
             made.append(reference)
-        with self._garbage_lock:
+        with self._reports.lock:
             met = not self._refs.keys().isdisjoint(wanted)
             if not met:
-                if not self._dropped.keys().isdisjoint(wanted):
-                    held = {id: None for id in wanted if self._dropped.pop(id, 0) is not None}
-                self._holds.update(held)
+                if not self._reports.dropped.keys().isdisjoint(wanted):
+                    held = {id: None for id in wanted if self._reports.dropped.pop(id, 0) is not None}
+                self._reports.holds.update(held)
                 self._refs.update(zip(wanted, map(_weak, made), strict=True))
         if met:  # some exist already
             for reference in made:
@@ -152,7 +137,7 @@ class References(RequestChannel, CallbackOwner):
             running.borrowed = True
         return made
 
-    def reference_pickled(self, reference: ObjectRef[Any]) -> None:
+    def pickled(self, reference: ObjectRef[Any]) -> None:
         """Track a reference that Skate pickles; pin one that other code pickles."""
         if context.collected is not None:
             context.collected.append(reference)
@@ -160,59 +145,38 @@ class References(RequestChannel, CallbackOwner):
             # Skate cannot track the bytes: keep the object for the rest of the session.
             self.promote(reference, pinned=True)
 
-    def reference_dropped(self, reference: ObjectRef[Any]) -> None:
+    def dropped(self, reference: ObjectRef[Any]) -> None:
         """Note that a reference is gone. The garbage collector calls this at any point."""
         # No lock, and no switch to another thread, until both tables agree.
         id = reference._id
         self._refs.pop(id, None)
-        holds = self._holds
+        holds = self._reports.holds
         if holds and holds.pop(id, 0) is None:
             return  # the hold was never reported
-        dropped = self._dropped
+        dropped = self._reports.dropped
         dropped[id] = None
         if reference._state == SHARED or len(dropped) == MAX_DROPPED or id[:8] == CREATION:
-            self.hub.wake()
+            self._channel.hub.wake()
+
+    def find(self, id: bytes) -> ObjectRef[Any] | None:
+        """Return this process' reference to an object."""
+        known = self._refs.get(id)
+        return known() if known is not None else None
 
     def has(self, id: bytes) -> bool:
         """Return whether this process has a reference to an object."""
-        known = self._refs.get(id)
-        return known is not None and known() is not None
+        return self.find(id) is not None
 
     def release_pin(self, id: bytes) -> None:
         """Release an object that the node has pinned for this process, and that it does not need."""
-        with self._garbage_lock:
-            self._unpinned.append(id)
+        with self._reports.lock:
+            self._reports.unpinned.append(id)
             if id not in self._refs:
-                self._dropped[id] = None
-
-    def _post_holds(self) -> None:
-        with self._garbage_lock:
-            holds = _take_keys(self._holds)
-            if holds:
-                self.hub.post(self.node, m.Hold(holds))
-
-    def _post_garbage(self) -> None:
-        with self._garbage_lock:
-            holds = _take_keys(self._holds)
-            if holds:
-                self.hub.post(self.node, m.Hold(holds))
-            gone = _take_all(self._unpinned)
-            if gone:
-                self.hub.post(self.node, m.Unpin(gone))
-            released = _take_keys(self._dropped)
-            if released:
-                self.hub.post(self.node, m.Release(released))
-
-    def flush_garbage(self) -> None:
-        """Report holds, releases and unpinned objects to the node."""
-        if (self._dropped or self._unpinned or self._holds) and not self.closed:
-            self._post_garbage()
-        if not self.closed:
-            self.hub.flush(self.node)
+                self._reports.dropped[id] = None
 
     def promote(self, reference: ObjectRef[Any], *, pinned: bool = False) -> None:
         """Register an object with the node before its reference leaves this process."""
-        if reference._engine is not self:
+        if reference._engine is not self._owner:
             raise ValueError(failures.foreign_reference(reference))
         if reference._known and not pinned:
             return
@@ -221,13 +185,12 @@ class References(RequestChannel, CallbackOwner):
             self._refs[reference._id] = weakref.ref(reference)
         state = reference._state if reference._state in (INLINE, ERROR) else PENDING
         data = reference._data if state != PENDING else b""
-        self.send(m.Register(reference._id, state, data, pinned=pinned))
+        self._channel.send(m.Register(reference._id, state, data, pinned=pinned))
 
     def _inquired(self, message: m.Inquire) -> None:
-        held = self._refs.get(message.id)
-        reference = held() if held is not None else None
+        reference = self.find(message.id)
         if reference is None:
-            self.send(message)  # sent back: unknown in this process
+            self._channel.send(message)  # sent back: unknown in this process
         else:
             reference._known = False
             self.promote(reference)
@@ -243,7 +206,7 @@ class References(RequestChannel, CallbackOwner):
                 stream.arrived(message)
             elif held is None:
                 # No reference is left in this process, but the node may count it as a holder.
-                self._dropped[message.id] = None
+                self._reports.dropped[message.id] = None
             return
         self.settle(reference, message.state, message.data)
 
@@ -253,9 +216,9 @@ class References(RequestChannel, CallbackOwner):
             return
         reference._data = data
         reference._state = state
-        self._settled += 1
+        self.settled += 1
         if state == ERROR:
-            self._errors += 1
+            self.errors += 1
         waiters = reference._waiters
         if waiters:
             self._awaited.pop(reference._id, None)
@@ -283,10 +246,9 @@ class References(RequestChannel, CallbackOwner):
                 return
         callback(reference)
 
-    @property
-    def settled(self) -> int:
-        """The number of references that became ready."""
-        return self._settled
+    def find_awaited(self, id: bytes) -> ObjectRef[Any] | None:
+        """Return the reference to a pending object, if a coroutine or a callback waits for it."""
+        return self._awaited.get(id)
 
     def awaited(self) -> list[bytes]:
         """Return the pending objects that coroutines and callbacks wait for, without the arguments of unsent calls."""
@@ -301,13 +263,6 @@ class References(RequestChannel, CallbackOwner):
         waiters = [w for ref in list(self._awaited.values()) for w in list(ref._waiters or ())]
         return {waiter.future for waiter in waiters if isinstance(waiter, Awaiter)}
 
-    def call_in_loop(self, loop: Any, callback: Callable[[], None]) -> None:
-        """Run `callback` in an event loop; directly if this is its thread."""
-        if getattr(loop, "_thread_id", None) == threading.get_ident():
-            callback()
-        elif not loop.is_closed():
-            loop.call_soon_threadsafe(callback)
-
     def subscribe(self, references: Sequence[ObjectRef[Any]]) -> None:
         """Subscribe to pending references from other processes."""
         wanted = []
@@ -316,30 +271,8 @@ class References(RequestChannel, CallbackOwner):
                 reference._data = None
                 wanted.append(reference._id)
         if wanted:
-            self.send(m.Subscribe(wanted))
-
-
-def _take_all(queue: deque[bytes]) -> list[bytes]:
-    """Empty a queue that other threads may fill or empty at the same time."""
-    taken = []
-    while queue:
-        try:
-            taken.append(queue.popleft())
-        except IndexError:  # another thread took the last one
-            break
-    return taken
-
-
-def _take_keys(table: dict[bytes, None]) -> list[bytes]:
-    """Empty a table that the garbage collector may fill at the same time."""
-    taken = []
-    while table:
-        try:
-            taken.append(table.popitem()[0])
-        except KeyError:  # another thread took the last one
-            break
-    return taken
+            self._channel.send(m.Subscribe(wanted))
 
 
 # Python prints and drops exceptions of __del__, and so would it an interrupt.
-critical(References._post_holds, References._post_garbage, ObjectRef.__del__)
+critical(ObjectRef.__del__)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from skate._base import errors as exceptions
+from skate._engine.local.client.hold_reports import HoldReports
 from skate._engine.local.wire import messages as m
 from skate._engine.local.wire.frames import Connection, unpack
 from skate._engine.local.wire.hub import Hub
 
 
 class RequestChannel:
-    """Sends messages to the node, and dispatches incoming messages by their type."""
+    """Sends messages to the node, with collected holds and releases, and dispatches incoming messages by their type."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, reports: HoldReports) -> None:
         self.node = connection
         self.closed = ""  # the reason, once the session is over
         self.node_died = False
-        self.hub = Hub(self._on_messages, self._on_closed, self.flush_garbage)
+        self.hub = Hub(self._on_messages, self._on_closed, self.flush_reports)
         self.hub.add(connection)
         self.handlers: dict[type, Callable[[Any], None]] = {
             m.Allocated: self._answered,
@@ -29,19 +31,52 @@ class RequestChannel:
         self.on_other: Callable[[Connection, list[Any]], None] | None = None
         self.on_peer_closed: Callable[[Connection], None] | None = None
         self.on_node_closed: Callable[[], None] | None = None
+        self.before_flush: Callable[[], None] | None = None  # adds the last reports
+        self._reports = reports
         self._answers: dict[int, Any] = {}
         self._requests = itertools.count(1)
 
-    def flush_garbage(self) -> None:
-        """Report dropped references and pins to the node."""
-
     def send(self, message: Any) -> None:
-        """Send a message to the node."""
+        """Send a message to the node, together with collected holds and releases."""
         if self.closed:
             raise self.closed_error()
-        self.hub.send(self.node, message)
+        reports = self._reports
+        if reports.holds:
+            reports.post_holds(self._post)
+        if reports.is_due():
+            # After the message, which may hold the objects that are released here.
+            self._post(message)
+            reports.post_all(self._post)
+            self.hub.flush(self.node)
+        else:
+            self.hub.send(self.node, message)
         if self.node.backlog:
             self.hub.throttle(self.node)
+
+    def post(self, message: Any) -> None:
+        """Queue a message for the node, to be sent with the next one."""
+        if self._reports.holds:
+            # The message may release what they hold, such as the arguments of a task.
+            self._reports.post_holds(self._post)
+        self._post(message)
+
+    def _post(self, message: Any) -> None:
+        self.hub.post(self.node, message)
+
+    def flush(self) -> None:
+        """Send what is queued."""
+        self.hub.flush(self.node)
+
+    def flush_reports(self) -> None:
+        """Report holds and releases to the node, and send what is queued."""
+        if self.before_flush is not None:
+            self.before_flush()
+        reports = self._reports
+        if self.closed:
+            return
+        if reports.dropped or reports.unpinned or reports.holds:
+            reports.post_all(self._post)
+        self.hub.flush(self.node)
 
     def ask(self, question: m.Question, subject: bytes = b"", text: str = "") -> Any:
         """Ask the node a question and wait for the answer."""
@@ -86,6 +121,12 @@ class RequestChannel:
 
     def _answered(self, message: Any) -> None:
         self._answers[message.request] = message
+
+    def abandon(self, reason: str) -> None:
+        """Close the channel in a forked child, without any message on behalf of the parent."""
+        self.closed = self.closed or reason
+        self._reports.lock = threading.Lock()  # a thread of the parent may hold the old one
+        self.hub.abandon()
 
     def closed_error(self) -> Exception:
         """Return the error for using a session that is over."""

@@ -37,7 +37,7 @@ class TaskStream:
         self._completed: ObjectRef[Any] | None = None
         self._last_error: ObjectRef[Any] | None = None
         self._closed = False
-        client.streams[task] = self
+        client.references.streams[task] = self
 
     # ------------------------------------------------------------ arriving, in the reading thread
 
@@ -49,8 +49,8 @@ class TaskStream:
             return
         if index in self._items or index <= self._taken:
             return
-        reference = self._client.new_reference(message.id)
-        self._client.settle(reference, message.state, message.data)
+        reference = self._client.references.new_reference(message.id)
+        self._client.references.settle(reference, message.state, message.data)
         self.add(index, reference)
 
     def item(self, index: int, result: m.Result, *, limited: bool = False) -> None:
@@ -60,8 +60,10 @@ class TaskStream:
             return
         id = ids.object_id(self.task, index)
         known = result.state not in (INLINE, ERROR) or bool(result.contains)
-        reference = self._client.new_reference(id) if known else self._client.own_reference(id)
-        self._client.settle(reference, result.state, result.data)
+        reference = (
+            self._client.references.new_reference(id) if known else self._client.references.own_reference(id)
+        )
+        self._client.references.settle(reference, result.state, result.data)
         self.add(index, reference)
 
     def add(self, index: int, reference: ObjectRef[Any]) -> None:
@@ -81,7 +83,7 @@ class TaskStream:
     def ended(self, total: int) -> None:
         """Handle the end of the generator."""
         self._total = total
-        self._client.streams.pop(self.task, None)
+        self._client.references.streams.pop(self.task, None)
         if self._completed is not None:
             self._finish()
         self._wake()
@@ -91,8 +93,8 @@ class TaskStream:
         if self._total is not None:
             return
         index = max(self._items, default=self._taken) + 1
-        reference = self._client.own_reference(ids.object_id(self.task, index))
-        self._client.settle(reference, ERROR, error)
+        reference = self._client.references.own_reference(ids.object_id(self.task, index))
+        self._client.references.settle(reference, ERROR, error)
         self.add(index, reference)
         self.ended(index)
 
@@ -131,10 +133,10 @@ class TaskStream:
         """Return the next item, or None after the timeout; raise StopIteration at the end."""
         client = self._client
         if not self.ready():
-            client.block([], lambda: self.ready() or bool(client.closed), timeout)
+            client.block([], lambda: self.ready() or bool(client.channel.closed), timeout)
             if not self.ready():
-                if client.closed:
-                    raise client.closed_error()
+                if client.channel.closed:
+                    raise client.channel.closed_error()
                 return None
         if self.finished():
             raise StopIteration
@@ -163,7 +165,7 @@ class TaskStream:
     def completed(self) -> ObjectRef[Any]:
         """Return a reference that is ready when the generator has ended."""
         if self._completed is None:
-            self._completed = self._client.own_reference(ids.object_id(self.task, 0))
+            self._completed = self._client.references.own_reference(ids.object_id(self.task, 0))
             if self._total is not None:
                 self._finish()
         return self._completed
@@ -171,9 +173,9 @@ class TaskStream:
     def _finish(self) -> None:
         assert self._completed is not None
         if self._last_error is not None:
-            self._client.settle(self._completed, ERROR, self._last_error._data)
+            self._client.references.settle(self._completed, ERROR, self._last_error._data)
         else:
-            self._client.settle(self._completed, INLINE, dumps(None))
+            self._client.references.settle(self._completed, INLINE, dumps(None))
 
     def close(self) -> None:
         """Drop the items that were not taken. The garbage collector calls this at any point."""
@@ -181,7 +183,7 @@ class TaskStream:
             return
         self._closed = True
         self._items.clear()
-        if (self._total is None or self._limited) and not self._client.closed:
+        if (self._total is None or self._limited) and not self._client.channel.closed:
             self._report(m.Consumed(self.task, self._taken, closed=True))
 
 

@@ -87,8 +87,8 @@ class Waits:
         self.activity: Callable[[set[bytes]], Activity | None] = lambda _: Activity()
         self.outstanding: Callable[[], OutstandingCalls] = OutstandingCalls
         self.known_futures: Callable[[], set[Any]] = set  # futures of the event loop that only calls complete
-        client.handlers[m.WaitProbe] = self._probed
-        client.handlers[m.Deadlock] = self._end_one
+        client.channel.handlers[m.WaitProbe] = self._probed
+        client.channel.handlers[m.Deadlock] = self._end_one
 
     # ------------------------------------------------------------ threads
 
@@ -112,10 +112,10 @@ class Waits:
 
     def _look(self, loop: Any) -> None:
         client = self._client
-        awaited = set(client.awaited())
+        awaited = set(client.references.awaited())
         stalled = awaited & self._watched
-        if stalled - self._announced and not client.closed:
-            client.send(m.Stalled())
+        if stalled - self._announced and not client.channel.closed:
+            client.channel.send(m.Stalled())
         self._announced = stalled
         self._watched = awaited
         self._watching = bool(awaited)
@@ -135,47 +135,47 @@ class Waits:
 
     def _report_from_loop(self, round: int, loop: Any) -> None:
         client = self._client
-        known = client.awaiting_futures() | self.known_futures()
-        self._report(round, is_quiet(loop, client.hub.descriptor, self._timer, known))
+        known = client.references.awaiting_futures() | self.known_futures()
+        self._report(round, is_quiet(loop, client.channel.hub.descriptor, self._timer, known))
 
     def _activity(self) -> Activity | None:
         return self.activity({wait.task for wait in list(self._waits.values())})
 
     def _report(self, round: int, quiet: bool) -> None:
         client = self._client
-        if client.closed:
+        if client.channel.closed:
             return
-        client.hub.send_held_back()
-        client.flush_garbage()
+        client.channel.hub.send_held_back()
+        client.channel.flush_reports()
         activity = self._activity() if quiet else None
         rows = [None if wait.timed else wait.row() for wait in list(self._waits.values())]
         waits = [row for row in rows if row is not None]
-        report = m.WaitReport(round, active=True, waits=waits, awaited=client.awaited())
+        report = m.WaitReport(round, active=True, waits=waits, awaited=client.references.awaited())
         if activity is not None and len(waits) == len(rows) and not self._runs_code(activity):
             calls = self.outstanding()
             report = m.WaitReport(
                 round,
                 False,
-                self._last + client.settled,
+                self._last + client.references.settled,
                 waits,
-                client.awaited(),
+                client.references.awaited(),
                 activity.calls,
                 activity.takes_calls,
                 calls.sent,
                 calls.cancelled,
                 calls.unsent,
             )
-        client.send(report)
+        client.channel.send(report)
 
     def _runs_code(self, activity: Activity) -> bool:
         """Return whether a thread may act without a message, or without the end of a recorded wait."""
         client = self._client
         if signal.getitimer(signal.ITIMER_REAL)[0] or any(
-            s.is_awaited() for s in list(client.streams.values())
+            s.is_awaited() for s in list(client.references.streams.values())
         ):
             return True
         resting = {wait.thread for wait in list(self._waits.values())} | activity.resting
-        resting.add(client.hub.thread)
+        resting.add(client.channel.hub.thread)
         if activity.loop is not None:
             resting.add(activity.loop_thread)
         return any(
@@ -188,11 +188,11 @@ class Waits:
         wait = self._waits.get(message.wait)
         if wait is not None:
             wait.verdict = message.text
-        reference = self._client._awaited.get(message.object)
+        reference = self._client.references.find_awaited(message.object)
         if reference is not None:
             from skate._base.errors import DeadlockError
 
-            self._client.settle(reference, ERROR, dumps(DeadlockError(message.text)))
+            self._client.references.settle(reference, ERROR, dumps(DeadlockError(message.text)))
 
 
 def is_quiet(loop: Any, descriptor: int, timer: Any, known: set[Any]) -> bool:

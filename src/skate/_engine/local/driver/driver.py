@@ -41,11 +41,11 @@ class LocalDriver(LocalEngine):
         self.default_lifetime = info["metadata"].get("default_actor_lifetime", "")
         self.environment_resolver = environment_resolver(self, info["runtime_env"], {})
         self._terminal = DebugTerminal(client.session)
-        client.handlers[m.Output] = self._printer.show
-        client.handlers[m.Stopped] = self._terminal.stopped
+        client.channel.handlers[m.Output] = self._printer.show
+        client.channel.handlers[m.Stopped] = self._terminal.stopped
         self._pid = os.getpid()
-        client.hub.on_fault = self._fault
-        client.hub.start_thread()
+        client.channel.hub.on_fault = self._fault
+        client.channel.hub.start_thread()
         atexit.register(self._at_exit)
         self._interrupts = (
             Interrupts(self._interrupted),
@@ -68,7 +68,7 @@ class LocalDriver(LocalEngine):
         logging.getLogger("skate").error(
             "Skate has failed in its reading thread. Please report this.\n%s", text
         )
-        self.client.closed = "Skate failed in its reading thread; see the log"
+        self.client.channel.closed = "Skate failed in its reading thread; see the log"
         self._node_closed()
 
     @property
@@ -89,14 +89,14 @@ class LocalDriver(LocalEngine):
             return
         client = self.client
         try:
-            if not client.closed:
+            if not client.channel.closed:
                 if self._node is None and self.info["log_to_driver"]:
-                    client.request(m.FlushOutput)
-                client.send(m.Goodbye("shutdown"))
-            client.closed = client.closed or "shutdown() was called"
-            if self._node is not None and not client.node_died:
+                    client.channel.request(m.FlushOutput)
+                client.channel.send(m.Goodbye("shutdown"))
+            client.channel.closed = client.channel.closed or "shutdown() was called"
+            if self._node is not None and not client.channel.node_died:
                 # The last output of the workers arrives before the node closes the connection.
-                client.hub.attend(lambda: client.node_died, NODE_EXIT_TIMEOUT_S)
+                client.channel.hub.attend(lambda: client.channel.node_died, NODE_EXIT_TIMEOUT_S)
         finally:  # even if the user interrupts the wait
             super().shutdown()
             if self._node is not None:

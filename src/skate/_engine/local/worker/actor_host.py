@@ -76,8 +76,8 @@ class ActorHost:
         """Create the instance, then serve calls until the end; return the exit code."""
         client = self._client
         signals.install(signal.SIGTERM, self._on_sigterm, signal.SIG_DFL)
-        client.handlers[m.CancelCall] = self._cancel
-        client.on_other = self._on_call
+        client.channel.handlers[m.CancelCall] = self._cancel
+        client.channel.on_other = self._on_call
         self._engine.actor_handle = (self._message.actor, self.class_name)
         self._engine.stray_parent = self._stray_parent
         self._engine.restarts = self._message.restarts
@@ -88,12 +88,12 @@ class ActorHost:
             created = self._serve()
         if self._exiting and not self._terminated:
             # Only now, so that the calls that were running at the exit request are answered first.
-            client.hub.send_held_back()
-            client.send(m.ActorExit(self._message.actor, EXITED))
+            client.channel.hub.send_held_back()
+            client.channel.send(m.ActorExit(self._message.actor, EXITED))
         if not created:
             return 1
         self._shutdown_instance()
-        client.hub.send_held_back()
+        client.channel.hub.send_held_back()
         if self._terminated:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -143,10 +143,10 @@ class ActorHost:
             return False
         self._creating = False
         done.seconds = time.time() - done.started
-        self._client.send(done)
+        self._client.channel.send(done)
         if not done.failed:
             announce_repr(self.instance, self.class_name)
-            self._client.hub.add_callback(self._listener.fileno(), self._accept)
+            self._client.channel.hub.add_callback(self._listener.fileno(), self._accept)
         return not done.failed
 
     def _creation_error(self, error: BaseException, name: str) -> bytes:
@@ -158,7 +158,7 @@ class ActorHost:
             sock, _ = self._listener.accept()
         except BlockingIOError:
             return
-        self._client.hub.add(Connection(sock))
+        self._client.channel.hub.add(Connection(sock))
 
     def leave(self) -> None:
         """End after the calls that have been received."""
@@ -171,7 +171,7 @@ class ActorHost:
             executor = self._executors.get(DEFAULT)
             if isinstance(executor, LoopExecutor) and self._is_done():
                 executor.finish()
-            self._client.hub.wake()
+            self._client.channel.hub.wake()
 
     def _is_done(self) -> bool:
         return self._leaving and not any(executor.busy() for executor in self._executors.values())
@@ -201,7 +201,7 @@ class ActorHost:
 
     def _serve(self) -> bool:
         """Serve calls in threads; in the main thread unless the actor is concurrent."""
-        hub = self._client.hub
+        hub = self._client.channel.hub
         # The executors first: calls may arrive as soon as the constructor has run.
         if self.options.max_concurrency > 1 or self.options.groups:
             self._executors[DEFAULT] = self._thread_executor(self.options.max_concurrency)
@@ -225,7 +225,7 @@ class ActorHost:
             elif self._is_done():
                 break
             else:
-                self._client.flush_garbage()
+                self._client.channel.flush_reports()
                 title.show(self.class_name)
                 hub.attend(lambda: bool(calls) or self._is_done())
         return True
@@ -243,7 +243,7 @@ class ActorHost:
         self._by_task.pop(incoming.call.task, None)
         self._runner.backpressure.ended(incoming.call.task)
         cancelled = incoming.fill(self._runner.cancelled_result(incoming.call.task, incoming.name))
-        self._client.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
+        self._client.channel.hub.send(incoming.connection, m.Reply(incoming.call.task, cancelled))
 
     def _serve_async(self) -> bool:
         """Serve calls in event loops: one in the main thread, or one per concurrency group."""
@@ -251,16 +251,16 @@ class ActorHost:
         default = self._loop_executor(self.options.max_concurrency)
         self._executors[DEFAULT] = default
         if not self.options.groups:
-            self._client.on_await = default.on_await(self._client.waits.watch)
+            self._client.references.on_await = default.on_await(self._client.waits.watch)
             self._client.waits.known_futures = default.futures
-            return default.serve(self._construct, self._client.hub)
+            return default.serve(self._construct, self._client.channel.hub)
         default.start_thread("default")
         for name, size in self.options.groups.items():
             executor = self._executors[name] = self._loop_executor(size)
             executor.start_thread(name)
         if not default.run(self._construct()):
             return False
-        self._client.hub.attend(self._is_done)
+        self._client.channel.hub.attend(self._is_done)
         return True
 
     # ------------------------------------------------------------ receiving
@@ -289,7 +289,7 @@ class ActorHost:
         self._by_task.pop(call.task, None)
         self._runner.backpressure.ended(call.task)
         failure = self._runner.failure(error, incoming.name, self.instance, self._message.actor)
-        self._client.hub.send(incoming.connection, m.Reply(call.task, incoming.fill(failure)))
+        self._client.channel.hub.send(incoming.connection, m.Reply(call.task, incoming.fill(failure)))
 
     def _executor_for(self, call: m.Call) -> Executor | None:
         executors = self._executors
@@ -456,7 +456,7 @@ class ActorHost:
 
     def _end(self, incoming: IncomingCall, reply: m.Reply, context: TaskContext, failed: str) -> None:
         call = incoming.call
-        if self._client.closed:
+        if self._client.channel.closed:
             os._exit(0)  # the method has forked, and this child reached its end
         self._by_task.pop(call.task, None)
         self._runner.backpressure.ended(call.task)

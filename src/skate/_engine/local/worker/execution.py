@@ -123,7 +123,7 @@ class TaskRunner:
             if count == 1 and type(value) is not GeneratorType:
                 done.results = [self.result(value, template.name)]
             elif count == m.STREAMING:
-                send = self._client.send
+                send = self._client.channel.send
                 done.count = self._stream(
                     run.task, value, template, lambda i, r: send(m.Item(run.task, i, r))
                 )
@@ -278,7 +278,7 @@ class TaskRunner:
 
     def _wait_for_reader(self, task: bytes) -> None:
         client = self._client
-        client.block([], lambda: self.backpressure.may_continue(task) or bool(client.closed), None)
+        client.block([], lambda: self.backpressure.may_continue(task) or bool(client.channel.closed), None)
 
 
 def bind_method(instance: Any, name: str) -> Any:

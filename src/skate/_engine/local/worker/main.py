@@ -92,8 +92,8 @@ class Worker:
         engine.stray_parent = self._stray_parent
         client.before_blocking = self._before_blocking
         client.waits.activity = self._activity
-        client.on_node_closed = self._node_gone
-        client.handlers.update(
+        client.channel.on_node_closed = self._node_gone
+        client.channel.handlers.update(
             {
                 m.Run: self._queue,
                 m.Become: self.queue.append,
@@ -131,8 +131,8 @@ class Worker:
                 self.queue.append(run)
                 break
         if back:
-            self.client.send(m.HandBack(back[::-1]))
-        self.client.hub.flush(self.client.node)  # the next task may end this process
+            self.client.channel.send(m.HandBack(back[::-1]))
+        self.client.channel.flush()  # the next task may end this process
 
     def _cancel(self, message: m.CancelRunning) -> None:
         for run in list(self.queue):
@@ -142,7 +142,7 @@ class Worker:
                 except ValueError:
                     break
                 self.runner.backpressure.ended(run.task)
-                self.client.send(
+                self.client.channel.send(
                     m.Done(run.task, [self.runner.cancelled_result(run.task)], failed="TaskCancelledError")
                 )
                 return
@@ -155,7 +155,7 @@ class Worker:
             self._interrupt = message.task
             signal.pthread_kill(self._main, signal.SIGINT)
         else:
-            self.client.hub.flush(self.client.node)  # the result may be held back to be sent with others
+            self.client.channel.flush()  # the result may be held back to be sent with others
 
     def on_interrupt(self, *_: Any) -> None:
         """Raise KeyboardInterrupt in the task to cancel, and in no other task."""
@@ -175,17 +175,17 @@ class Worker:
             rows = self.events.take()
             if self.actor is not None:
                 rows += self.actor.in_progress()
-            self.client.send(m.Events(rows, message.request))
+            self.client.channel.send(m.Events(rows, message.request))
 
     def send_final_events(self) -> None:
         """Send the remaining events and releases, and announce the end of the process."""
         with self._events_lock:
             rows = self.events.take()
             if rows:
-                self.client.send(m.Events(rows))
-            self.client.flush_garbage()
-            self.client.send(m.Goodbye())
-            self.client.hub.send_held_back()
+                self.client.channel.send(m.Events(rows))
+            self.client.channel.flush_reports()
+            self.client.channel.send(m.Goodbye())
+            self.client.channel.hub.send_held_back()
 
     def _stray_parent(self) -> bytes:
         """Return the task that a thread of the user belongs to: the running one."""
@@ -211,11 +211,11 @@ class Worker:
         if self.queue and self.actor is None:
             self._hand_back()
         client = self.client
-        client.send(m.Blocked(running.task, [reference._id for reference in references[:100]], timed))
+        client.channel.send(m.Blocked(running.task, [reference._id for reference in references[:100]], timed))
 
         def resume() -> None:
-            if not client.closed:
-                client.send(m.Unblocked(running.task))
+            if not client.channel.closed:
+                client.channel.send(m.Unblocked(running.task))
 
         return resume
 
@@ -223,12 +223,12 @@ class Worker:
 
     def run(self) -> int:
         """Run tasks until the worker leaves; return the exit code."""
-        hub = self.client.hub
+        hub = self.client.channel.hub
         queue = self.queue
         while not self.leaving:
             if not queue:
                 self.client.mappings.tidy()
-                self.client.flush_garbage()
+                self.client.channel.flush_reports()
                 self.title.show(IDLE)
                 hub.attend(lambda: bool(queue) or bool(self.leaving))
                 continue
@@ -267,21 +267,21 @@ class Worker:
                 done.last = True
                 self.leaving = "max_calls"
         client = self.client
-        if client.closed:
+        if client.channel.closed:
             os._exit(0)  # the function has forked, and this child reached its end
         if self.runner.exit_code is not None:
             self.leaving = "exit"
             self.exit_code = self.runner.exit_code
-            client.hub.flush(client.node)
+            client.channel.flush()
             return
         last = self.leaving or run.attempt == prepared.template.max_retries
         if self.queue and self._unsent < MAX_COALESCED_RESULTS and not last:
             self._unsent += 1
-            client.post(done)
+            client.channel.post(done)
         else:
             self._unsent = 0
-            client.send(done)
-            client.hub.flush(client.node)  # the next task may end this process
+            client.channel.send(done)
+            client.channel.flush()  # the next task may end this process
 
     def _become(self, message: m.Become) -> int:
         from skate._engine.local.worker.actor_host import ActorHost
@@ -335,16 +335,16 @@ def main(request: dict[str, Any], descriptors: list[int]) -> int:
             run_setup_hook(hook)
         except exceptions.RuntimeEnvSetupError as error:
             connection.post(m.Hello("worker", os.getpid(), number, address, failed=error.error_message or ""))
-            client.hub.flush(connection)
+            client.channel.hub.flush(connection)
             return 1
     try:
-        client.hub.start_thread()
+        client.channel.hub.start_thread()
     except OSError as error:
         connection.post(m.Hello("worker", os.getpid(), number, address, refused=str(error.strerror)))
-        client.hub.flush(connection)
+        client.channel.hub.flush(connection)
         return 1
     connection.post(m.Hello("worker", os.getpid(), number, address))
-    client.hub.flush(connection)
+    client.channel.hub.flush(connection)
     code = 1
     try:
         code = worker.run()
@@ -440,7 +440,7 @@ def _shut_down(worker: Worker) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    if not worker.client.closed:
+    if not worker.client.channel.closed:
         worker.engine.links.wait_until_sent()
         worker.send_final_events()
 

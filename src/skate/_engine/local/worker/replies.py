@@ -30,18 +30,18 @@ class Replies:
             if result.state == SHARED or result.contains:
                 via_node = True
         if via_node:
-            self._client.send(m.ReplyVia(incoming.call.caller, reply))
+            self._client.channel.send(m.ReplyVia(incoming.call.caller, reply))
         else:
-            self._client.hub.send(incoming.connection, reply)
+            self._client.channel.hub.send(incoming.connection, reply)
 
     def item(self, incoming: IncomingCall, index: int, result: m.Result) -> None:
         """Send an item of a generator."""
         call = incoming.call
         limited = self._runner.backpressure.is_limited(call.task)
         if result.state == SHARED or result.contains:
-            self._client.send(m.ReplyVia(call.caller, m.Reply(call.task, [result]), index, limited))
+            self._client.channel.send(m.ReplyVia(call.caller, m.Reply(call.task, [result]), index, limited))
         else:
-            self._client.hub.send(incoming.connection, m.CallItem(call.task, index, result, limited))
+            self._client.channel.hub.send(incoming.connection, m.CallItem(call.task, index, result, limited))
 
     async def stream(self, incoming: IncomingCall, generator: Any) -> int:
         """Send the items of an asynchronous generator as fast as its reader allows; return their number."""
