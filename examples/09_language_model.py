@@ -1,7 +1,8 @@
 """Carry a language model from text to an HTTP endpoint: prepare data, train on two workers, serve the checkpoint.
 
 The text is the reference manual of Python, which comes with the interpreter, so the program downloads nothing. A token
-is a byte. After a minute on two cores the model spells most words and knows the shape of the manual's sentences.
+is a common word, or a byte of any other. After a minute or two on two cores the model writes in the manual's manner,
+without its meaning.
 
     make run
     python examples/09_language_model.py --steps 100    # shorter
@@ -12,10 +13,12 @@ The run's folder under out/ has the metrics, the checkpoint and curves.png.
 
 import argparse
 import json
+import re
 import tempfile
 import time
 import urllib.parse
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from pydoc_data.topics import topics
 
@@ -29,7 +32,7 @@ from skate import serve, train
 from skate.train import Checkpoint, RunConfig, ScalingConfig
 from skate.train.torch import TorchTrainer, get_device, prepare_model
 
-CONTEXT = 128  # bytes that the model sees
+CONTEXT = 64  # tokens that the model sees
 WIDTH = 128
 HEADS = 4
 LAYERS = 3
@@ -40,20 +43,44 @@ PROMPTS = ("The import statement", "If the class has", "A generator")
 # ------------------------------------------------------------ data
 
 
-def cut_into_rows(batch: dict) -> dict:
-    """Turn each text into rows of CONTEXT + 1 bytes: the last byte of a row is only predicted."""
+class Vocabulary:
+    """Tokens of a text: the bytes 0 to 255, then common words, each with the space before it."""
+
+    SIZE = 2048
+    PARTS = re.compile(r" ?[A-Za-z]+| +|.", re.DOTALL)
+
+    def __init__(self, texts: list[str]) -> None:
+        counts = Counter(part for text in texts for part in self.PARTS.findall(text) if len(part) > 1)
+        self.words = [word.encode() for word, _ in counts.most_common(self.SIZE - 256)]
+        self.ids = {word: 256 + i for i, word in enumerate(self.words)}
+
+    def encode(self, text: str) -> list[int]:
+        parts = (part.encode() for part in self.PARTS.findall(text))
+        return [token for part in parts for token in ([self.ids[part]] if part in self.ids else part)]
+
+    def decode(self, tokens: list[int]) -> str:
+        parts = (bytes([token]) if token < 256 else self.words[token - 256] for token in tokens)
+        return b"".join(parts).decode(errors="replace")
+
+
+def cut_into_rows(batch: dict, vocabulary: Vocabulary) -> dict:
+    """Turn each text into overlapping rows of CONTEXT + 1 tokens: the last token of a row is only predicted."""
     rows = [
-        np.frombuffer(text.encode(), dtype=np.uint8)[start : start + CONTEXT + 1]
-        for text in batch["text"]
-        for start in range(0, len(text.encode()) - CONTEXT, CONTEXT // 2)
+        tokens[start : start + CONTEXT + 1]
+        for tokens in map(vocabulary.encode, batch["text"])
+        for start in range(0, len(tokens) - CONTEXT, CONTEXT // 2)
     ]
-    return {"tokens": np.stack([row for row in rows if len(row) == CONTEXT + 1])}
+    return {"tokens": np.array(rows, dtype=np.int16).reshape(-1, CONTEXT + 1)}
 
 
-def manual() -> skate.data.Dataset:
-    """Return the reference manual of Python as rows of bytes, in random order."""
-    texts = [{"text": text} for text in topics.values() if len(text) > 2 * CONTEXT]
-    return skate.data.from_items(texts).map_batches(cut_into_rows).random_shuffle(seed=0)
+def read_manual() -> tuple[skate.data.Dataset, Vocabulary]:
+    """Return the reference manual of Python as rows of tokens in random order, and the vocabulary."""
+    texts = list(topics.values())
+    vocabulary = Vocabulary(texts)
+    rows = skate.data.from_items([{"text": text} for text in texts]).map_batches(
+        cut_into_rows, fn_kwargs={"vocabulary": vocabulary}
+    )
+    return rows.random_shuffle(seed=0), vocabulary
 
 
 # ------------------------------------------------------------ the model
@@ -76,13 +103,13 @@ class Block(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """A decoder over bytes."""
+    """A decoder-only transformer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.token, self.position = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.token, self.position = nn.Embedding(Vocabulary.SIZE, WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 256, bias=False))
+        self.head = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, Vocabulary.SIZE, bias=False))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         positions = torch.arange(tokens.shape[1], device=tokens.device)
@@ -112,6 +139,8 @@ def train_loop(config: dict) -> None:
             step += 1
             if step % 10 == 0 or step == total:
                 train.report({"step": step, "loss": loss.item()})
+            if step % 100 == 0 and train.get_context().get_world_rank() == 0:
+                print(f"step {step} of {total}: loss {loss.item():.2f}")
             if step == total:
                 break
     if train.get_context().get_world_rank() == 0:
@@ -128,7 +157,8 @@ def train_loop(config: dict) -> None:
 class Writer:
     """Continues a prompt. Requests that arrive together are generated in one batch."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.model = LanguageModel().to(self.device).eval()
         with checkpoint.as_directory() as folder:
@@ -136,24 +166,22 @@ class Writer:
 
     async def __call__(self, request) -> dict:
         begun = time.perf_counter()
-        text = await self.write(request.query_params["prompt"])
+        text = await self.write(request.query_params.get("prompt") or "The")
         return {"text": text, "seconds": time.perf_counter() - begun}
 
     @serve.batch(max_batch_size=8, batch_wait_timeout_s=0.01)
     async def write(self, prompts: list[str]) -> list[str]:
-        """Return each prompt with 80 bytes that the model writes after it."""
-        width = min(len(prompt.encode()) for prompt in prompts)
-        tokens = torch.tensor([list(prompt.encode()[-width:]) for prompt in prompts], device=self.device)
-        start = tokens.shape[1]
+        """Return each prompt, followed by 30 tokens that the model generates."""
+        encoded = [self.vocabulary.encode(prompt) for prompt in prompts]
+        width = min(map(len, encoded))  # of the longer prompts, the model sees the end
+        tokens = torch.tensor([row[-width:] for row in encoded], device=self.device)
         with torch.inference_mode():
-            for _ in range(80):
+            for _ in range(30):
                 scores = self.model(tokens[:, -CONTEXT:])[:, -1]
-                likely = functional.softmax(
-                    scores / 0.5, dim=-1
-                )  # a low temperature: mostly the likeliest byte
-                tokens = torch.cat([tokens, torch.multinomial(likely, 1)], dim=1)
-        written = [bytes(row).decode(errors="replace") for row in tokens[:, start:].tolist()]
-        return [prompt + text for prompt, text in zip(prompts, written, strict=True)]
+                probabilities = functional.softmax(scores / 0.5, dim=-1)  # a low temperature
+                tokens = torch.cat([tokens, torch.multinomial(probabilities, 1)], dim=1)
+        generated = [self.vocabulary.decode(row) for row in tokens[:, width:].tolist()]
+        return [prompt + text for prompt, text in zip(prompts, generated, strict=True)]
 
 
 # ------------------------------------------------------------ the whole way
@@ -169,14 +197,15 @@ def main() -> None:
 
     begun = time.perf_counter()
     skate.init()
-    dataset = manual().materialize()
-    print(f"data: {dataset.count():,} rows of {CONTEXT} bytes in {time.perf_counter() - begun:.1f} s")
+    rows, vocabulary = read_manual()
+    rows = rows.materialize()
+    print(f"data: {rows.count():,} rows of {CONTEXT} tokens in {time.perf_counter() - begun:.1f} s")
 
     begun = time.perf_counter()
     result = TorchTrainer(
         train_loop,
         train_loop_config={"steps": options.steps},
-        datasets={"train": dataset},
+        datasets={"train": rows},
         scaling_config=ScalingConfig(num_workers=options.workers, use_gpu=options.gpu),
         run_config=RunConfig(
             name=f"language_model_{int(time.time())}", storage_path=str(options.out.resolve())
@@ -191,7 +220,7 @@ def main() -> None:
 
     begun = time.perf_counter()
     serve.start(http_options={"port": 0})
-    serve.run(Writer.bind(result.checkpoint))
+    serve.run(Writer.bind(result.checkpoint, vocabulary))
     host, port = serve.address()
     print(f"serve: up after {time.perf_counter() - begun:.1f} s on http://{host}:{port}/?prompt=The")
     for prompt in PROMPTS:
