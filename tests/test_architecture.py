@@ -1,4 +1,4 @@
-"""The shape of the package: who may import whom, what a package exports, how long a module gets."""
+"""The structure of the package: import direction, exports and sizes of modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ray programs as they are, on Skate: in the driver, in its workers, in pytest, and beside an installed Ray."""
+"""Ray programs run unchanged on Skate: in the driver, in its workers, in pytest, and beside an installed Ray."""
 
 from __future__ import annotations
 

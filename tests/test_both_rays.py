@@ -1,4 +1,4 @@
-"""The real Ray at work in a process in which `import ray` means Skate; `tests/test_as_ray.py` has the details."""
+"""The real Ray in a process where `import ray` means Skate; `tests/test_as_ray.py` has the details."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example runs, on every engine, and says what it promises."""
+"""Every example runs on every engine and prints what it promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors Skate raises keep their type, their fields and the remote traceback wherever they go."""
+"""Exceptions keep their type, their fields and the remote traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of Skate where what they need is not installed."""
+"""Parts of Skate without the packages they need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The leak check itself: it sees what is left, names it, and is content when there is nothing."""
+"""The leak check itself: it finds and names leftovers, and passes when there are none."""
 
 from __future__ import annotations
 

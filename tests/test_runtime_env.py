@@ -1,4 +1,4 @@
-"""Runtime environments are checked where they are written, and inherited field by field."""
+"""Runtime environments are validated where they are written, and inherited field by field."""
 
 from __future__ import annotations
 

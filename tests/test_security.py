@@ -1,4 +1,4 @@
-"""The page on security names every module that unpickles, runs text as code, or imports what a string names."""
+"""The security page names every module that unpickles data, executes text or imports a module by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of any size are exact, whoever makes them."""
+"""Copies are exact at any size and with any number of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: what is accepted, how mistakes are named, and what holds when nothing is given."""
+"""Task and actor options: accepted values, errors and defaults."""
 
 from __future__ import annotations
 

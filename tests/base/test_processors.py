@@ -1,4 +1,4 @@
-"""How many processors there are for us: what affinity and a container's quota leave."""
+"""The number of usable CPUs, from affinity and from the quota of a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs in several containers that share a place for sessions: what dies in one is no matter in the others."""
+"""Programs in several containers that share the session folder: a death in one does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: KeyboardInterrupt comes, the program ends, and nothing is left."""
+"""Ctrl-C at any moment: KeyboardInterrupt is raised, the program ends, and nothing is left."""
 
 from __future__ import annotations
 

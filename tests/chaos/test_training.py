@@ -1,4 +1,4 @@
-"""Training whose workers and whose program are killed: what is learned is what an undisturbed run learns."""
+"""Training whose workers or driver are killed: the result equals that of an undisturbed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that dies while it works: errors that say how, retries, restarts, and never a hang."""
+"""A worker that dies while it works: errors that give the cause, retries, restarts, and never a hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command explains itself, and the reference says the same."""
+"""Every command has help, and the reference has the same text."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import pytest
 import skate
 from skate._api import nodes
 from skate.util import rpdb
-from tests.cli.conftest import PATIENCE, Cli
 from tests.contract.support import Signal, eventually
+from tests.plugins.command_line import PATIENCE, Cli
 
 
 @skate.remote

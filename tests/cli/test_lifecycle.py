@@ -13,8 +13,8 @@ import pytest
 
 import skate
 from skate._api import nodes
-from tests.cli.conftest import PATIENCE, Cli
 from tests.contract.support import eventually
+from tests.plugins.command_line import PATIENCE, Cli
 
 LOOK = """
 import json, skate

@@ -12,7 +12,7 @@ from skate._api import nodes
 from skate.cli.listing import parse_filter
 from skate.util import state
 from skate.util.placement_group import placement_group
-from tests.cli.conftest import Cli
+from tests.plugins.command_line import Cli
 
 
 @skate.remote

@@ -16,7 +16,7 @@ import pytest
 from skate._engine.registry import ENGINES
 from skate._version import ray_version
 from skate.cli import run as command
-from tests.cli.conftest import PATIENCE, Done
+from tests.plugins.command_line import PATIENCE, Done
 
 RUN = ("-m", "skate.cli", "run")
 

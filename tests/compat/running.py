@@ -1,4 +1,4 @@
-"""Runs a job of somebody else's package on Skate, as its user would: with `skate run`."""
+"""Runs a third-party package's job on Skate, as its user would: with `skate run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Private names of Ray that packages touch: each is there under Ray's path, and means what it says."""
+"""Private names of Ray that packages use: each exists under its path in Ray and behaves as there."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ as the engine passes the test, so that the entry is removed. Tests with one reas
 
 from __future__ import annotations
 
-# Begins the reason of a test that is not even tried: it would hang the run, or end it.
-NOT_RUN = "not run: "
+from tests.plugins.sessions import NOT_RUN
 
 _INLINE: dict[str, tuple[str, ...]] = {
     NOT_RUN + "tasks run in the driver's own process, which this test would end": (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.conftest import Start
+from tests.plugins.sessions import Start
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -14,7 +14,7 @@ import pytest
 import skate
 from skate.exceptions import ActorDiedError, DeadlockError, GetTimeoutError
 from skate.util import placement_group, remove_placement_group
-from tests.contract.conftest import Start
+from tests.plugins.sessions import Start
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -1,4 +1,4 @@
-"""Errors people can act on: types, tracebacks, causes and clear messages."""
+"""Errors: types, tracebacks, causes and messages that say what to do."""
 
 from __future__ import annotations
 

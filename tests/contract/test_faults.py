@@ -14,8 +14,8 @@ import pytest
 
 import skate
 from skate.exceptions import RayActorError, RayError, RayTaskError, WorkerCrashedError
-from tests.contract.conftest import Start
 from tests.contract.support import Counter, Log, Signal, eventually
+from tests.plugins.sessions import Start
 
 pytestmark = pytest.mark.usefixtures("engine")
 

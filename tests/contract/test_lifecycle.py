@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.conftest import Arguments, Start
 from tests.contract.support import PATIENCE, Counter, eventually
+from tests.plugins.sessions import Arguments, Start
 
 
 @skate.remote

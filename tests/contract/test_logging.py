@@ -1,4 +1,4 @@
-"""Structured logging: a job's records are encoded as it asked for, in every process, and say where they come from."""
+"""Structured logging: a job's records are encoded as configured, in every process, with their origin."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.conftest import Start
+from tests.plugins.sessions import Start
 
 JSON = skate.LoggingConfig(encoding="JSON", log_level="WARNING", additional_log_standard_attrs=["name"])
 

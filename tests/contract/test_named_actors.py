@@ -8,8 +8,8 @@ import pytest
 
 import skate
 from skate.job_config import JobConfig
-from tests.contract.conftest import Start
 from tests.contract.support import Counter, eventually
+from tests.plugins.sessions import Start
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import skate
-from tests.contract.conftest import Start
 from tests.contract.support import Signal, eventually
+from tests.plugins.sessions import Start
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -11,8 +11,8 @@ import pytest
 import skate
 from skate.exceptions import ActorUnschedulableError, TaskUnschedulableError
 from skate.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from tests.contract.conftest import Start
 from tests.contract.support import Signal, eventually
+from tests.plugins.sessions import Start
 
 pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.one_machine]
 

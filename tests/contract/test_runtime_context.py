@@ -1,4 +1,4 @@
-"""The runtime context: who am I, where am I, what do I hold."""
+"""The runtime context: ids, resources and the current actor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import skate
-from tests.contract.conftest import Start
+from tests.plugins.sessions import Start
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -14,7 +14,7 @@ import pytest
 
 import skate
 from skate.runtime_env import RuntimeEnv
-from tests.contract.conftest import Start
+from tests.plugins.sessions import Start
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import skate
-from tests.contract.conftest import Arguments
 from tests.contract.support import PATIENCE, eventually
+from tests.plugins.sessions import Arguments
 
 pytestmark = pytest.mark.usefixtures("engine")
 

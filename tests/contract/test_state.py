@@ -1,4 +1,4 @@
-"""The state API: what runs, what exists, and what a task waits for."""
+"""The state API: running tasks, existing actors and objects, and what a task waits for."""
 
 from __future__ import annotations
 

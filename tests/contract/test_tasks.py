@@ -1,4 +1,4 @@
-"""Remote functions: calling them, what they take, what they give back, and how they nest."""
+"""Remote functions: calls, arguments, results and nesting."""
 
 from __future__ import annotations
 

@@ -19,14 +19,6 @@ from skate.data import DataContext
 from skate.data._exec.drivers import inprocess
 from skate.data.checkpoint import CheckpointConfig
 from tests.conftest import ENGINES
-from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
-    Arguments,
-    clusters,
-    engine,
-    engine_name,
-    init_arguments,
-    shared_session,
-)
 
 HERE = "here"
 ROOM_IN_MEMORY = 4 << 30
@@ -52,7 +44,7 @@ def settings() -> Iterator[DataContext]:
 
 
 @pytest.fixture
-def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContext) -> Iterator[str]:  # noqa: F811
+def where(request: pytest.FixtureRequest, engine_name: str, settings: DataContext) -> Iterator[str]:
     """Where plans run: in this process, or on the workers of an engine; by name."""
     if engine_name == HERE:
         request.getfixturevalue("patience")

@@ -1,4 +1,4 @@
-"""Functions that are called with all rows of a group: what they get, and where they run."""
+"""Functions that are called with all rows of a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that note the ids of rows: a later run leaves out what is written, and each id is written once."""
+"""Writes with checkpoints by row id: a later run skips written rows, and each id is written once."""
 
 from __future__ import annotations
 

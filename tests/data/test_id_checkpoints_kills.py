@@ -1,4 +1,4 @@
-"""Writes that note the ids of rows, in programs and workers that are killed: each id is written once."""
+"""Writes with checkpoints by row id, in programs and workers that are killed: each id is written once."""
 
 from __future__ import annotations
 

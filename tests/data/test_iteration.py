@@ -1,4 +1,4 @@
-"""Batches that are there when a training loop asks for them."""
+"""Batches for training loops: prefetching, formats and shuffling."""
 
 from __future__ import annotations
 

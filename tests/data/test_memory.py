@@ -1,4 +1,4 @@
-"""Plans that have more data than room: blocks, workers' own memory, and the disk that takes what is too much."""
+"""Plans with more data than memory: block sizes, memory of workers, and spilling to disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skate.data._exec.drivers.workers import WorkerDriver
 from skate.data._exec.items import fetch_rows
 from skate.data._execution import Execution
 from skate.exceptions import OutOfDiskError
-from tests.contract.conftest import Start, fresh  # noqa: F401  # a fixture: it is used by its name
+from tests.plugins.sessions import Start
 
 MIB = 2**20
 
@@ -129,7 +129,7 @@ def test_workers_that_keep_memory_are_not_given_more_to_do_at_a_time(settings: D
 
 
 def test_a_disk_that_is_full_while_a_sort_spills_is_named(
-    fresh: Start,  # noqa: F811
+    fresh: Start,
     settings: DataContext,
 ) -> None:
     fresh(num_cpus=2, object_store_memory=64 * MIB)

@@ -1,4 +1,4 @@
-"""Reading and writing through the public functions, wherever the plan runs."""
+"""Reading and writing through the public functions, on every engine."""
 
 from __future__ import annotations
 

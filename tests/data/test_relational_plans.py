@@ -1,4 +1,4 @@
-"""Random relational plans: threads of this process give exactly what the steps give one after another."""
+"""Random relational plans: threads of this process give exactly the result of the separate steps."""
 
 from __future__ import annotations
 

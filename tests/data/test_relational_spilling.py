@@ -1,4 +1,4 @@
-"""Sorting, grouping and joining more than the object store holds: the rest is on disk meanwhile."""
+"""Sorting, grouping and joining more data than the object store holds."""
 
 from __future__ import annotations
 

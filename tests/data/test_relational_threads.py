@@ -1,4 +1,4 @@
-"""Plans of operations on whole columns: threads of this process run them, and nobody else."""
+"""Plans of operations on whole columns run in threads of this process only."""
 
 from __future__ import annotations
 

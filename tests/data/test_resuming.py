@@ -1,4 +1,4 @@
-"""Writes that go on where they stopped: each row once, whatever has ended the program."""
+"""Resumable writes: each row is written once, however the program ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes that cannot go on: they are not what was begun, or could never be resumed; the error says which."""
+"""Writes that cannot be resumed: the error says why."""
 
 from __future__ import annotations
 

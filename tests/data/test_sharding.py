@@ -1,4 +1,4 @@
-"""Rows that several readers share, and how others go on where they have stopped: each row once, for any numbers."""
+"""Shards of a dataset, and resuming with another number of readers: each row is read once."""
 
 from __future__ import annotations
 

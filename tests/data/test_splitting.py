@@ -1,4 +1,4 @@
-"""Cutting datasets into several, before and while they are read."""
+"""Splitting datasets, before and during reading."""
 
 from __future__ import annotations
 

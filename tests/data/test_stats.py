@@ -1,4 +1,4 @@
-"""What a run says about itself."""
+"""The statistics of a run."""
 
 from __future__ import annotations
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from skate.train._views.views import SWITCH
 from tests.misuse import train
 from tests.misuse.support import Mistake, check, read_table
-from tests.train.conftest import without_curves  # noqa: F401  # a fixture: it is used by its name
 
 pytestmark = pytest.mark.frameworks
 
 TABLE = read_table("train")
 IN_A_SESSION = list(train.in_a_session())
+
+
+@pytest.fixture(autouse=True)
+def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "0")
 
 
 @pytest.mark.parametrize("mistake", IN_A_SESSION, ids=lambda mistake: mistake.id)

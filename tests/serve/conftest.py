@@ -10,15 +10,7 @@ import pytest
 
 from skate import serve
 from skate.serve._controller.client import connect
-from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
-    clusters,
-    declare_gap,
-    engine,
-    engine_name,
-    gap_for,
-    init_arguments,
-    shared_session,
-)
+from tests.plugins.sessions import declare_gap, gap_for
 from tests.serve.gaps import GAPS
 
 HERE = Path(__file__).parent
@@ -45,7 +37,7 @@ def serve_of_module() -> Iterator[None]:
 
 
 @pytest.fixture
-def url(engine: str, serve_of_module: None) -> Iterator[str]:  # noqa: F811
+def url(engine: str, serve_of_module: None) -> Iterator[str]:
     """Run Serve on a free port; return where. All applications of the test are deleted after it."""
     serve.start(http_options={"port": 0})
     host, port = serve.address()

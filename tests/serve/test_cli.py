@@ -21,8 +21,8 @@ import yaml
 from skate import as_ray
 from skate._api import nodes
 from skate.serve.schema import ControllerHealthMetrics, ServeDeploySchema
-from tests.cli.conftest import PATIENCE, Cli, cli, node  # noqa: F401  # fixtures: they are used by their names
 from tests.contract.support import eventually
+from tests.plugins.command_line import PATIENCE, Cli
 
 PROGRAM = """
 import os
@@ -85,7 +85,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
 
 
 @pytest.fixture
-def url(cli: Cli, node: nodes.NodeRecord, program: Program) -> str:  # noqa: F811
+def url(cli: Cli, node: nodes.NodeRecord, program: Program) -> str:
     """Where Serve takes requests on a long-lived node."""
     return cli.process("serve", "start", "--http-port", "0").out.strip()
 
@@ -99,11 +99,11 @@ def plain_ray() -> Iterator[None]:
         as_ray.uninstall()
 
 
-def status(cli: Cli) -> Any:  # noqa: F811
+def status(cli: Cli) -> Any:
     return yaml.safe_load(cli.process("serve", "status").out)
 
 
-def wait_for(cli: Cli, state: str, app: str = "default") -> Any:  # noqa: F811
+def wait_for(cli: Cli, state: str, app: str = "default") -> Any:
     """Wait until an application has this status; return all that is told of it."""
     found: dict[str, Any] = {}
 
@@ -141,7 +141,7 @@ def running(*arguments: str, **environment: str) -> Iterator[Callable[[str], str
         assert process.returncode == 0, "".join(seen) + rest
 
 
-def test_a_file_is_deployed_looked_at_and_shut_down(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
+def test_a_file_is_deployed_looked_at_and_shut_down(cli: Cli, url: str, program: Program) -> None:
     config = {"name": "a", "route_prefix": "/a", "deployments": [{"name": "Says", "num_replicas": 2}]}
     path = program.config(config, {"name": "b", "route_prefix": "/b", "import_path": f"{program.name}:both"})
     assert cli.process("serve", "deploy", path).out == "Sent deploy request successfully.\n"
@@ -159,7 +159,7 @@ def test_a_file_is_deployed_looked_at_and_shut_down(cli: Cli, url: str, program:
     assert "No Serve instance found running" in cli("serve", "shutdown", "-y").err
 
 
-def test_an_import_path_is_deployed_with_arguments(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
+def test_an_import_path_is_deployed_with_arguments(cli: Cli, url: str, program: Program) -> None:
     target = f"{program.name}:build"
     cli.process("serve", "deploy", target)
     wait_for(cli, "RUNNING")
@@ -170,7 +170,7 @@ def test_an_import_path_is_deployed_with_arguments(cli: Cli, url: str, program: 
     eventually(lambda: httpx.get(url).text == "much more")
 
 
-def test_what_fails_is_deployed_and_then_told(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
+def test_what_fails_is_deployed_and_then_told(cli: Cli, url: str, program: Program) -> None:
     cli.process("serve", "deploy", f"{program.name}:broken", "--name", "mine")
     found = wait_for(cli, "DEPLOY_FAILED", "mine")
     assert "cannot say anything" in found["message"]
@@ -179,7 +179,7 @@ def test_what_fails_is_deployed_and_then_told(cli: Cli, url: str, program: Progr
     eventually(lambda: "has no 'missing'" in status(cli)["applications"]["mine"]["message"])
 
 
-def test_the_folder_of_whoever_deploys_counts(cli: Cli, url: str, tmp_path: Path) -> None:  # noqa: F811
+def test_the_folder_of_whoever_deploys_counts(cli: Cli, url: str, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     other = Program(tmp_path / "elsewhere")
     cli.process("serve", "deploy", f"{other.name}:app", "--app-dir", "elsewhere")
@@ -187,7 +187,7 @@ def test_the_folder_of_whoever_deploys_counts(cli: Cli, url: str, tmp_path: Path
     assert httpx.get(url).text == "hello"
 
 
-def test_a_program_for_ray_serve_is_deployed_as_it_is(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
+def test_a_program_for_ray_serve_is_deployed_as_it_is(cli: Cli, url: str, program: Program) -> None:
     program.write(library="ray")
     cli.process("serve", "shutdown", "-y")
     cli.process("serve", "deploy", program.config({}, http_options={"port": 0}))
@@ -196,7 +196,7 @@ def test_a_program_for_ray_serve_is_deployed_as_it_is(cli: Cli, url: str, progra
 
 
 def test_a_program_for_ray_serve_is_deployed_to_serve_that_was_started_before(
-    cli: Cli,  # noqa: F811
+    cli: Cli,
     url: str,
     program: Program,
 ) -> None:
@@ -205,7 +205,7 @@ def test_a_program_for_ray_serve_is_deployed_to_serve_that_was_started_before(
     assert httpx.get(url).text == "hello"
 
 
-def test_the_controller_says_how_it_does(cli: Cli, url: str) -> None:  # noqa: F811
+def test_the_controller_says_how_it_does(cli: Cli, url: str) -> None:
     shown = yaml.safe_load(cli.process("serve", "controller-health").out)
     read = json.loads(cli.process("serve", "controller-health", "--json").out)
     assert shown.keys() == read.keys() == ControllerHealthMetrics.model_fields.keys()
@@ -219,16 +219,16 @@ def test_the_controller_says_how_it_does(cli: Cli, url: str) -> None:  # noqa: F
     assert read["loop_duration_s"]["mean"] > 0
 
 
-def test_the_health_of_no_controller_is_an_error(cli: Cli, node: nodes.NodeRecord) -> None:  # noqa: F811
+def test_the_health_of_no_controller_is_an_error(cli: Cli, node: nodes.NodeRecord) -> None:
     assert "No Serve instance is running" in cli.process("serve", "controller-health", status=1).err
 
 
-def test_options_that_come_too_late_are_named(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
+def test_options_that_come_too_late_are_named(cli: Cli, url: str, program: Program) -> None:
     done = cli.process("serve", "deploy", program.config({}, http_options={"port": 1, "host": "127.0.0.1"}))
     assert "no effect: port." in done.err
 
 
-def test_what_was_built_can_be_deployed(cli: Cli, program: Program) -> None:  # noqa: F811
+def test_what_was_built_can_be_deployed(cli: Cli, program: Program) -> None:
     done = cli.process("serve", "build", f"{program.name}:app", f"{program.name}:both", "-o", "built.yaml")
     assert done.out == ""
     built = yaml.safe_load(Path("built.yaml").read_text())
@@ -248,7 +248,7 @@ def test_what_was_built_can_be_deployed(cli: Cli, program: Program) -> None:  # 
     )
 
 
-def test_an_application_runs_until_ctrl_c(cli: Cli, program: Program) -> None:  # noqa: F811
+def test_an_application_runs_until_ctrl_c(cli: Cli, program: Program) -> None:
     with running(f"{program.name}:build", "what=it", "--name", "mine", "--http-port", "0") as line_with:
         address = line_with(r"'mine' runs at (http\S+)")
         assert httpx.get(address).text == "it"
@@ -258,7 +258,7 @@ def test_an_application_runs_until_ctrl_c(cli: Cli, program: Program) -> None:  
         httpx.get(address)
 
 
-def test_a_file_runs_with_what_the_command_line_adds(cli: Cli, program: Program) -> None:  # noqa: F811
+def test_a_file_runs_with_what_the_command_line_adds(cli: Cli, program: Program) -> None:
     path = program.config({"route_prefix": "/x"}, {"name": "bad", "import_path": "no_such_module:app"})
     env = '{"env_vars": {"SAID": "again"}}'
     with running(path, "--runtime-env-json", env, "--http-port", "0") as line_with:
@@ -267,7 +267,7 @@ def test_a_file_runs_with_what_the_command_line_adds(cli: Cli, program: Program)
     assert nodes.nodes() == []
 
 
-def test_on_a_node_that_stays_only_its_own_applications_end(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
+def test_on_a_node_that_stays_only_its_own_applications_end(cli: Cli, url: str, program: Program) -> None:
     cli.process("serve", "deploy", program.config({"name": "theirs", "route_prefix": "/theirs"}))
     wait_for(cli, "RUNNING", "theirs")
     arguments = (f"{program.name}:app", "--address", "auto", "--route-prefix", "/mine", "--name", "mine")
@@ -278,13 +278,13 @@ def test_on_a_node_that_stays_only_its_own_applications_end(cli: Cli, url: str, 
     assert httpx.get(f"{url}/theirs").text == "hello"
 
 
-def test_without_blocking_it_stays_on_the_node(cli: Cli, url: str, program: Program) -> None:  # noqa: F811
+def test_without_blocking_it_stays_on_the_node(cli: Cli, url: str, program: Program) -> None:
     cli.process("serve", "run", f"{program.name}:app", "--non-blocking", "--address", "auto")
     assert httpx.get(url).text == "hello"
     assert status(cli)["applications"]["default"]["status"] == "RUNNING"
 
 
-def test_running_ends_when_somebody_shuts_serve_down(cli: Cli, program: Program) -> None:  # noqa: F811
+def test_running_ends_when_somebody_shuts_serve_down(cli: Cli, program: Program) -> None:
     with running(f"{program.name}:app", "--http-port", "0") as line_with:
         line_with("runs at")
         cli.process("serve", "shutdown", "-y")
@@ -293,13 +293,13 @@ def test_running_ends_when_somebody_shuts_serve_down(cli: Cli, program: Program)
             line_with("nothing further")  # it has ended by itself before it is interrupted
 
 
-def test_an_application_that_does_not_start_ends_the_command(cli: Cli, program: Program) -> None:  # noqa: F811
+def test_an_application_that_does_not_start_ends_the_command(cli: Cli, program: Program) -> None:
     done = cli.process("serve", "run", f"{program.name}:broken", "--http-port", "0", status=1)
     assert "cannot say anything" in done.err
     assert nodes.nodes() == []
 
 
-def test_files_that_change_are_deployed_anew(cli: Cli, program: Program) -> None:  # noqa: F811
+def test_files_that_change_are_deployed_anew(cli: Cli, program: Program) -> None:
     with running(f"{program.name}:app", "--reload", "--http-port", "0") as line_with:
         address = line_with(r"runs at (http\S+)")
         assert httpx.get(address).text == "hello"
@@ -343,7 +343,7 @@ def test_files_that_change_are_deployed_anew(cli: Cli, program: Program) -> None
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_mistakes_are_told_without_a_traceback(
-    cli: Cli,  # noqa: F811
+    cli: Cli,
     plain_ray: None,
     program: Program,
     arguments: list[str],
@@ -367,13 +367,13 @@ def test_mistakes_are_told_without_a_traceback(
     assert nodes.nodes() == []
 
 
-def test_unknown_applications_are_named(cli: Cli, url: str) -> None:  # noqa: F811
+def test_unknown_applications_are_named(cli: Cli, url: str) -> None:
     assert (
         "'x' does not exist. Existing applications: none." in cli("serve", "status", "-n", "x", status=1).err
     )
     assert cli("serve", "config", "-n", "x").out == 'No config has been deployed for application "x".\n'
 
 
-def test_shutting_down_asks_back(cli: Cli, url: str) -> None:  # noqa: F811
+def test_shutting_down_asks_back(cli: Cli, url: str) -> None:
     assert "Continue?" in cli("serve", "shutdown", status=1).err
     assert status(cli)["proxies"] != {}

@@ -1,4 +1,4 @@
-"""The errors of Serve: their places among errors, their words, and their way between processes."""
+"""The exceptions of Serve: base classes, messages and pickling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that programs written for Ray Serve import: each is there, under its path."""
+"""Names that programs written for Ray Serve import, each under its path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small checkpoints: what the training functions of tests write, and go on from."""
+"""Small checkpoints that the training functions of tests write and resume from."""
 
 from __future__ import annotations
 

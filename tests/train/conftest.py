@@ -12,17 +12,7 @@ import pytest
 from skate.train import CheckpointConfig, FailureConfig, Result, RunConfig, ScalingConfig
 from skate.train._views.views import SWITCH
 from skate.train.data_parallel_trainer import DataParallelTrainer
-from tests.contract.conftest import (  # noqa: F401  # fixtures: they are used by their names
-    Arguments,
-    clusters,
-    declare_gap,
-    engine,
-    engine_name,
-    gap_for,
-    init_arguments,
-    shared_session,
-)
-from tests.s3 import bucket, client_libraries, server, store  # noqa: F401
+from tests.plugins.sessions import declare_gap, gap_for
 from tests.train.gaps import GAPS
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""What happens to the processes of training functions: they die, are stopped, and wait for a test."""
+"""Processes of training functions that die, stop, and wait for a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training function whose workers are killed at given steps, and which must learn the same for all that."""
+"""A training function whose workers are killed at given steps, and whose result must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders that models are kept in."""
+"""Checkpoint folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of a run, and what is wrong with them."""
+"""Settings of a run, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run leaves to look at: a picture of its curves, and events for TensorBoard."""
+"""The picture of the curves of a run, and its TensorBoard events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose number of workers changes: fewer when there is no room, more when there is again."""
+"""Runs whose number of workers follows the free resources."""
 
 from __future__ import annotations
 

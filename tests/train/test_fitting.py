@@ -1,4 +1,4 @@
-"""Runs with real workers: ranks, reports, checkpoints, datasets, and what is left."""
+"""Runs with real workers: ranks, reports, checkpoints, datasets, and cleanup."""
 
 from __future__ import annotations
 

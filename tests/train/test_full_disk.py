@@ -1,4 +1,4 @@
-"""Disks that are full, and lines that were half written: the run goes on, and what was kept before is valid."""
+"""Full disks and half-written lines: the run continues, and earlier checkpoints stay valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that hang: they are found, named with the line where they stand, and started again."""
+"""Workers that hang: they are detected, named with their current line, and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are killed while they train: what is learned must not change."""
+"""Workers that are killed during training: the result must not change."""
 
 from __future__ import annotations
 

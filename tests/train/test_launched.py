@@ -1,4 +1,4 @@
-"""Training without workers of Skate's, in processes that torchrun has started."""
+"""Training in processes that torchrun started."""
 
 from __future__ import annotations
 

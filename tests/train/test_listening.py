@@ -1,4 +1,4 @@
-"""Which addresses workers listen on while they train: the loopback of this machine, and no other."""
+"""Workers listen on the loopback interface only."""
 
 from __future__ import annotations
 

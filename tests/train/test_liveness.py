@@ -1,4 +1,4 @@
-"""When silent workers are asked, and when they hang."""
+"""When a silent worker is probed, and when it counts as hung."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run says of itself, and where that is kept."""
+"""The log of a run."""
 
 from __future__ import annotations
 

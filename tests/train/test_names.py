@@ -1,4 +1,4 @@
-"""Names that programs written for Ray import: each is there, under each of its paths, and is the same object."""
+"""Names that programs written for Ray import, each under all of its paths."""
 
 from __future__ import annotations
 

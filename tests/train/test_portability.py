@@ -1,4 +1,4 @@
-"""What travels between the driver and its workers: functions, settings of datasets, metrics, return values."""
+"""Values that travel between the driver and its workers: functions, dataset settings, metrics, return values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets go on where they stood at the checkpoint: no row is trained on twice, and none is left out."""
+"""Datasets resume at the checkpoint: each row is trained on once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in the arguments of `report`: they raise where it is called, and no checkpoint is lost without an error."""
+"""Errors in the arguments of `report` are raised by the call, and no checkpoint is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When whoever drives a run answers a worker that asks for checkpoints; the clock is the test's."""
+"""The controller's answers to workers that request reported checkpoints; the test advances the clock."""
 
 from __future__ import annotations
 

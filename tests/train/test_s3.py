@@ -1,4 +1,4 @@
-"""Runs that are kept in an object store, on loopback."""
+"""Runs that are stored in an object store, on loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from skate.train import (
 )
 from skate.train._storage import folders
 from skate.train.data_parallel_trainer import DataParallelTrainer
-from tests.s3 import environment
+from tests.plugins.s3 import environment
 from tests.train.checkpoints import next_step, read, write_checkpoint
 from tests.train.processes import die
 

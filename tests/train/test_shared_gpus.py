@@ -1,4 +1,4 @@
-"""Workers with a part of a GPU each: a number is enough to place them, whatever the machine has."""
+"""Workers with a fraction of a GPU each, on a machine with any number of GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event files: encoded here, and decoded by others' code."""
+"""Event files, decoded with tensorboardX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training with torch: models whose gradients are common, data that is shared, devices."""
+"""Training with torch: shared gradients, sharded data, devices."""
 
 from __future__ import annotations
 

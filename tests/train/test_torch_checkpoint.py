@@ -1,4 +1,4 @@
-"""Checkpoints that are models of torch's."""
+"""Checkpoints of torch models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that compute with less precision."""
+"""Models in mixed precision."""
 
 from __future__ import annotations
 

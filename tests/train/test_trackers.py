@@ -1,4 +1,4 @@
-"""Callbacks for experiment trackers, which are not installed: stand-ins take down what they are told."""
+"""Callbacks for experiment trackers, with stand-ins that record the calls."""
 
 from __future__ import annotations
 

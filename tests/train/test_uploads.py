@@ -1,4 +1,4 @@
-"""Checkpoints that are being stored when a worker fails."""
+"""Checkpoints whose upload is in progress when a worker fails."""
 
 from __future__ import annotations
 

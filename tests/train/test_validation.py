@@ -1,4 +1,4 @@
-"""Checkpoints that are validated beside the training."""
+"""Validation of checkpoints beside the training."""
 
 from __future__ import annotations
 

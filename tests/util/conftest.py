@@ -1,4 +1,4 @@
-"""One session for the tests of a module, on the engine that each of them asks for."""
+"""One session for the tests of a module, on the engine that each of them requests."""
 
 from __future__ import annotations
 

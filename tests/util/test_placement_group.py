@@ -1,4 +1,4 @@
-"""Placement groups, with an engine that only remembers what it was asked."""
+"""Placement groups, with an engine that only records the requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scheduling strategies: what they record and what they refuse."""
+"""Scheduling strategies: their fields and their validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever goes into a block comes out of it: rows and batches of any values, slices through any transport."""
+"""Blocks preserve their contents: rows and batches of any values, and slices through any transport."""
 
 from __future__ import annotations
 

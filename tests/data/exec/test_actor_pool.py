@@ -1,4 +1,4 @@
-"""How many actors an operator has, decided without a process."""
+"""The size of an actor pool, decided without processes."""
 
 from __future__ import annotations
 

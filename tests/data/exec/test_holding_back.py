@@ -1,4 +1,4 @@
-"""Whom a running plan holds back for want of room, and that it gets on all the same; decided without a process."""
+"""Which operators a running plan pauses when memory is short, and that it always makes progress; without processes."""
 
 from __future__ import annotations
 

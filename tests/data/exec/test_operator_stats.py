@@ -1,4 +1,4 @@
-"""How long each step of a plan stands still, and what for; with a clock that the test turns."""
+"""How long each operator waits, and for what, with a clock that the test advances."""
 
 from __future__ import annotations
 

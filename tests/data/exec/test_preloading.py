@@ -1,4 +1,4 @@
-"""Workers start with the libraries of datasets imported, and with the environment that was asked for."""
+"""Workers start with the libraries of datasets imported, and in the requested environment."""
 
 from __future__ import annotations
 

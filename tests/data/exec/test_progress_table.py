@@ -1,4 +1,4 @@
-"""Lines about a running plan."""
+"""The progress table of a running plan."""
 
 from __future__ import annotations
 

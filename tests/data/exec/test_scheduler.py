@@ -1,4 +1,4 @@
-"""What a running plan does next, decided without a process."""
+"""The next step of a running plan, decided without processes."""
 
 from __future__ import annotations
 

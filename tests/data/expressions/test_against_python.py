@@ -1,4 +1,4 @@
-"""Expressions against what Python computes from the same rows, on trees that Hypothesis makes up."""
+"""Expressions that Hypothesis generates give what Python computes from the same rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the columns of a projection before it runs."""
+"""Columns of a projection that are known before it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row numbers, random numbers and UUIDs: what they depend on, and what not."""
+"""Row numbers, random numbers and UUIDs: what they depend on."""
 
 from __future__ import annotations
 

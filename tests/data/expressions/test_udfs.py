@@ -1,4 +1,4 @@
-"""Functions and callable classes of the user's in expressions."""
+"""Users' functions and callable classes in expressions."""
 
 from __future__ import annotations
 

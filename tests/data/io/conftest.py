@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 import skate
-from tests.s3 import bucket, client_libraries, server, store  # noqa: F401  # fixtures: they are used by their names
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Ids of rows on an object store, and rows there: nothing can be moved, and objects appear whole."""
+"""Checkpoints by row id on an object store, where nothing can be moved and objects appear whole."""
 
 from __future__ import annotations
 

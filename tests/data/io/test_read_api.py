@@ -1,4 +1,4 @@
-"""Arguments of the functions that read, beyond what a source takes itself."""
+"""Arguments that all reading functions share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes to an object store that go on where they stopped: nothing can be moved there, and objects appear whole."""
+"""Resumable writes to an object store, where nothing can be moved and objects appear whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services that no test can reach: MongoDB behind a stand-in for its client, and what is said without a package."""
+"""Services that no test can reach: MongoDB with a stand-in for its client, and errors for missing packages."""
 
 from __future__ import annotations
 

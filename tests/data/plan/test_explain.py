@@ -1,4 +1,4 @@
-"""Plans as text: what each step is about, and what the source does itself."""
+"""Plans as text: the steps, and what the source does itself."""
 
 from __future__ import annotations
 

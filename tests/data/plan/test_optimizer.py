@@ -1,4 +1,4 @@
-"""Plans that give the same rows with less work."""
+"""Optimized plans give the same rows with less work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plans threads of this process run: as long as their rows fit into the memory that it may use."""
+"""Plans that threads of this process run, as long as their rows fit in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all preprocessors do: fitting, transforming, and saying what is wrong."""
+"""Common behaviour of preprocessors: fitting, transforming and errors."""
 
 from __future__ import annotations
 

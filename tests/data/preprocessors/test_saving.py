@@ -1,4 +1,4 @@
-"""Saving preprocessors, and loading what other versions have saved."""
+"""Saving preprocessors, and loading those of other versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transforms of torchvision; what they are given, and what they may return."""
+"""Transforms of torchvision: their inputs and outputs."""
 
 from __future__ import annotations
 

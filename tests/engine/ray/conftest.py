@@ -9,7 +9,7 @@ import pytest
 
 import skate
 from skate._base.exports import declared
-from tests.contract.cluster import cluster
+from tests.plugins.ray_clusters import cluster
 
 
 def pytest_ignore_collect(config: pytest.Config) -> bool | None:

@@ -15,7 +15,7 @@ import pytest
 
 import skate
 from skate._engine.registry import choose
-from tests.contract.cluster import cluster, free_port
+from tests.plugins.ray_clusters import cluster, free_port
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,8 +10,8 @@ import pytest
 
 import skate
 from skate.exceptions import ObjectLostError, RayActorError
-from tests.contract.cluster import cluster
 from tests.contract.support import Counter, Signal, eventually
+from tests.plugins.ray_clusters import cluster
 
 LARGE = 1 << 20  # numbers: far above what travels inside a message, so that they stay where they were made
 

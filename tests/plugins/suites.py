@@ -1,0 +1,68 @@
+"""A pytest plugin: the suites that the tests are divided into, selected with `--suite NAME`.
+
+A suite is chosen by the folder of a test module, or by a mark of the module, which comes first:
+
+- `frameworks`: needs packages that only `make frameworks` installs;
+- `ray`: runs on a Ray cluster too, in `make ray`;
+- `ray_more`: runs on a Ray cluster too, in `make ray-more`.
+
+Without `--suite` everything runs but the frameworks. The marks are read from the text of a module, because importing it
+may need packages that are not installed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+# The suite of a folder. Other folders belong to the engines; modules without a folder are programs.
+FOLDERS = {
+    "chaos": "programs",
+    "compat": "programs",
+    "data": "data",
+    "frameworks": "frameworks",
+    "misuse": "programs",
+    "serve": "serve",
+    "train": "train",
+}
+CHECKS = "test_architecture.py"  # `make check`
+CORE = {"base", "contract", "engine"}
+ON_RAY = ("contract", "engine/ray")
+SUITES = ("core", "engines", "programs", "data", "serve", "train", "frameworks", "ray", "ray-more")
+
+_MARKS = re.compile(r"^pytestmark = .*", re.MULTILINE)
+_MARK = re.compile(r"pytest\.mark\.(frameworks|ray_more|ray)\b")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--suite", choices=SUITES, help="run one suite (default: all but frameworks)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    if TESTS not in collection_path.parents:
+        return None
+    suite = config.getoption("--suite")
+    return None if _is_in(suite, collection_path.relative_to(TESTS), _marks(collection_path)) else True
+
+
+def _marks(path: Path) -> set[str]:
+    return set(_MARK.findall("".join(_MARKS.findall(path.read_text(encoding="utf-8")))))
+
+
+def _is_in(suite: str | None, path: Path, marks: set[str]) -> bool:
+    folder = path.parts[0] if len(path.parts) > 1 else ""
+    own = "frameworks" if "frameworks" in marks else FOLDERS.get(folder, "engines" if folder else "programs")
+    if suite is None:
+        return own != "frameworks"
+    if suite == "core":
+        return folder in CORE and not path.is_relative_to("engine/ray")
+    if suite == "ray":
+        return "ray" in marks or any(path.is_relative_to(each) for each in ON_RAY)
+    if suite == "ray-more":
+        return "ray_more" in marks
+    return own == suite and path.name != CHECKS
