@@ -1,0 +1,1 @@
+"""Hyper-parameter search: trials of a trainable over a search space."""
