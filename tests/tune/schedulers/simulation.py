@@ -193,6 +193,23 @@ class QueueSimulation(Simulation):
             yield from (trial for trial in self.trials if trial.status == status)
 
 
+class ExploitSimulation(Simulation):
+    """A simulation whose controller copies trials itself, and has a folder for files."""
+
+    experiment_path: Any = None
+
+    def exploit(self, trial: Trial, source: Trial, config: dict[str, Any], checkpoint: Any) -> bool:
+        saved = checkpoint.resolve().checkpoint if isinstance(checkpoint, Handle) else checkpoint
+        if saved is None:
+            return False
+        if trial.status != Trial.PAUSED:
+            self.pause_trial(trial, should_checkpoint=False)
+        trial.set_config(config)
+        trial.checkpoint = saved
+        self.events.append(("exploit", f"{trial.trial_id}<{source.trial_id}"))
+        return True
+
+
 def linear(config: dict[str, Any], state: float, iteration: int) -> float:
     """A curve that rises with the slope in its configuration."""
     return float(config["slope"]) * iteration

@@ -4,6 +4,7 @@ from skate.tune.schedulers.async_hyperband import ASHAScheduler, AsyncHyperBandS
 from skate.tune.schedulers.hb_bohb import HyperBandForBOHB
 from skate.tune.schedulers.hyperband import HyperBandScheduler
 from skate.tune.schedulers.median_stopping_rule import MedianStoppingRule
+from skate.tune.schedulers.pbt import PopulationBasedTraining, PopulationBasedTrainingReplay
 from skate.tune.schedulers.trial_scheduler import FIFOScheduler, TrialScheduler
 
 __all__ = [
@@ -13,5 +14,7 @@ __all__ = [
     "HyperBandForBOHB",
     "HyperBandScheduler",
     "MedianStoppingRule",
+    "PopulationBasedTraining",
+    "PopulationBasedTrainingReplay",
     "TrialScheduler",
 ]

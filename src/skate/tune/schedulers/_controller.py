@@ -24,6 +24,7 @@ class TrainingResult(Protocol):
         """The metrics that were reported with it."""
 
 
+@runtime_checkable
 class PendingCheckpoint(Protocol):
     """A checkpoint that is being saved."""
 
@@ -89,9 +90,9 @@ class Exploits(Protocol):
 
 @runtime_checkable
 class HasExperimentPath(Protocol):
-    """A controller that has a local folder for the files of its experiment."""
+    """A controller that has a local folder for the files of its experiment, or None."""
 
-    experiment_path: str | PathLike[str]
+    experiment_path: str | PathLike[str] | None
 
 
 @runtime_checkable
@@ -169,7 +170,7 @@ def exploit(
         return False
     if isinstance(controller, Exploits):
         return controller.exploit(trial, source, config, checkpoint)
-    saved = _resolve(checkpoint)
+    saved = resolve(checkpoint)
     if saved is None:
         return False
     if trial.status != Trial.PAUSED:
@@ -179,11 +180,17 @@ def exploit(
     return True
 
 
-def _resolve(checkpoint: Any) -> Checkpoint | None:
-    if not hasattr(checkpoint, "resolve"):
-        return checkpoint  # type: ignore[no-any-return]
-    result: TrainingResult | None = checkpoint.resolve()
+def resolve(checkpoint: Checkpoint | PendingCheckpoint | None, *, block: bool = True) -> Checkpoint | None:
+    """Return a checkpoint by its handle; None if there is none, or if it is not saved yet and `block` is false."""
+    if not isinstance(checkpoint, PendingCheckpoint):
+        return checkpoint
+    result = checkpoint.resolve(block=block)
     return None if result is None else result.checkpoint
+
+
+def experiment_path_of(controller: TuneController) -> str | PathLike[str] | None:
+    """Return the local folder of an experiment, or None if it has none."""
+    return controller.experiment_path if isinstance(controller, HasExperimentPath) else None
 
 
 def searcher_of(controller: TuneController) -> PausableSearcher | None:
