@@ -72,6 +72,10 @@ class Trial:
         self.status: str = Trial.PENDING
         self.last_result: dict[str, Any] = {}
         self.checkpoint: Checkpoint | None = None
+        self.checkpoint_metrics: dict[str, Any] = {}  # of the report that the checkpoint came with
+        self.next_checkpoint = 0  # the number of the next checkpoint
+        self.error: Exception | None = None
+        self.relative_logdir: str | None = None  # the name of its folder, once that exists
         self.num_failures = 0
         self.metric_analysis: dict[str, dict[str, float]] = {}
         self._recent: dict[str, deque[float]] = {}
