@@ -5,20 +5,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from skate.air import _optional
 from skate.tune.result import TRAINING_ITERATION
+from skate.tune.search._distributions import multiples
 from skate.tune.search._library import LibrarySearcher
 from skate.tune.search._parameters import Parameter, list_parameters, unsupported
 from skate.tune.search._space import flatten, format_path, lookup
 from skate.tune.search.sample import Categorical, Float, Integer, LogUniform, Uniform
 from skate.tune.search.searcher import Names
-
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
-    from optuna.storages import BaseStorage
 
 __all__ = ["OptunaSearch"]
 
@@ -56,13 +52,13 @@ class OptunaSearch(LibrarySearcher):
 
     def __init__(
         self,
-        space: dict[str, BaseDistribution] | Callable[[Any], dict[str, Any] | None] | None = None,
+        space: dict[str, Any] | Callable[[Any], dict[str, Any] | None] | None = None,
         metric: Names = None,
         mode: Names = None,
         points_to_evaluate: list[dict[str, Any]] | None = None,
-        sampler: BaseSampler | None = None,
+        sampler: Any = None,
         study_name: str | None = None,
-        storage: BaseStorage | None = None,
+        storage: Any = None,
         seed: int | None = None,
         evaluated_rewards: list[Any] | None = None,
     ) -> None:
@@ -161,7 +157,7 @@ class OptunaSearch(LibrarySearcher):
         )
 
     @staticmethod
-    def convert_search_space(spec: dict[str, Any]) -> dict[str, BaseDistribution]:
+    def convert_search_space(spec: dict[str, Any]) -> dict[str, Any]:
         """Return a search space of Tune as distributions of Optuna by parameter.
 
         Args:
@@ -190,7 +186,7 @@ def _flatten_space(space: Any) -> Any:
     return flat if native else space
 
 
-def _distribution(parameter: Parameter) -> BaseDistribution:
+def _distribution(parameter: Parameter) -> Any:
     """Return the distribution of a parameter.
 
     Optuna has no quantized log-uniform distributions: the suggestions of a plain one are rounded.
@@ -203,8 +199,9 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
     if isinstance(domain, Integer) and known:
         if log or parameter.q is None:
             return kinds.IntDistribution(domain.lower, parameter.last, log=log)
-        first = math.ceil(domain.lower / parameter.q) * int(parameter.q)
-        return kinds.IntDistribution(first, parameter.last, step=int(parameter.q))
+        q = int(parameter.q)
+        first, last = multiples(domain.lower, domain.upper, q)
+        return kinds.IntDistribution(int(first) * q, int(last) * q, step=q)
     if isinstance(domain, Categorical) and known:
         return kinds.CategoricalDistribution(domain.categories)
     raise unsupported(_LIBRARY, parameter)
