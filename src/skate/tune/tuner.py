@@ -144,6 +144,7 @@ class Tuner:
         settings = self._settings()
         try:
             trials = self._restored(folder, settings) if self._resume is not None else []
+            recorder.created = len(trials)
             if self._resume is None:
                 folder.write_state(self._state(), TUNER)
             controller = TuneController(settings, folder, recorder, trials)
@@ -252,17 +253,15 @@ class Tuner:
         assert self._resume is not None
         trials = read_trials(folder, folder.read_journal())
         state = folder.read_state()
+        created = 0
         if state is not None:
             settings.search, settings.scheduler = state["search"], state["scheduler"]
-        self._skip_created(settings.search, trials)
+            created = state["created"]
+        for _ in trials[created:]:  # the state is older than the journal: pass over trials that exist
+            settings.search.next_trial()
         for trial in trials:
             self._prepare(trial, self._resume)
         return trials
-
-    def _skip_created(self, search: SearchAlgorithm, trials: list[Trial]) -> None:
-        """Advance a search, whose state may be older than the journal, past the trials that exist."""
-        while search.created < len(trials) and search.next_trial() is not None:
-            pass
 
     def _prepare(self, trial: Trial, resume: ResumeConfig) -> None:
         kind = ResumeConfig.ResumeType

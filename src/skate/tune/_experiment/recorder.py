@@ -30,9 +30,11 @@ class Recorder:
         self._journal = folder.open_journal()
         self._last_sync = time.monotonic()
         self._next_state = 0.0
+        self.created = 0  # trials, by this program and earlier ones
 
     def added(self, trial: Trial) -> None:
         """A trial was created."""
+        self.created += 1
         self._journal.append(
             {
                 "event": "added",
@@ -89,7 +91,7 @@ class Recorder:
     def save_state(self, search: Any, scheduler: Any) -> None:
         """Save the state of the search and of the scheduler."""
         begun = time.monotonic()
-        self._folder.write_state({"search": search, "scheduler": scheduler})
+        self._folder.write_state({"search": search, "scheduler": scheduler, "created": self.created})
         now = time.monotonic()
         self._next_state = now + max(SYNC_INTERVAL_S, (now - begun) / _STATE_SHARE)
 
