@@ -170,22 +170,16 @@ def exploit(
         return False
     if isinstance(controller, Exploits):
         return controller.exploit(trial, source, config, checkpoint)
-    saved = resolve(checkpoint)
-    if saved is None:
-        return False
+    if isinstance(checkpoint, PendingCheckpoint):
+        result = checkpoint.resolve()
+        checkpoint = None if result is None else result.checkpoint
+        if checkpoint is None:
+            return False
     if trial.status != Trial.PAUSED:
         controller.pause_trial(trial, should_checkpoint=False)
     trial.set_config(config)
-    trial.checkpoint = saved
+    trial.checkpoint = checkpoint
     return True
-
-
-def resolve(checkpoint: Checkpoint | PendingCheckpoint | None, *, block: bool = True) -> Checkpoint | None:
-    """Return a checkpoint by its handle; None if there is none, or if it is not saved yet and `block` is false."""
-    if not isinstance(checkpoint, PendingCheckpoint):
-        return checkpoint
-    result = checkpoint.resolve(block=block)
-    return None if result is None else result.checkpoint
 
 
 def experiment_path_of(controller: TuneController) -> str | PathLike[str] | None:

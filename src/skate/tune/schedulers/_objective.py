@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from skate.tune.experiment import Trial
     from skate.tune.schedulers._controller import TuneController
 
-logger = logging.getLogger(__name__)
-
 SIGNS = {"max": 1.0, "min": -1.0}
 
 
@@ -86,7 +84,7 @@ class ObjectiveScheduler(FIFOScheduler):
         if missing is not None:
             if missing not in self._logged:
                 self._logged.add(missing)
-                logger.error(self._describe_missing(missing, result))
+                logging.getLogger(type(self).__module__).error(self._describe_missing(missing, result))
             return None
         assert self._metric is not None, "checked when the first trial was added"
         assert self._mode is not None, "checked when the first trial was added"

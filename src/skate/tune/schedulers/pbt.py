@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any
 from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 from skate.tune.result import TRAINING_ITERATION
-from skate.tune.schedulers._controller import experiment_path_of, exploit, resolve, waiting_trials
+from skate.tune.schedulers._controller import (
+    PendingCheckpoint,
+    experiment_path_of,
+    exploit,
+    waiting_trials,
+)
 from skate.tune.schedulers._mutations import explore, fill_missing, flatten_mutations, mutated_values
 from skate.tune.schedulers._objective import Measurement, ObjectiveScheduler, make_random
 from skate.tune.schedulers._policy_log import PolicyStep, append_step, read_schedule
@@ -29,7 +34,7 @@ from skate.tune.search.variant_generator import format_vars
 
 if TYPE_CHECKING:
     from skate.train import Checkpoint
-    from skate.tune.schedulers._controller import PendingCheckpoint, TuneController
+    from skate.tune.schedulers._controller import TuneController
 
 __all__ = ["PopulationBasedTraining", "PopulationBasedTrainingReplay"]
 
@@ -63,10 +68,9 @@ class Member:
         return int((self.result or {}).get(TRAINING_ITERATION, 0))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A checkpoint that is being saved cannot be pickled.
-        state = dict(self.__dict__)
-        state["checkpoint"] = resolve(self.checkpoint, block=False)
-        return state
+        # A checkpoint that is being saved cannot be pickled: the trial's newest one takes its place.
+        pending = isinstance(self.checkpoint, PendingCheckpoint)
+        return {**self.__dict__, "checkpoint": self.trial.checkpoint if pending else self.checkpoint}
 
 
 class PopulationBasedTraining(ObjectiveScheduler):
