@@ -124,6 +124,7 @@ def test_population_based_training_copies_checkpoints_and_mutates(fit: Fit) -> N
         perturbation_interval=2,
         hyperparam_mutations={"by": [1, 10]},
         quantile_fraction=0.5,
+        synch=True,
         seed=0,
     )
     results = fit(

@@ -14,6 +14,7 @@ from skate.tune._experiment.folder import ExperimentFolder
 from skate.tune._experiment.recorder import Recorder
 from skate.tune._loop.worker_pool import Worker, WorkerPool
 from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune._workers.session import STOP_TIMEOUT_S
 from skate.tune.callback import Callback
 from skate.tune.error import TuneError
 from skate.tune.execution.placement_groups import PlacementGroupFactory
@@ -27,7 +28,7 @@ from skate.tune.stopper import Stopper
 MAX_WAITING = 16  # trials that are created ahead of the resources
 _POLL_S = 1.0  # between two looks at time budgets, and at resources that other programs use
 
-_STEP, _SAVE, _STOP = "step", "save", "stop"
+_STEP, _STOP = "step", "stop"  # calls of a worker
 
 
 @dataclass(eq=False)
@@ -156,7 +157,7 @@ class TuneController:
             return
         if trial in self._running:
             self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
-            self._abort(trial)
+            self._leave_worker(trial)
         else:
             self._settings.scheduler.on_trial_remove(self, trial)
         self._end(trial, Trial.TERMINATED)
@@ -208,10 +209,17 @@ class TuneController:
                 self._call("on_step_end", iteration=self._iteration, trials=self._trials)
             for trial in list(self._live):
                 self.stop_trial(trial)
+            self._await_stops()
         finally:
             self._pool.close()
         self._call("on_experiment_end", trials=self._trials)
         return self._trials
+
+    def _await_stops(self) -> None:
+        """Let functions that were stopped run their cleanup."""
+        deadline = time.monotonic() + 2 * STOP_TIMEOUT_S
+        while self._calls and time.monotonic() < deadline:
+            self._process_calls()
 
     def _start_trials(self) -> None:
         limit = self._settings.max_concurrent or float("inf")
@@ -440,9 +448,6 @@ class TuneController:
             self._pool.discard(running.worker)  # in the middle of a step, which cannot be interrupted
         else:
             self._watch(_STOP, running, running.worker.actor.stop.remote())
-
-    def _abort(self, trial: Trial) -> None:
-        self._leave_worker(trial)
 
     def _forget_calls(self, running: _Running) -> None:
         for reference in [ref for ref, (_, each) in self._calls.items() if each is running]:
