@@ -136,7 +136,9 @@ def test_population_based_training_copies_checkpoints_and_mutates(fit: Fit) -> N
         run={"stop": {"training_iteration": 12}},
     )
     assert results.num_errors == 0
-    assert min(result.metrics["value"] for result in results) > 12  # more than 12 steps of 1: it was exploited
+    assert (
+        min(result.metrics["value"] for result in results) > 12
+    )  # more than 12 steps of 1: it was exploited
 
 
 def test_the_exception_of_a_failed_trial_is_in_its_result_and_others_continue(fit: Fit) -> None:
@@ -200,7 +202,11 @@ def test_large_objects_are_passed_to_every_trial(fit: Fit) -> None:
 def test_the_context_describes_the_trial(fit: Fit, tmp_path: Path) -> None:
     def function(config: dict[str, Any]) -> dict[str, str]:
         context = tune.get_context()
-        return {"id": context.get_trial_id(), "dir": context.get_trial_dir(), "name": context.get_trial_name()}
+        return {
+            "id": context.get_trial_id(),
+            "dir": context.get_trial_dir(),
+            "name": context.get_trial_name(),
+        }
 
     (result,) = fit(function)
     assert result.metrics["id"] == result.metrics["trial_id"]

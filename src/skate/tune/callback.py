@@ -25,7 +25,11 @@ class Callback:
     """
 
     def setup(
-        self, stop: Stopper | None = None, num_samples: int | None = None, total_num_samples: int | None = None, **info: Any
+        self,
+        stop: Stopper | None = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
     ) -> None:
         """The experiment begins."""
 

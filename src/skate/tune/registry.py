@@ -39,7 +39,9 @@ def check_trainable(trainable: Any) -> None:
     """
     if inspect.isclass(trainable):
         if not issubclass(trainable, Trainable):
-            raise TypeError(f"the class {trainable.__name__} must be a subclass of skate.tune.Trainable to be tuned.")
+            raise TypeError(
+                f"the class {trainable.__name__} must be a subclass of skate.tune.Trainable to be tuned."
+            )
     elif not callable(trainable):
         raise TypeError(
             "a trainable is a function of the configuration, a subclass of skate.tune.Trainable, or a registered name, "
@@ -68,5 +70,7 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
         TypeError: It is not callable.
     """
     if not callable(env_creator):
-        raise TypeError(f"`env_creator` must be a function of the environment's configuration, not {env_creator!r}.")
+        raise TypeError(
+            f"`env_creator` must be a function of the environment's configuration, not {env_creator!r}."
+        )
     _environments[name] = env_creator

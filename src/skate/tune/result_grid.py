@@ -28,7 +28,11 @@ class ResultGrid:
     """
 
     def __init__(
-        self, trials: Sequence[Trial], folder: ExperimentFolder, metric: str | None = None, mode: str | None = None
+        self,
+        trials: Sequence[Trial],
+        folder: ExperimentFolder,
+        metric: str | None = None,
+        mode: str | None = None,
     ) -> None:
         self._trials = trials
         self._folder = folder
@@ -69,8 +73,8 @@ class ResultGrid:
         mode = mode or self._mode
         if metric is None or mode is None:
             raise ValueError(
-                "`metric` and `mode` are needed to find the best result: pass them to get_best_result(), or set them in "
-                "TuneConfig."
+                "`metric` and `mode` are needed to find the best result: pass them to get_best_result(), or set them "
+                "in TuneConfig."
             )
         arguments.choice("mode", mode, ("min", "max"))
         arguments.choice("scope", scope, ("all", "last", "avg", "last-5-avg", "last-10-avg"))
@@ -94,9 +98,7 @@ class ResultGrid:
             return text + "All its values are NaN or infinite; pass filter_nan_and_inf=False to compare them."
         return text + f"The trials reported {known}.{arguments.hint_for_unknown(metric, known)}"
 
-    def get_dataframe(
-        self, filter_metric: str | None = None, filter_mode: str | None = None
-    ) -> pd.DataFrame:
+    def get_dataframe(self, filter_metric: str | None = None, filter_mode: str | None = None) -> pd.DataFrame:
         """Return a table of the trials, with their metrics and configurations.
 
         Args:
@@ -110,7 +112,9 @@ class ResultGrid:
             if filter_metric is not None:
                 arguments.choice("filter_mode", filter_mode, ("min", "max"))
                 choose = max if filter_mode == "max" else min
-                found = [row["metrics"] for row in self._folder.history(trial) if filter_metric in row["metrics"]]
+                found = [
+                    row["metrics"] for row in self._folder.history(trial) if filter_metric in row["metrics"]
+                ]
                 result = choose(found, key=lambda metrics: metrics[filter_metric]) if found else {}
             row = {key: value for key, value in result.items() if key != "config"}
             row.update({f"config/{path}": value for path, value in _flat(trial.config)})
@@ -152,7 +156,9 @@ class ResultGrid:
             checkpoint=trial.checkpoint,
             error=trial.error,
             path=self._folder.trial_path(trial),
-            best_checkpoints=[] if trial.checkpoint is None else [(trial.checkpoint, trial.checkpoint_metrics)],
+            best_checkpoints=[]
+            if trial.checkpoint is None
+            else [(trial.checkpoint, trial.checkpoint_metrics)],
             _storage_filesystem=self._folder.filesystem,
             _record=RunRecord(trial.trial_id, config=trial.config),
             _history=self._folder.history(trial),

@@ -51,11 +51,15 @@ class TuneConfig:
     def __post_init__(self) -> None:
         arguments.choice("mode", self.mode, ("min", "max", None))
         arguments.text("metric", self.metric, "the name of a metric", optional=True)
-        arguments.whole("num_samples", self.num_samples, low=-1, must="a positive integer, or -1 for no limit")
+        arguments.whole(
+            "num_samples", self.num_samples, low=-1, must="a positive integer, or -1 for no limit"
+        )
         if self.max_concurrent_trials is not None:
             arguments.whole("max_concurrent_trials", self.max_concurrent_trials)
         if not isinstance(self.time_budget_s, datetime.timedelta):
-            arguments.real("time_budget_s", self.time_budget_s, above_zero=True, unit="seconds", optional=True)
+            arguments.real(
+                "time_budget_s", self.time_budget_s, above_zero=True, unit="seconds", optional=True
+            )
 
 
 @dataclass

@@ -12,7 +12,6 @@ import skate
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
 from skate.tune._loop.controller import Settings, TuneController
-from skate.tune.error import TuneError
 from skate.tune.experiment import Trial
 from skate.tune.impl.config import RunConfig
 from skate.tune.registry import check_trainable, get_trainable_cls
@@ -61,7 +60,9 @@ class Tuner:
         run_config: RunConfig | None = None,
     ) -> None:
         if trainable is None:
-            raise TypeError("Tuner needs a `trainable`: a function of the configuration, or a subclass of Trainable.")
+            raise TypeError(
+                "Tuner needs a `trainable`: a function of the configuration, or a subclass of Trainable."
+            )
         self._trainable = get_trainable_cls(trainable) if isinstance(trainable, str) else trainable
         check_trainable(self._trainable)
         if param_space is not None and not isinstance(param_space, Mapping):
@@ -105,7 +106,9 @@ class Tuner:
         folder = ExperimentFolder(Path(os.fspath(path)))
         stored = folder.read_state(TUNER) if folder.exists() else None
         if stored is None:
-            raise ValueError(f"{folder.path} holds no experiment to restore: `path` must be the folder of one experiment.")
+            raise ValueError(
+                f"{folder.path} holds no experiment to restore: `path` must be the folder of one experiment."
+            )
         tuner = cls(
             trainable,
             param_space=param_space if param_space is not None else stored["param_space"],

@@ -1,7 +1,8 @@
 """The journal of an experiment: an append-only file of records, from which `Tuner.restore` rebuilds the trials.
 
-Each line is a record: the checksum of its JSON text, then the text. A program that is killed leaves at most one incomplete
-line, the last; opening the journal removes it. Compaction replaces the file by one with fewer records, in one step.
+Each line is a record: the checksum of its JSON text, then the text. A program that is killed leaves at most one
+incomplete line, the last; opening the journal removes it. Compaction replaces the file atomically by one with fewer
+records.
 """
 
 from __future__ import annotations

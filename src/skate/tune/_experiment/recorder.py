@@ -79,7 +79,7 @@ class Recorder:
         )
 
     def step(self, search: Any, scheduler: Any) -> None:
-        """Hand the records of a step to the operating system; from time to time, save the state and wait for the disk."""
+        """Flush the records of a step to the operating system; at intervals, sync the disk and save the state."""
         self._journal.flush()
         now = time.monotonic()
         if now - self._last_sync >= SYNC_INTERVAL_S:

@@ -265,8 +265,8 @@ class TuneController:
             self._fail(
                 trial,
                 TuneError(
-                    f"trial {trial} can never start: {impossible}. Request less with tune.with_resources(), or start the "
-                    "session with more."
+                    f"trial {trial} can never start: {impossible}. Request less with tune.with_resources(), or start "
+                    "the session with more."
                 ),
             )
             return True

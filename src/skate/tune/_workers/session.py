@@ -59,7 +59,9 @@ class TrialSession:
     def __init__(self, function: Callable[[dict[str, Any]], Any], assignment: Assignment) -> None:
         self.assignment = assignment
         self.checkpoint = (
-            None if assignment.checkpoint is None else Checkpoint(assignment.checkpoint, assignment.filesystem)
+            None
+            if assignment.checkpoint is None
+            else Checkpoint(assignment.checkpoint, assignment.filesystem)
         )
         self._store = CheckpointStore(assignment)
         self._function = function
@@ -167,7 +169,7 @@ def need_session(name: str) -> TrialSession:
     session = current_session()
     if session is None:
         raise RuntimeError(
-            f"`{name}` must be called in a trainable function that Tuner.fit() runs; in this process ({os.getpid()}) no "
-            "trial is running."
+            f"`{name}` must be called in a trainable function that Tuner.fit() runs; in this process ({os.getpid()}) "
+            "no trial is running."
         )
     return session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import platform
 import tempfile
@@ -25,6 +24,7 @@ from skate.tune.result import (
     TRAINING_ITERATION,
 )
 from skate.tune.trainable.trainable import Trainable
+from skate.tune.trainable.util import is_trainable_class
 from skate.util import get_node_ip_address
 
 
@@ -67,7 +67,7 @@ class TrialWorker:
 
     def start(self, assignment: Assignment) -> Step:
         """Start a trial, and run its first step."""
-        if inspect.isclass(self._trainable):
+        if is_trainable_class(self._trainable):
             kept, self._kept = self._kept, None
             self._run = _ClassRun(self._trainable, assignment, self._frequency, self._at_end, kept)
         else:
@@ -105,7 +105,9 @@ class TrialWorker:
 
 
 class _FunctionRun:
-    def __init__(self, function: Callable[..., Any], assignment: Assignment, constants: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], assignment: Assignment, constants: dict[str, Any]
+    ) -> None:
         self._session = TrialSession(function, assignment)
         self._constants = constants
         self._iteration = assignment.iteration

@@ -129,5 +129,7 @@ def _checked(bundle: Mapping[str, float]) -> dict[str, float]:
     """Return the positive amounts of a bundle."""
     for name, amount in arguments.mapping("bundles", bundle).items():
         if not isinstance(amount, int | float) or isinstance(amount, bool) or not 0 <= amount < math.inf:
-            raise ValueError(f"the bundle {dict(bundle)} has {amount!r} for {name!r}: it must be a number of at least 0.")
+            raise ValueError(
+                f"the bundle {dict(bundle)} has {amount!r} for {name!r}: it must be a number of at least 0."
+            )
     return {name: float(amount) for name, amount in bundle.items() if amount}

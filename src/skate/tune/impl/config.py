@@ -42,8 +42,8 @@ class FailureConfig:
             arguments.refuse("fail_fast", 'True, False or "raise"', self.fail_fast, ValueError)
         if self.fail_fast and self.max_failures != 0:
             raise ValueError(
-                f"`max_failures` is {self.max_failures} and `fail_fast` is {self.fail_fast!r}: an experiment that ends at "
-                "the first failure restarts no trial. Set one of them only."
+                f"`max_failures` is {self.max_failures} and `fail_fast` is {self.fail_fast!r}: an experiment that ends "
+                "at the first failure restarts no trial. Set one of them only."
             )
 
 

@@ -49,7 +49,9 @@ class Trainable:
         6
     """
 
-    def __init__(self, config: dict[str, Any] | None = None, logger_creator: Any = None, storage: Any = None) -> None:
+    def __init__(
+        self, config: dict[str, Any] | None = None, logger_creator: Any = None, storage: Any = None
+    ) -> None:
         self.config = config or {}
         self._iteration = 0
         self._iterations_since_restore = 0
@@ -68,9 +70,11 @@ class Trainable:
 
     def step(self) -> dict[str, Any]:
         """Train for one step; return its metrics."""
-        raise NotImplementedError(f"{type(self).__name__} must define step(), which returns a dictionary of metrics.")
+        raise NotImplementedError(
+            f"{type(self).__name__} must define step(), which returns a dictionary of metrics."
+        )
 
-    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | None:
         """Save the state in a folder, or return it as a dictionary."""
         raise NotImplementedError(
             f"{type(self).__name__} must define save_checkpoint(checkpoint_dir) to be checkpointed or paused."
@@ -104,7 +108,9 @@ class Trainable:
         begun = time.monotonic()
         result = self.step()
         if not isinstance(result, Mapping):
-            raise ValueError(f"step() of {type(self).__name__} returned {result!r}: it must return a dictionary.")
+            raise ValueError(
+                f"step() of {type(self).__name__} returned {result!r}: it must return a dictionary."
+            )
         seconds = time.monotonic() - begun
         self._iteration += 1
         self._iterations_since_restore += 1
@@ -145,8 +151,8 @@ class Trainable:
                 cloudpickle.dump(state, file)
         elif state is not None and os.path.realpath(state) != os.path.realpath(folder):
             raise ValueError(
-                f"save_checkpoint() of {type(self).__name__} returned {state!r}: it must return a dictionary, the folder "
-                "it was given, or None."
+                f"save_checkpoint() of {type(self).__name__} returned {state!r}: it must return a dictionary, the "
+                "folder it was given, or None."
             )
         checkpoint = Checkpoint.from_directory(folder)
         checkpoint.update_metadata({"iteration": self._iteration, "time_total_s": self._time_total})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import skate
 from skate.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
@@ -35,7 +35,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
             f"`trainable` must be a function or a subclass of skate.tune.Trainable, not {trainable!r}."
         )
     references = {name: skate.put(value) for name, value in kwargs.items()}
-    if inspect.isclass(trainable):
+    if is_trainable_class(trainable):
         return _class_with_parameters(trainable, references)
 
     @functools.wraps(trainable)
@@ -89,7 +89,7 @@ def with_resources(trainable: Any, resources: Resources) -> Any:
         function._resources = resources  # type: ignore[attr-defined]
         return function
 
-    class WithResources(trainable):  # type: ignore[misc,valid-type]
+    class WithResources(trainable):  # type: ignore[misc]
         @classmethod
         def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
             return resolve(resources, config)
@@ -98,6 +98,11 @@ def with_resources(trainable: Any, resources: Resources) -> Any:
     WithResources.__qualname__ = trainable.__qualname__
     WithResources.__module__ = trainable.__module__
     return WithResources
+
+
+def is_trainable_class(trainable: Any) -> TypeGuard[type[Trainable]]:
+    """Return whether a trainable is a class, not a function."""
+    return inspect.isclass(trainable) and issubclass(trainable, Trainable)
 
 
 def resolve(resources: Resources, config: dict[str, Any]) -> PlacementGroupFactory:
@@ -112,7 +117,7 @@ def resolve(resources: Resources, config: dict[str, Any]) -> PlacementGroupFacto
 
 def resources_of(trainable: Any, config: dict[str, Any]) -> PlacementGroupFactory:
     """Return the resources of a trial: those of `with_resources`, of the class, or one CPU."""
-    if inspect.isclass(trainable) and issubclass(trainable, Trainable):
+    if is_trainable_class(trainable):
         return trainable.default_resource_request(config) or resource_dict_to_pg_factory()
     given = getattr(trainable, "_resources", None)
     return resource_dict_to_pg_factory() if given is None else resolve(given, config)
