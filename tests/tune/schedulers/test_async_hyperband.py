@@ -55,8 +55,8 @@ def test_rungs_are_powers_of_the_factor() -> None:
 @pytest.mark.parametrize("factor", [2, 3, 4])
 def test_about_one_in_factor_continues_at_each_rung(factor: int) -> None:
     scheduler = asha(max_t=factor**3, reduction_factor=factor)
-    configs = slopes(1000)
-    simulation = Simulation(scheduler, configs, linear, slots=1000, seed=3).run()
+    configs = slopes(500)
+    simulation = Simulation(scheduler, configs, linear, slots=500, seed=3).run()
     reached = [
         sum(iterations >= factor**rung for iterations in simulation.iteration.values()) for rung in range(4)
     ]
@@ -183,7 +183,7 @@ def test_ten_thousand_trials_take_little_time() -> None:
 rankings = st.integers(2, 30).flatmap(lambda count: st.permutations(range(count)))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(rankings, st.integers(2, 5), st.integers(0, 1000), st.integers(1, 3))
 def test_the_best_of_ordered_curves_is_never_stopped(
     ranking: list[int], factor: int, seed: int, brackets: int
@@ -195,7 +195,7 @@ def test_the_best_of_ordered_curves_is_never_stopped(
     assert simulation.iteration[best.trial_id] == 30
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(rankings, st.integers(2, 5), st.integers(0, 1000))
 def test_the_total_work_is_between_the_grace_periods_and_full_training(
     ranking: list[int], factor: int, seed: int

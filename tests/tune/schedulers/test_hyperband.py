@@ -193,7 +193,7 @@ def test_bad_arguments_are_errors(options: dict[str, Any]) -> None:
         hyperband(**options)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.permutations(range(22)), st.integers(0, 1000), st.integers(1, 8))
 def test_what_survives_does_not_depend_on_the_order_of_reports(
     ranking: list[int], seed: int, slots: int
@@ -204,7 +204,7 @@ def test_what_survives_does_not_depend_on_the_order_of_reports(
     assert simulation.iteration == other.iteration
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(1, 60), st.integers(1, 8), st.integers(0, 1000))
 def test_the_best_of_ordered_curves_trains_to_the_end(count: int, slots: int, seed: int) -> None:
     for scheduler in (hyperband(max_t=27), HyperBandForBOHB(metric="score", mode="max", max_t=27)):

@@ -84,7 +84,9 @@ class ObjectiveScheduler(FIFOScheduler):
         if missing is not None:
             if missing not in self._logged:
                 self._logged.add(missing)
-                logging.getLogger(type(self).__module__).error(self._describe_missing(missing, result))
+                logging.getLogger(type(self).__module__).error(
+                    "%s Results without it are ignored.", self._describe_missing(missing, result)
+                )
             return None
         assert self._metric is not None, "checked when the first trial was added"
         assert self._mode is not None, "checked when the first trial was added"
@@ -100,7 +102,7 @@ class ObjectiveScheduler(FIFOScheduler):
         option = "time_attr" if key == self._time_attr else "metric"
         return (
             f"{type(self).__name__} has {option}={key!r}, but a trial reported only {keys}.{did_you_mean(key, keys)} "
-            f"The scheduler ignores results without it: report it, or set `{option}` to a key that is reported."
+            f"Report it, or set `{option}` to a key that is reported."
         )
 
     def _to_float(self, key: str, result: dict[str, Any]) -> float:

@@ -103,6 +103,10 @@ class AsyncHyperBandScheduler(ObjectiveScheduler):
             self._progress(trial).may_continue(*measured)
         self._trials.pop(trial.trial_id, None)
 
+    def on_trial_error(self, tune_controller: TuneController, trial: Trial) -> None:
+        """Forget the trial."""
+        self._trials.pop(trial.trial_id, None)
+
     def on_trial_remove(self, tune_controller: TuneController, trial: Trial) -> None:
         """Forget the trial."""
         self._trials.pop(trial.trial_id, None)

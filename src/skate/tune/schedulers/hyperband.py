@@ -106,7 +106,8 @@ class HyperBandScheduler(ObjectiveScheduler):
     def choose_trial_to_run(self, tune_controller: TuneController) -> Trial | None:
         """Return a waiting trial of the first band that has one, from its bracket that has progressed the least."""
         for band in self._bands:
-            for bracket in sorted(band, key=Bracket.progress):
+            brackets = [bracket for bracket in band if bracket.has_runnable()]
+            for bracket in sorted(brackets, key=Bracket.progress):
                 for trial in self._runnable_trials(bracket):
                     return trial
         return None
@@ -186,16 +187,16 @@ class HyperBandScheduler(ObjectiveScheduler):
         for trial in stopped:
             # Forgotten first: stopping a trial removes it, which must not halve the bracket again.
             self._bracket_of.pop(trial.trial_id, None)
+        reporting = None if current is None else current.trial_id
         for trial in stopped:
-            if trial is not current:
+            if trial.trial_id != reporting:
                 tune_controller.stop_trial(trial)
         for name in bracket.runnable_ids():
-            trial = self._trials[name]
-            if trial is not current and trial.status == Trial.PAUSED:
-                self._on_resume(tune_controller, trial)
-        if current is None or current.trial_id not in self._bracket_of:
+            if name != reporting and self._trials[name].status == Trial.PAUSED:
+                self._on_resume(tune_controller, self._trials[name])
+        if reporting is None or reporting not in self._bracket_of:
             return TrialScheduler.STOP
-        return TrialScheduler.CONTINUE if bracket.can_run(current.trial_id) else TrialScheduler.PAUSE
+        return TrialScheduler.CONTINUE if bracket.can_run(reporting) else TrialScheduler.PAUSE
 
 
 class BracketPlan(NamedTuple):
@@ -265,6 +266,10 @@ class Bracket:
     def runnable_ids(self) -> list[str]:
         """Return the trials that have not reached the milestone, in the order in which they should run."""
         return list(self._runnable)
+
+    def has_runnable(self) -> bool:
+        """Return whether some trial has not reached the milestone."""
+        return bool(self._runnable)
 
     def has_room(self) -> bool:
         """Return whether more trials can join."""

@@ -182,7 +182,7 @@ class PopulationBasedTraining(ObjectiveScheduler):
         missing = self._missing_key(result)
         if missing is not None and self._require_attrs:
             raise RuntimeError(
-                f"{self._describe_missing(missing, result)} Or pass require_attrs=False to ignore such results."
+                f"{self._describe_missing(missing, result)} To ignore such results, pass require_attrs=False."
             )
         measured = self._measure(result)
         if measured is None:
