@@ -308,7 +308,8 @@ class PopulationBasedTraining(ObjectiveScheduler):
     def _exploit(self, tune_controller: TuneController, member: Member, source: Member) -> bool:
         """Let a trial continue from the checkpoint of another one; return whether it does."""
         config, operations = self._explore(member, source)
-        if not exploit(tune_controller, member.trial, source.trial, config, source.checkpoint):
+        tag = make_tag(member.tag, mutated_values(config, self._mutations))
+        if not _continue_from(tune_controller, member.trial, source.trial, config, source.checkpoint, tag):
             logger.info("%s has saved no checkpoint: %s continues as it is.", source.trial, member.trial)
             return False
         changes = _describe_changes(source.trial.config, config, self._mutations, operations)
@@ -326,7 +327,6 @@ class PopulationBasedTraining(ObjectiveScheduler):
                 member.tag, source.tag, member.iteration, source.iteration, source.trial.config, config
             )
             append_step(folder, member.trial.trial_id, source.trial.trial_id, step)
-        member.trial.set_experiment_tag(make_tag(member.tag, mutated_values(config, self._mutations)))
         member.time, member.perturbed_at = source.time, source.perturbed_at
         self._num_perturbations += 1
         self._on_exploit(member, source, config)
@@ -414,10 +414,10 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
         if not due:
             return TrialScheduler.CONTINUE
         checkpoint = tune_controller._schedule_trial_save(trial, result=result)
-        if not exploit(tune_controller, trial, trial, due[-1], checkpoint):
+        tag = make_tag(self.experiment_tag, flatten(due[-1]))
+        if not _continue_from(tune_controller, trial, trial, due[-1], checkpoint, tag):
             logger.warning("%s has saved no checkpoint, so its configuration cannot change yet.", trial)
             return TrialScheduler.CONTINUE
-        trial.set_experiment_tag(make_tag(self.experiment_tag, flatten(due[-1])))
         del self._policy[: len(due)]
         self.current_config = due[-1]
         self._num_perturbations += 1
@@ -431,6 +431,23 @@ class PopulationBasedTrainingReplay(FIFOScheduler):
 def make_tag(tag: str, values: dict[tuple[Any, ...], Any]) -> str:
     """Return the tag of a trial with perturbed hyperparameters."""
     return f"{tag}@perturbed[{format_vars(values)}]"
+
+
+def _continue_from(
+    tune_controller: TuneController,
+    trial: Trial,
+    source: Trial,
+    config: dict[str, Any],
+    checkpoint: Checkpoint | PendingCheckpoint | None,
+    tag: str,
+) -> bool:
+    """Let a trial continue from a checkpoint with another configuration and tag; return whether it does."""
+    old_tag = trial.experiment_tag
+    trial.set_experiment_tag(tag)  # first, for controllers that record the trial when it changes
+    if exploit(tune_controller, trial, source, config, checkpoint):
+        return True
+    trial.set_experiment_tag(old_tag)
+    return False
 
 
 def _describe_changes(
