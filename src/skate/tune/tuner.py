@@ -12,12 +12,14 @@ import skate
 from skate.tune._experiment.folder import TUNER, ExperimentFolder
 from skate.tune._experiment.recorder import Recorder, read_trials
 from skate.tune._loop.controller import Settings, TuneController
+from skate.tune._views.progress import Progress
 from skate.tune.experiment import Trial
 from skate.tune.impl.config import RunConfig
 from skate.tune.registry import check_trainable, get_trainable_cls
 from skate.tune.result_grid import ResultGrid
 from skate.tune.schedulers import FIFOScheduler
 from skate.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchAlgorithm, SearchGenerator
+from skate.tune.search.variant_generator import count_variants
 from skate.tune.stopper import CombinedStopper, FunctionStopper, NoopStopper, Stopper, TimeoutStopper
 from skate.tune.trainable.trainable import Trainable
 from skate.tune.trainable.util import resources_of
@@ -150,10 +152,14 @@ class Tuner:
             recorder.created = len(trials)
             if self._resume is None:
                 folder.write_state(self._state(), TUNER)
+            progress = self._progress(folder)
+            settings.callbacks = [*settings.callbacks, *progress]
             controller = TuneController(settings, folder, recorder, trials)
             try:
                 controller.run()
             finally:
+                for each in progress:
+                    each.close()
                 recorder.save_state(settings.search, settings.scheduler)
         finally:
             recorder.close()
@@ -161,6 +167,14 @@ class Tuner:
             controller.get_trials(), folder, self._tune_config.metric, self._tune_config.mode
         )
         return self._results
+
+    def _progress(self, folder: ExperimentFolder) -> list[Progress]:
+        if self._run_config.verbose == 0:
+            return []
+        config = self._tune_config
+        samples = config.num_samples if config.num_samples > 0 else None
+        total = samples and samples * count_variants({"config": self._param_space})
+        return [Progress(folder.path.name, str(folder.path), config.metric, config.mode, total)]
 
     def get_results(self) -> ResultGrid:
         """Return the results of an experiment that has run, in this program or, after `restore`, in an earlier one.
