@@ -1,7 +1,7 @@
 """Search for good hyper-parameters of a small neural network on handwritten digits.
 
-Each trial trains with another learning rate, layer size and regularization. After every epoch it reports its accuracy, and
-ASHA stops the trials that fall behind, so that most of the time is spent on the promising ones.
+Each trial trains with another learning rate, layer size and regularization, and reports its accuracy after every epoch.
+ASHA stops the trials that fall behind, so most of the time is spent on the promising ones.
 
     python examples/10_tune.py
     python examples/10_tune.py --samples 60 --search optuna    # needs optuna

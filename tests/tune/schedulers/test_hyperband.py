@@ -35,7 +35,7 @@ def report(simulation: Simulation, trial: Trial, iteration: float, score: float)
     return action
 
 
-def test_brackets_have_the_sizes_of_the_paper() -> None:
+def test_brackets_start_with_the_sizes_of_the_paper_and_halve_rounding_up() -> None:
     plans = plan_brackets(81, 3)
     assert [(plan.sizes, plan.milestones) for plan in plans] == [
         ([5], [81]),

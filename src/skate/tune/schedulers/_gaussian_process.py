@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_STEPS = 200  # newer ones say more, and fitting takes cubic time
 CANDIDATES = 512
 REFINEMENTS = 5
-# Of the exploration bonus, as in the paper: its square is C1 + ln(C2 * t).
+# Of the exploration bonus, whose square is C1 + ln(C2 * number of steps).
 C1, C2 = 0.2, 0.4
 
 

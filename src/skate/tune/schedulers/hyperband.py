@@ -3,7 +3,7 @@
 Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization (2018),
 https://arxiv.org/abs/1603.06560. With R = `max_t` and η = `reduction_factor`, a band has the brackets
 s = 0 … ⌊log_η R⌋. Bracket s starts with ⌈(s_max + 1) / (s + 1) · η^s⌉ trials for R · η^-s units of time. Whenever all
-its trials have trained that long, the best 1/η of them continue for η times as long.
+its trials have trained that long, the best 1/η of them, rounded up (down in the paper), train η times as long.
 """
 
 from __future__ import annotations
