@@ -1,0 +1,71 @@
+"""Hyper-parameter search: trials of a trainable over a search space."""
+
+from skate.air.config import SyncConfig
+from skate.train import Checkpoint, Result
+from skate.tune.callback import Callback
+from skate.tune.context import TuneContext, get_context
+from skate.tune.error import TuneError
+from skate.tune.execution.placement_groups import PlacementGroupFactory
+from skate.tune.impl.config import CheckpointConfig, FailureConfig, RunConfig
+from skate.tune.registry import register_env, register_trainable
+from skate.tune.result_grid import ResultGrid
+from skate.tune.search import create_searcher, grid_search
+from skate.tune.search.sample import (
+    choice,
+    lograndint,
+    loguniform,
+    qlograndint,
+    qloguniform,
+    qrandint,
+    qrandn,
+    quniform,
+    randint,
+    randn,
+    sample_from,
+    uniform,
+)
+from skate.tune.stopper import Stopper
+from skate.tune.trainable import Trainable, with_parameters, with_resources
+from skate.tune.trainable.trainable_fn_utils import get_checkpoint, report
+from skate.tune.tune_config import ResumeConfig, TuneConfig
+from skate.tune.tuner import Tuner
+
+__all__ = [
+    "Callback",
+    "Checkpoint",
+    "CheckpointConfig",
+    "FailureConfig",
+    "PlacementGroupFactory",
+    "Result",
+    "ResultGrid",
+    "ResumeConfig",
+    "RunConfig",
+    "Stopper",
+    "SyncConfig",
+    "Trainable",
+    "TuneConfig",
+    "TuneContext",
+    "TuneError",
+    "Tuner",
+    "choice",
+    "create_searcher",
+    "get_checkpoint",
+    "get_context",
+    "grid_search",
+    "lograndint",
+    "loguniform",
+    "qlograndint",
+    "qloguniform",
+    "qrandint",
+    "qrandn",
+    "quniform",
+    "randint",
+    "randn",
+    "register_env",
+    "register_trainable",
+    "report",
+    "sample_from",
+    "uniform",
+    "with_parameters",
+    "with_resources",
+]

@@ -1,0 +1,1 @@
+"""The persistent part of an experiment: its folder and its journal."""

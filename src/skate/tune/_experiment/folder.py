@@ -1,0 +1,144 @@
+"""The folder of an experiment: its journal, the folders of its trials, and the state of the search."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pyarrow.fs as pafs
+
+from skate.train._reports.metrics import as_json
+from skate.tune._experiment.journal import Journal, read
+from skate.tune.error import TuneError
+from skate.tune.experiment import Trial
+from skate.tune.result import EXPR_PARAM_FILE, EXPR_RESULT_FILE
+
+JOURNAL = "journal.jsonl"
+STATE = "search_state.pkl"
+TUNER = "tuner.pkl"
+
+_NOT_IN_NAMES = re.compile(r"[^\w.,=+-]+")
+_MAX_DIRNAME = 120
+
+
+class ExperimentFolder:
+    """The files of one experiment, on a local disk.
+
+    Args:
+        path: The folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.filesystem = pafs.LocalFileSystem()
+
+    def exists(self) -> bool:
+        """Return whether the folder holds an experiment."""
+        return (self.path / JOURNAL).exists()
+
+    def open_journal(self) -> Journal:
+        """Open the journal for writing.
+
+        Raises:
+            TuneError: Another program runs the experiment, or the folder is not writable.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return Journal(self.path / JOURNAL)
+        except OSError as error:
+            raise TuneError(
+                f"the experiment cannot be stored in {self.path}: {error}. Give RunConfig a writable `storage_path`."
+            ) from error
+
+    def read_journal(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the records of the journal."""
+        return read(self.path / JOURNAL)
+
+    def trial_path(self, trial: Trial) -> str:
+        """Return the folder of a trial."""
+        return f"{self.path}/{trial.relative_logdir}"
+
+    def create_trial(self, trial: Trial) -> None:
+        """Create the folder of a trial, with its configuration."""
+        trial.relative_logdir = dirname_of(trial)
+        folder = Path(self.trial_path(trial))
+        folder.mkdir(exist_ok=True)
+        (folder / EXPR_PARAM_FILE).write_text(json.dumps(trial.config, default=as_json), encoding="utf-8")
+
+    def append_result(self, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Append a result to the history of a trial."""
+        line = json.dumps(result, default=as_json) + "\n"
+        with open(os.path.join(self.trial_path(trial), EXPR_RESULT_FILE), "a", encoding="utf-8") as file:
+            file.write(line)
+
+    def history(self, trial: Trial) -> History:
+        """Return all results of a trial, which are read when they are needed."""
+        return History(Path(self.trial_path(trial), EXPR_RESULT_FILE))
+
+    def write_state(self, state: Any, name: str = STATE) -> None:
+        """Replace a pickled file in one step."""
+        new = self.path / f"{name}.new"
+        new.write_bytes(cloudpickle.dumps(state))
+        new.replace(self.path / name)
+
+    def read_state(self, name: str = STATE) -> Any:
+        """Return the contents of a pickled file; None if there is none."""
+        try:
+            return pickle.loads((self.path / name).read_bytes())
+        except FileNotFoundError:
+            return None
+
+
+class History(Sequence[Mapping[str, Any]]):
+    """The results of a trial, read from its file when they are needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def _read(self) -> list[Mapping[str, Any]]:
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        results = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        return [
+            {"report": index, "rank": 0, "time": result.get("timestamp"), "metrics": result}
+            for index, result in enumerate(results)
+        ]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._read()[index]
+
+
+def dirname_of(trial: Trial) -> str:
+    """Return the name of a trial's folder."""
+    if trial.custom_dirname:
+        return trial.custom_dirname
+    name = f"{trial}_{trial.experiment_tag}" if trial.experiment_tag else str(trial)
+    return _NOT_IN_NAMES.sub("_", name)[:_MAX_DIRNAME]
+
+
+def encode(value: Any) -> Any:
+    """Return a value as JSON, or as pickled bytes if JSON would change it."""
+    try:
+        text = json.dumps(value)
+        if json.loads(text) == value:
+            return {"json": value}
+    except (TypeError, ValueError):
+        pass
+    return {"pickle": base64.b64encode(cloudpickle.dumps(value)).decode()}
+
+
+def decode(encoded: Mapping[str, Any]) -> Any:
+    """Return the value that `encode` was given."""
+    return encoded["json"] if "json" in encoded else pickle.loads(base64.b64decode(encoded["pickle"]))

@@ -1,0 +1,135 @@
+"""Records the events of an experiment in its journal, and the state of its search in a file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from skate.exceptions import RayTaskError
+from skate.train import Checkpoint
+from skate.tune._experiment.folder import ExperimentFolder, decode, encode
+from skate.tune.experiment import Trial
+
+SYNC_INTERVAL_S = 1.0  # between two writes to the disk itself
+_STATE_SHARE = 0.02  # of the time, for saving the state of the search
+
+
+class Recorder:
+    """Records the events of one experiment.
+
+    Args:
+        folder: The experiment's folder.
+
+    Raises:
+        TuneError: Another program runs the experiment.
+    """
+
+    def __init__(self, folder: ExperimentFolder) -> None:
+        self._folder = folder
+        self._journal = folder.open_journal()
+        self._last_sync = time.monotonic()
+        self._next_state = 0.0
+        self.created = 0  # trials, by this program and earlier ones
+
+    def added(self, trial: Trial) -> None:
+        """A trial was created."""
+        self.created += 1
+        self._journal.append(
+            {
+                "event": "added",
+                "trial": trial.trial_id,
+                "trainable": trial.trainable_name,
+                "config": encode(trial.config),
+                "params": encode(trial.evaluated_params),
+                "tag": trial.experiment_tag,
+                "name": trial.custom_trial_name,
+                "dirname": trial.relative_logdir,
+            }
+        )
+
+    def changed(self, trial: Trial) -> None:
+        """A scheduler has given a trial another configuration and another checkpoint."""
+        self._journal.append(
+            {
+                "event": "changed",
+                "trial": trial.trial_id,
+                "config": encode(trial.config),
+                "checkpoint": None if trial.checkpoint is None else trial.checkpoint.path,
+            }
+        )
+
+    def checkpoint(self, trial: Trial, name: str, metrics: Mapping[str, Any]) -> None:
+        """A trial has saved a checkpoint."""
+        self._journal.append(
+            {"event": "checkpoint", "trial": trial.trial_id, "name": name, "metrics": encode(dict(metrics))}
+        )
+
+    def ended(self, trial: Trial) -> None:
+        """A trial has ended."""
+        error = trial.error.cause if isinstance(trial.error, RayTaskError) else trial.error
+        self._journal.append(
+            {
+                "event": "ended",
+                "trial": trial.trial_id,
+                "status": trial.status,
+                "result": encode(trial.last_result),
+                "error": None if error is None else encode(f"{type(error).__name__}: {error}"),
+            }
+        )
+
+    def step(self, search: Any, scheduler: Any) -> None:
+        """Flush the records of a step to the operating system; at intervals, sync the disk and save the state."""
+        self._journal.flush()
+        now = time.monotonic()
+        if now - self._last_sync >= SYNC_INTERVAL_S:
+            self._journal.commit()
+            self._last_sync = now
+        if now >= self._next_state:
+            self.save_state(search, scheduler)
+
+    def save_state(self, search: Any, scheduler: Any) -> None:
+        """Save the state of the search and of the scheduler."""
+        begun = time.monotonic()
+        self._folder.write_state({"search": search, "scheduler": scheduler, "created": self.created})
+        now = time.monotonic()
+        self._next_state = now + max(SYNC_INTERVAL_S, (now - begun) / _STATE_SHARE)
+
+    def close(self) -> None:
+        """Wait until all records are on disk."""
+        self._journal.close()
+
+
+def read_trials(folder: ExperimentFolder, records: Iterable[Mapping[str, Any]]) -> list[Trial]:
+    """Return the trials of a journal, in the order in which they were added."""
+    trials: dict[str, Trial] = {}
+    for record in records:
+        key = record["trial"]
+        if record["event"] == "added":
+            trial = trials[key] = Trial(
+                record["trainable"],
+                config=decode(record["config"]),
+                trial_id=key,
+                evaluated_params=decode(record["params"]),
+                experiment_tag=record["tag"],
+            )
+            trial.custom_trial_name, trial.relative_logdir = record["name"], record["dirname"]
+            continue
+        trial = trials[key]
+        if record["event"] == "checkpoint":
+            metrics = decode(record["metrics"])
+            trial.checkpoint = Checkpoint(f"{folder.trial_path(trial)}/{record['name']}", folder.filesystem)
+            trial.checkpoint_metrics = trial.last_result = metrics
+            trial.next_checkpoint = int(record["name"].rpartition("_")[2]) + 1
+        elif record["event"] == "changed":
+            trial.config = decode(record["config"])
+            path = record["checkpoint"]
+            trial.checkpoint = None if path is None else Checkpoint(path, folder.filesystem)
+        elif record["event"] == "ended":
+            trial.status = record["status"]
+            trial.update_last_result(decode(record["result"]))
+            if record["error"] is not None:
+                from skate.tune.error import TuneError
+
+                trial.error = TuneError(decode(record["error"]))
+    return list(trials.values())

@@ -1,0 +1,1 @@
+"""The loop that runs the trials of an experiment."""

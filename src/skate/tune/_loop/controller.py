@@ -1,0 +1,477 @@
+"""The loop of an experiment: creates trials, runs them on workers, and acts on the decisions of the scheduler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import skate
+from skate.exceptions import RayActorError, RayTaskError
+from skate.train import Checkpoint
+from skate.tune._experiment.folder import ExperimentFolder
+from skate.tune._experiment.recorder import Recorder
+from skate.tune._loop.worker_pool import Worker, WorkerPool
+from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune._workers.session import STOP_TIMEOUT_S
+from skate.tune.callback import Callback
+from skate.tune.error import TuneError
+from skate.tune.execution.placement_groups import PlacementGroupFactory
+from skate.tune.experiment import Trial
+from skate.tune.impl.config import RunConfig
+from skate.tune.result import DONE, EXPERIMENT_TAG, TIME_TOTAL_S, TRAINING_ITERATION, TRIAL_ID
+from skate.tune.schedulers import TrialScheduler
+from skate.tune.search import SearchAlgorithm
+from skate.tune.stopper import Stopper
+
+MAX_WAITING = 16  # trials that are created ahead of the resources
+_POLL_S = 1.0  # between two looks at time budgets, and at resources that other programs use
+
+_STEP, _STOP = "step", "stop"  # calls of a worker
+
+
+@dataclass(eq=False)
+class _Running:
+    """A trial on a worker."""
+
+    trial: Trial
+    worker: Worker
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint, and the metrics that were reported with it."""
+
+    checkpoint: Checkpoint | None
+    metrics: dict[str, Any] | None
+
+
+class SaveHandle:
+    """A checkpoint that a worker saves."""
+
+    def __init__(self, resolve: Callable[[], Saved | None]) -> None:
+        self._resolve = resolve
+
+    def resolve(self, block: bool = True) -> Saved | None:
+        """Wait for the checkpoint; None if nothing was saved."""
+        return self._resolve()
+
+
+@dataclass
+class Settings:
+    """What an experiment runs, and how.
+
+    Attributes:
+        trainable: A function, or a subclass of `Trainable`.
+        resources_of: Returns the resources of a trial by its configuration.
+        search: Creates the trials.
+        scheduler: Decides about them.
+        stopper: Ends trials, or all of them.
+        run: Storage, failures and checkpoints.
+        metric: The metric to optimize.
+        max_concurrent: How many trials run at a time at most; None for no limit.
+        reuse_trainables: Whether an instance of a class is kept for the next trial.
+        callbacks: Receive the events.
+    """
+
+    trainable: Any
+    resources_of: Callable[[dict[str, Any]], PlacementGroupFactory]
+    search: SearchAlgorithm
+    scheduler: TrialScheduler
+    stopper: Stopper
+    run: RunConfig
+    metric: str | None = None
+    max_concurrent: int | None = None
+    reuse_trainables: bool = False
+    callbacks: Sequence[Callback] = field(default_factory=list)
+
+
+class TuneController:
+    """Runs an experiment.
+
+    Args:
+        settings: What to run.
+        folder: The experiment's folder.
+        recorder: Records the events.
+        trials: The trials of an experiment that is continued.
+    """
+
+    def __init__(
+        self, settings: Settings, folder: ExperimentFolder, recorder: Recorder, trials: Sequence[Trial] = ()
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._recorder = recorder
+        self._trials: list[Trial] = []
+        self._pending: dict[Trial, None] = {}
+        self._paused: dict[Trial, None] = {}
+        self._running: dict[Trial, _Running] = {}
+        self._live: dict[Trial, None] = {}
+        self._calls: dict[Any, tuple[str, _Running]] = {}
+        self._iteration = 0
+        self._stopped = False
+        checkpoints = settings.run.checkpoint_config
+        assert checkpoints is not None
+        self._pool = WorkerPool(
+            skate.put(settings.trainable),
+            checkpoints.checkpoint_frequency,
+            bool(checkpoints.checkpoint_at_end),
+            settings.reuse_trainables,
+        )
+        self._reuse_actors = settings.reuse_trainables
+        self.experiment_path = str(folder.path)
+        for trial in trials:
+            self._add(trial, new=False)
+
+    # ------------------------------------------------------------ for schedulers and callbacks
+
+    @property
+    def search_alg(self) -> SearchAlgorithm:
+        """The search algorithm that creates the trials."""
+        return self._settings.search
+
+    def get_trials(self) -> list[Trial]:
+        """Return all trials, in the order in which they were added."""
+        return self._trials
+
+    def get_live_trials(self) -> Collection[Trial]:
+        """Return the trials that have not ended."""
+        return self._live.keys()
+
+    def get_waiting_trials(self) -> Iterator[Trial]:
+        """Return the pending trials, then the paused ones, each in the order in which they were added."""
+        yield from list(self._pending)
+        yield from list(self._paused)
+
+    def pause_trial(self, trial: Trial, should_checkpoint: bool = True) -> None:
+        """Pause a running trial, after a checkpoint unless `should_checkpoint` is false."""
+        if should_checkpoint:
+            self._schedule_trial_save(trial).resolve()
+        self._leave_worker(trial)
+        self._set_status(trial, Trial.PAUSED)
+
+    def stop_trial(self, trial: Trial) -> None:
+        """End a trial."""
+        if trial.is_finished():
+            return
+        if trial in self._running:
+            self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
+            self._leave_worker(trial)
+        else:
+            self._settings.scheduler.on_trial_remove(self, trial)
+        self._end(trial, Trial.TERMINATED)
+
+    def exploit(self, trial: Trial, source: Trial, config: dict[str, Any], checkpoint: Any) -> bool:
+        """Give a trial a checkpoint of another one and a configuration, and run it again later."""
+        saved = checkpoint.resolve() if isinstance(checkpoint, SaveHandle) else Saved(checkpoint, None)
+        if saved is None or saved.checkpoint is None:
+            return False
+        if trial in self._running:
+            self._leave_worker(trial)
+        trial.set_config(config)
+        trial.checkpoint = saved.checkpoint
+        self._recorder.changed(trial)
+        self._set_status(trial, Trial.PAUSED)
+        return True
+
+    def _schedule_trial_save(self, trial: Trial, result: dict[str, Any] | None = None) -> SaveHandle:
+        """Save a checkpoint of a running trial; a function has saved its latest with a report."""
+        running = self._running.get(trial)
+        metrics = result or trial.last_result
+        if running is None:
+            return SaveHandle(lambda: Saved(trial.checkpoint, metrics))
+        reference = running.worker.actor.save.remote()
+
+        def resolve() -> Saved | None:
+            name = skate.get(reference)
+            if name is not None:
+                self._add_checkpoint(trial, name, metrics)
+            return Saved(trial.checkpoint, metrics)
+
+        return SaveHandle(resolve)
+
+    # ------------------------------------------------------------ the loop
+
+    def run(self) -> list[Trial]:
+        """Run the experiment to its end; return its trials."""
+        self._call("setup", stop=self._settings.stopper, num_samples=self._settings.search.total_samples)
+        try:
+            self._start_trials()
+            while self._live and not self._stopped:
+                self._iteration += 1
+                self._call("on_step_begin", iteration=self._iteration, trials=self._trials)
+                self._process_calls()
+                self._stopped = self._stopped or self._settings.stopper.stop_all()
+                if not self._stopped:
+                    self._start_trials()
+                self._recorder.step(self._settings.search, self._settings.scheduler)
+                self._call("on_step_end", iteration=self._iteration, trials=self._trials)
+            for trial in list(self._live):
+                self.stop_trial(trial)
+            self._await_stops()
+        finally:
+            self._pool.close()
+        self._call("on_experiment_end", trials=self._trials)
+        return self._trials
+
+    def _await_stops(self) -> None:
+        """Let functions that were stopped run their cleanup."""
+        deadline = time.monotonic() + 2 * STOP_TIMEOUT_S
+        while self._calls and time.monotonic() < deadline:
+            self._process_calls()
+
+    def _start_trials(self) -> None:
+        limit = self._settings.max_concurrent or float("inf")
+        while len(self._running) < limit:
+            trial = self._settings.scheduler.choose_trial_to_run(self)
+            if trial is None:
+                if len(self._pending) >= MAX_WAITING or not self._create_trial():
+                    break
+            elif not self._start(trial):
+                break
+        if not self._pending:
+            self._create_trial()  # it may take long: do so while others run
+
+    def _create_trial(self) -> bool:
+        search = self._settings.search
+        trial = None if search.is_finished() else search.next_trial()
+        if trial is None:
+            return False
+        self._add(trial, new=True)
+        return True
+
+    def _add(self, trial: Trial, *, new: bool) -> None:
+        self._trials.append(trial)
+        if trial.placement_group_factory is None:
+            trial.placement_group_factory = self._settings.resources_of(trial.config)
+        assert self._settings.run.failure_config is not None
+        trial.max_failures = self._settings.run.failure_config.max_failures
+        if new:
+            self._folder.create_trial(trial)
+            self._recorder.added(trial)
+        if not trial.is_finished():
+            self._live[trial] = None
+            self._set_status(trial, trial.status)
+            self._settings.scheduler.on_trial_add(self, trial)
+
+    def _start(self, trial: Trial) -> bool:
+        """Start a trial on a worker; return whether one is free."""
+        resources = trial.placement_group_factory
+        assert resources is not None
+        impossible = self._pool.why_impossible(resources)
+        if impossible:
+            self._settings.scheduler.on_trial_remove(self, trial)
+            self._fail(
+                trial,
+                TuneError(
+                    f"trial {trial} can never start: {impossible}. Request less with tune.with_resources(), or start "
+                    "the session with more."
+                ),
+            )
+            return True
+        worker = self._pool.acquire(resources, force=not self._running and not self._calls)
+        if worker is None:
+            return False
+        running = self._running[trial] = _Running(trial, worker)
+        self._set_status(trial, Trial.RUNNING)
+        self._watch(_STEP, running, worker.actor.start.remote(self._assignment(trial)))
+        info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
+        if trial.checkpoint is not None:
+            self._call("on_trial_restore", **info)
+        self._call("on_trial_start", **info)
+        return True
+
+    def _assignment(self, trial: Trial) -> Assignment:
+        return Assignment(
+            trial.trial_id,
+            str(trial),
+            self._folder.path.name,
+            trial.config,
+            self._folder.trial_path(trial),
+            self._folder.filesystem,
+            checkpoint=None if trial.checkpoint is None else trial.checkpoint.path,
+            next_checkpoint=trial.next_checkpoint,
+            iteration=trial.checkpoint_metrics.get(TRAINING_ITERATION, 0),
+            time_total_s=trial.checkpoint_metrics.get(TIME_TOTAL_S, 0.0),
+            resources=trial.placement_group_factory,
+        )
+
+    def _watch(self, kind: str, running: _Running, reference: Any) -> None:
+        self._calls[reference] = (kind, running)
+
+    # ------------------------------------------------------------ events of workers
+
+    def _process_calls(self) -> None:
+        if not self._calls:
+            if not self._running:  # trials wait for the scheduler or for resources
+                time.sleep(0.0 if self._pending or self._paused else _POLL_S)
+            return
+        ready, _ = skate.wait(list(self._calls), num_returns=1, timeout=_POLL_S)
+        if ready and len(self._calls) > 1:
+            ready, _ = skate.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
+        for reference in ready:
+            kind, running = self._calls.pop(reference)
+            self._process(kind, running, reference)
+
+    def _process(self, kind: str, running: _Running, reference: Any) -> None:
+        trial = running.trial
+        try:
+            value = skate.get(reference)
+        except (RayTaskError, RayActorError) as error:
+            if kind == _STEP and self._running.get(trial) is running:
+                self._trial_failed(running, error)
+            else:
+                self._pool.discard(running.worker)
+            return
+        if kind == _STOP:
+            if value:
+                self._pool.release(running.worker)
+            else:
+                self._pool.discard(running.worker)
+        elif self._running.get(trial) is running:
+            self._stepped(running, value)
+
+    def _stepped(self, running: _Running, step: Step) -> None:
+        trial = running.trial
+        decision = TrialScheduler.CONTINUE
+        if step.report is not None:
+            decision = self._reported(trial, step.report, done=step.done)
+        if self._running.get(trial) is not running:
+            return  # the scheduler has paused or stopped it
+        if step.done:
+            del self._running[trial]
+            self._pool.release(running.worker)
+            self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
+            self._end(trial, Trial.TERMINATED)
+        elif decision == TrialScheduler.STOP:
+            self._leave_worker(trial)
+            self._settings.scheduler.on_trial_complete(self, trial, trial.last_result)
+            self._end(trial, Trial.TERMINATED)
+        elif decision == TrialScheduler.PAUSE:
+            self.pause_trial(trial)
+        else:
+            self._watch(_STEP, running, running.worker.actor.step.remote())
+
+    def _reported(self, trial: Trial, report: Report, *, done: bool) -> str:
+        result = report.metrics
+        result[TRIAL_ID] = trial.trial_id
+        result[EXPERIMENT_TAG] = trial.experiment_tag
+        result.setdefault("config", trial.config)
+        if report.checkpoint is not None:
+            result["checkpoint_dir_name"] = report.checkpoint
+        self._check_metric(trial, result)
+        stop = done or self._should_stop(trial, result)
+        result[DONE] = stop
+        trial.update_last_result(result)
+        if report.checkpoint is not None:
+            self._add_checkpoint(trial, report.checkpoint, result)
+        self._folder.append_result(trial, result)
+        info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
+        self._call("on_trial_result", **info, result=result)
+        if done:
+            return TrialScheduler.CONTINUE
+        self._settings.search.on_trial_result(trial.trial_id, result)
+        if stop:
+            return TrialScheduler.STOP
+        return self._settings.scheduler.on_trial_result(self, trial, result)
+
+    def _check_metric(self, trial: Trial, result: dict[str, Any]) -> None:
+        metric = self._settings.metric
+        if metric is not None and metric not in result:
+            known = sorted(name for name in result if name not in _OWN)
+            raise TuneError(
+                f"trial {trial} reported no {metric!r}, which TuneConfig names as the metric. It reported {known}."
+            )
+
+    def _should_stop(self, trial: Trial, result: dict[str, Any]) -> bool:
+        for name, limit in trial.stopping_criterion.items():
+            if name not in result:
+                raise TuneError(
+                    f"the stopping criterion {name!r} is not in the result of trial {trial}, which has "
+                    f"{sorted(name for name in result if name not in _OWN)}."
+                )
+            if result[name] >= limit:
+                return True
+        return self._settings.stopper(trial.trial_id, result)
+
+    def _add_checkpoint(self, trial: Trial, name: str, metrics: dict[str, Any]) -> None:
+        trial.checkpoint = Checkpoint(f"{self._folder.trial_path(trial)}/{name}", self._folder.filesystem)
+        trial.checkpoint_metrics = metrics
+        trial.next_checkpoint = int(name.rpartition("_")[2]) + 1
+        self._recorder.checkpoint(trial, name, metrics)
+        info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
+        self._call("on_checkpoint", **info, checkpoint=trial.checkpoint)
+        self._call("on_trial_save", **info)
+
+    # ------------------------------------------------------------ ends
+
+    def _trial_failed(self, running: _Running, error: RayTaskError | RayActorError) -> None:
+        trial = running.trial
+        del self._running[trial]
+        if isinstance(error, RayActorError):
+            self._pool.discard(running.worker)
+        else:
+            self._pool.release(running.worker)
+        trial.num_failures += 1
+        info = {"iteration": self._iteration, "trials": self._trials, "trial": trial}
+        if trial.max_failures < 0 or trial.num_failures <= trial.max_failures:
+            self._set_status(trial, Trial.PENDING)
+            self._call("on_trial_recover", **info)
+            return
+        self._settings.scheduler.on_trial_error(self, trial)
+        self._fail(trial, error)
+
+    def _fail(self, trial: Trial, error: Exception) -> None:
+        trial.error = error
+        config = self._settings.run.failure_config
+        assert config is not None
+        self._settings.search.on_trial_complete(trial.trial_id, error=True)
+        self._set_status(trial, Trial.ERROR)
+        self._recorder.ended(trial)
+        self._call("on_trial_error", iteration=self._iteration, trials=self._trials, trial=trial)
+        if config.fail_fast == "raise":
+            raise error
+        self._stopped = self._stopped or bool(config.fail_fast)
+
+    def _end(self, trial: Trial, status: str) -> None:
+        self._set_status(trial, status)
+        self._settings.search.on_trial_complete(trial.trial_id, result=trial.last_result or None)
+        self._recorder.ended(trial)
+        self._call("on_trial_complete", iteration=self._iteration, trials=self._trials, trial=trial)
+
+    def _leave_worker(self, trial: Trial) -> None:
+        """Let a worker end a trial that waits for a decision; it runs other trials then."""
+        running = self._running.pop(trial)
+        if any(kind == _STEP and each is running for kind, each in self._calls.values()):
+            self._forget_calls(running)
+            self._pool.discard(running.worker)  # in the middle of a step, which cannot be interrupted
+        else:
+            self._watch(_STOP, running, running.worker.actor.stop.remote())
+
+    def _forget_calls(self, running: _Running) -> None:
+        for reference in [ref for ref, (_, each) in self._calls.items() if each is running]:
+            del self._calls[reference]
+
+    def _set_status(self, trial: Trial, status: str) -> None:
+        self._pending.pop(trial, None)
+        self._paused.pop(trial, None)
+        trial.set_status(status)
+        if status == Trial.PENDING:
+            self._pending[trial] = None
+        elif status == Trial.PAUSED:
+            self._paused[trial] = None
+        elif trial.is_finished():
+            self._live.pop(trial, None)
+
+    def _call(self, event: str, **info: Any) -> None:
+        for callback in self._settings.callbacks:
+            getattr(callback, event)(**info)
+
+
+_OWN = frozenset(
+    (
+        "config", "date", "done", "experiment_tag", "hostname", "iterations_since_restore", "node_ip", "pid",
+        "time_since_restore", "time_this_iter_s", "timestamp", "trial_id",
+    )
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""The workers of an experiment: created when a trial needs one, and reused for trials with the same resources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import skate
+from skate.tune._workers.worker import TrialWorker
+from skate.tune.execution.placement_groups import PlacementGroupFactory
+from skate.util.placement_group import PlacementGroup, remove_placement_group
+from skate.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+_TOLERANCE = 1e-6  # of sums of fractions
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process that runs trials.
+
+    Attributes:
+        actor: The handle of the process.
+        resources: Its resources.
+        group: Its placement group, if its resources have several bundles.
+    """
+
+    actor: Any
+    resources: PlacementGroupFactory
+    group: PlacementGroup | None = None
+
+
+class WorkerPool:
+    """Creates workers as far as the resources of the session allow.
+
+    Args:
+        arguments: The arguments of `TrialWorker`.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+        self._idle: dict[PlacementGroupFactory, list[Worker]] = {}
+        self._live: set[Worker] = set()
+        self._free = skate.available_resources()
+        self._total = skate.cluster_resources()
+
+    def acquire(self, resources: PlacementGroupFactory, *, force: bool = False) -> Worker | None:
+        """Return a worker with these resources; None if they are in use.
+
+        Args:
+            resources: The resources of a trial.
+            force: Whether to create a worker in any case, which waits for resources that other programs use.
+        """
+        idle = self._idle.get(resources)
+        if idle:
+            return idle.pop()
+        if not self._make_room(resources) and not force:
+            return None
+        return self._create(resources)
+
+    def release(self, worker: Worker) -> None:
+        """Keep a worker for the next trial."""
+        self._idle.setdefault(worker.resources, []).append(worker)
+
+    def discard(self, worker: Worker) -> None:
+        """End a worker."""
+        if worker in self._live:
+            self._live.discard(worker)
+            self._change_free(worker.resources, 1)
+            skate.kill(worker.actor)
+            if worker.group is not None:
+                remove_placement_group(worker.group)
+
+    def why_impossible(self, resources: PlacementGroupFactory) -> str:
+        """Return why a session as large as this one can never run a trial with these resources; "" if it can."""
+        lacking = {
+            name: amount
+            for name, amount in resources.required_resources.items()
+            if amount > self._total.get(name, 0.0) + _TOLERANCE
+        }
+        if not lacking:
+            return ""
+        there = {name: self._total.get(name, 0.0) for name in lacking}
+        return f"the trial needs {lacking}, and the session has {there}"
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in list(self._live):
+            self.discard(worker)
+        self._idle.clear()
+
+    def _make_room(self, resources: PlacementGroupFactory) -> bool:
+        """Return whether the resources are free, after ending idle workers with other resources."""
+        while not self._is_free(resources):
+            others = next((workers for workers in self._idle.values() if workers), None)
+            if others is None:
+                return False
+            self.discard(others.pop())
+        return True
+
+    def _is_free(self, resources: PlacementGroupFactory) -> bool:
+        return all(
+            self._free.get(name, 0.0) >= amount - _TOLERANCE
+            for name, amount in resources.required_resources.items()
+        )
+
+    def _change_free(self, resources: PlacementGroupFactory, sign: int) -> None:
+        for name, amount in resources.required_resources.items():
+            self._free[name] = self._free.get(name, 0.0) + sign * amount
+
+    def _create(self, resources: PlacementGroupFactory) -> Worker:
+        self._change_free(resources, -1)
+        head = resources.head_bundle
+        options: dict[str, Any] = {
+            "num_cpus": head.pop("CPU", 0.0),
+            "num_gpus": head.pop("GPU", 0.0),
+            "resources": head,
+        }
+        if "memory" in head:
+            options["memory"] = head.pop("memory")
+        group = None
+        if len(resources.bundles) > 1 or resources.head_bundle_is_empty:
+            group = resources.to_placement_group()
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                group,
+                placement_group_bundle_index=-1 if resources.head_bundle_is_empty else 0,
+                placement_group_capture_child_tasks=True,
+            )
+        worker = Worker(
+            skate.remote(TrialWorker).options(**options).remote(*self._arguments), resources, group
+        )
+        self._live.add(worker)
+        return worker

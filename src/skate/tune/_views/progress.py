@@ -1,0 +1,177 @@
+"""The progress of an experiment: a live table on a terminal, lines in a log, and a summary at the end."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from skate.air import _live
+from skate.tune.callback import Callback
+from skate.tune.experiment import Trial
+from skate.tune.result import TIME_TOTAL_S, TRAINING_ITERATION
+
+log = logging.getLogger("skate.tune")
+
+LOG_INTERVAL_S = 30.0  # between two lines in a log
+_MAX_ROWS = 12
+_MAX_PARAMETERS = 4
+_STATES = (Trial.RUNNING, Trial.PENDING, Trial.PAUSED, Trial.TERMINATED, Trial.ERROR)
+
+
+class Progress(Callback):
+    """Shows the trials of an experiment.
+
+    Args:
+        name: The name of the experiment.
+        path: Its folder.
+        metric: The metric to optimize.
+        mode: "min" or "max".
+        total: The number of trials; None if it is not known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        metric: str | None = None,
+        mode: str | None = None,
+        total: int | None = None,
+    ) -> None:
+        self._name, self._path = name, path
+        self._metric, self._mode = metric, mode
+        self._total = total
+        self._counts: Counter[str] = Counter()
+        self._status: dict[Trial, str] = {}
+        self._running: dict[Trial, None] = {}
+        self._best: tuple[float, Trial] | None = None
+        self._begun = self._logged = time.monotonic()
+        self._live: _live.LiveLines | None = None
+
+    # ------------------------------------------------------------ events
+
+    def setup(self, **info: Any) -> None:
+        """Show the start."""
+        log.info("experiment %s starts: %s", self._name, self._path)
+        if _live.wanted():
+            self._live = _live.LiveLines(self.lines, "skate-tune-progress")
+
+    def on_trial_start(self, trial: Trial, **info: Any) -> None:
+        """Count the trial."""
+        self._update(trial)
+
+    def on_trial_result(self, trial: Trial, result: dict[str, Any], **info: Any) -> None:
+        """Compare the result with the best one."""
+        value = result.get(self._metric) if self._metric is not None else None
+        if isinstance(value, int | float) and math.isfinite(value):
+            score = -value if self._mode == "min" else value
+            if self._best is None or score > self._best[0]:
+                self._best = score, trial
+
+    def on_trial_complete(self, trial: Trial, **info: Any) -> None:
+        """Count the trial."""
+        self._update(trial)
+
+    def on_trial_recover(self, trial: Trial, **info: Any) -> None:
+        """Count the trial."""
+        self._update(trial)
+
+    def on_trial_error(self, trial: Trial, **info: Any) -> None:
+        """Count the trial, and log its error."""
+        self._update(trial)
+        log.warning("trial %s failed: %s", trial, _last_line(trial.error))
+
+    def on_step_end(self, **info: Any) -> None:
+        """Log a line from time to time, where no table is shown."""
+        now = time.monotonic()
+        if self._live is None and now - self._logged >= LOG_INTERVAL_S:
+            self._logged = now
+            log.info("%s: %s", self._name, self.describe())
+
+    def on_experiment_end(self, trials: Sequence[Trial], **info: Any) -> None:
+        """Log the summary."""
+        self._best = None  # by the last results, as ResultGrid.get_best_result() does
+        for trial in trials:
+            self._update(trial)
+            self.on_trial_result(trial, trial.last_result)
+        self.close()
+        took = time.monotonic() - self._begun
+        log.info("experiment %s finished after %.1f s: %s", self._name, took, self.describe())
+
+    def close(self) -> None:
+        """Remove the table."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _update(self, trial: Trial) -> None:
+        before = self._status.get(trial)
+        if before is not None:
+            self._counts[before] -= 1
+        self._status[trial] = trial.status
+        self._counts[trial.status] += 1
+        if trial.status == Trial.RUNNING:
+            self._running[trial] = None
+        else:
+            self._running.pop(trial, None)
+
+    # ------------------------------------------------------------ texts
+
+    def describe(self) -> str:
+        """Return the trials by state, and the best result, in one line."""
+        parts = [f"{self._counts[state]} {state.lower()}" for state in _STATES if self._counts[state]]
+        text = ", ".join(parts) or "no trials"
+        if self._best is not None:
+            trial = self._best[1]
+            value = -self._best[0] if self._mode == "min" else self._best[0]
+            text += f"; best {self._metric} {value:.6g} ({trial}: {_parameters(trial.evaluated_params)})"
+        return text
+
+    def lines(self) -> Any:
+        """Return the table for a terminal."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        title = Text(no_wrap=True, overflow="ellipsis")
+        title.append(self._name, style="bold")
+        ended = self._counts[Trial.TERMINATED] + self._counts[Trial.ERROR]
+        of = f" of {self._total}" if self._total else ""
+        title.append(f"  {ended}{of} trials  {time.monotonic() - self._begun:.0f} s  {self.describe()}")
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for column in ("trial", "parameters", "iterations", "seconds", self._metric or ""):
+            table.add_column(column, no_wrap=True)
+        for trial in list(self._running)[:_MAX_ROWS]:
+            result = trial.last_result
+            table.add_row(
+                str(trial),
+                _parameters(trial.evaluated_params),
+                str(result.get(TRAINING_ITERATION, "")),
+                f"{result.get(TIME_TOTAL_S, 0.0):.1f}",
+                _format(result.get(self._metric)) if self._metric else "",
+            )
+        left = len(self._running) - _MAX_ROWS
+        return Group(title, table, *([Text(f"… and {left} more")] if left > 0 else []))
+
+
+def _parameters(params: Mapping[str, Any]) -> str:
+    shown = [
+        f"{name.removeprefix('config/')}={_format(value)}"
+        for name, value in list(params.items())[:_MAX_PARAMETERS]
+    ]
+    return ", ".join(shown) + (", …" if len(params) > _MAX_PARAMETERS else "")
+
+
+def _format(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = "" if value is None else str(value)
+    return text if len(text) <= 20 else text[:19] + "…"
+
+
+def _last_line(error: BaseException | None) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,175 @@
+"""The session of a trial: `report` and `get_checkpoint` in a trainable function.
+
+The function runs in a thread of its own. Each report hands the metrics over and waits until the controller has decided
+whether the trial continues.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from skate.train import Checkpoint
+from skate.train._storage import folders
+from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune.result import DEFAULT_METRIC
+
+STOP_TIMEOUT_S = 10.0  # for a function that is told to stop at its next report
+
+_current: ContextVar[TrialSession | None] = ContextVar("trial session", default=None)
+_sessions: list[TrialSession] = []  # of this process; one, except with the inline engine
+
+
+class TrialStopped(SystemExit):
+    """Raised by `report` to end a function whose trial is over."""
+
+
+class CheckpointStore:
+    """Copies checkpoints to the folder of a trial, and numbers them."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self._folder, self._filesystem = assignment.folder, assignment.filesystem
+        self._next = assignment.next_checkpoint
+
+    def store(self, checkpoint: Checkpoint) -> str:
+        """Copy a checkpoint to the trial's folder; return its name there."""
+        name = f"checkpoint_{self._next:06d}"
+        target = f"{self._folder}/{name}"
+        self._next += 1
+        self._filesystem.create_dir(target, recursive=True)
+        folders.copy(checkpoint.filesystem, checkpoint.path, self._filesystem, target)
+        return name
+
+    def open(self, name: str) -> Checkpoint:
+        """Return a checkpoint of the trial's folder."""
+        return Checkpoint(f"{self._folder}/{name}", self._filesystem)
+
+
+class TrialSession:
+    """Runs a trainable function step by step.
+
+    Args:
+        function: The function; it is called with the configuration.
+        assignment: The trial.
+    """
+
+    def __init__(self, function: Callable[[dict[str, Any]], Any], assignment: Assignment) -> None:
+        self.assignment = assignment
+        self.checkpoint = (
+            None
+            if assignment.checkpoint is None
+            else Checkpoint(assignment.checkpoint, assignment.filesystem)
+        )
+        self._store = CheckpointStore(assignment)
+        self._function = function
+        self._condition = threading.Condition()
+        self._report: Report | None = None
+        self._may_run = False
+        self._stopping = False
+        self._ended = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"trial-{assignment.trial_id}", daemon=True)
+        _sessions.append(self)
+
+    def step(self) -> Step:
+        """Let the function run until it reports or ends.
+
+        Raises:
+            BaseException: The exception of the function.
+        """
+        with self._condition:
+            self._may_run = True
+            if self._thread.ident is None:
+                self._thread.start()
+            else:
+                self._condition.notify_all()
+            self._condition.wait_for(lambda: self._report is not None or self._ended)
+            report, self._report = self._report, None
+        if self._ended:
+            self._close()
+            if self._error is not None:
+                raise self._error
+        return Step(report, self._ended)
+
+    def stop(self) -> bool:
+        """End the function at its next report; return whether it has ended."""
+        with self._condition:
+            self._stopping = self._may_run = True
+            self._condition.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join(STOP_TIMEOUT_S)
+        self._close()
+        return not self._thread.is_alive()
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
+        """Hand over metrics, and wait for the decision to continue."""
+        name = None if checkpoint is None else self._store.store(checkpoint)
+        if name is not None:
+            self.checkpoint = self._store.open(name)
+        with self._condition:
+            self._report = Report(dict(metrics), name)
+            self._may_run = False
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: self._may_run)
+            if self._stopping:
+                raise TrialStopped(0)
+
+    def _run(self) -> None:
+        token = _current.set(self)
+        try:
+            value = self._function(self.assignment.config)
+            if value is not None:
+                self._report_value(value)
+        except TrialStopped:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            _current.reset(token)
+            with self._condition:
+                self._ended = True
+                self._condition.notify_all()
+
+    def _report_value(self, value: Any) -> None:
+        """Report the return value of the function, without waiting for a decision."""
+        if isinstance(value, Mapping):
+            metrics = dict(value)
+        elif isinstance(value, int | float):
+            metrics = {DEFAULT_METRIC: value}
+        else:
+            raise TypeError(
+                f"the trainable function returned {value!r}: it must return a dictionary of metrics, a number or None. "
+                "Call skate.tune.report() to report metrics."
+            )
+        with self._condition:
+            self._report = Report(metrics)
+
+    def _close(self) -> None:
+        if self in _sessions:
+            _sessions.remove(self)
+
+
+def current_session() -> TrialSession | None:
+    """Return the session of the trial that runs in this thread or, in other threads, in this process."""
+    session = _current.get()
+    if session is None and len(_sessions) == 1:
+        return _sessions[0]
+    return session
+
+
+def need_session(name: str) -> TrialSession:
+    """Return the session of the current trial.
+
+    Raises:
+        RuntimeError: No trial runs here.
+    """
+    session = current_session()
+    if session is None:
+        raise RuntimeError(
+            f"`{name}` must be called in a trainable function that Tuner.fit() runs; in this process ({os.getpid()}) "
+            "no trial is running."
+        )
+    return session

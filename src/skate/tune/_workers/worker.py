@@ -1,0 +1,189 @@
+"""The worker of trials: an actor that runs one trial at a time, step by step."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from skate.train import Checkpoint
+from skate.tune._workers.messages import Assignment, Report, Step
+from skate.tune._workers.session import CheckpointStore, TrialSession
+from skate.tune.result import (
+    DONE,
+    HOSTNAME,
+    NODE_IP,
+    PID,
+    SHOULD_CHECKPOINT,
+    TIME_THIS_ITER_S,
+    TIME_TOTAL_S,
+    TIMESTAMP,
+    TRAINING_ITERATION,
+)
+from skate.tune.trainable.trainable import Trainable
+from skate.tune.trainable.util import is_trainable_class
+from skate.util import get_node_ip_address
+
+
+class _Run(Protocol):
+    """A trial that runs in this process."""
+
+    def step(self) -> Step:
+        """Run until the trial needs a decision."""
+
+    def save(self) -> str | None:
+        """Save a checkpoint; return its name, or None if the trainable saves none on demand."""
+
+    def stop(self) -> bool:
+        """End the trial; return whether the process can run another one."""
+
+
+class TrialWorker:
+    """Runs trials of one trainable, one after another.
+
+    Args:
+        trainable: A function, or a subclass of `Trainable`.
+        checkpoint_frequency: Steps between two checkpoints of a class; 0 for none.
+        checkpoint_at_end: Whether a class saves a checkpoint when it ends.
+    """
+
+    def __init__(
+        self,
+        trainable: Callable[..., Any] | type[Trainable],
+        checkpoint_frequency: int = 0,
+        checkpoint_at_end: bool = False,
+        reuse_trainable: bool = False,
+    ) -> None:
+        self._trainable = trainable
+        self._frequency = checkpoint_frequency
+        self._at_end = checkpoint_at_end
+        self._reuse = reuse_trainable
+        self._kept: Trainable | None = None
+        self._run: _Run | None = None
+        self._constants = {PID: os.getpid(), HOSTNAME: platform.node(), NODE_IP: get_node_ip_address()}
+
+    def start(self, assignment: Assignment) -> Step:
+        """Start a trial, and run its first step."""
+        if is_trainable_class(self._trainable):
+            kept, self._kept = self._kept, None
+            self._run = _ClassRun(self._trainable, assignment, self._frequency, self._at_end, kept)
+        else:
+            self._run = _FunctionRun(self._trainable, assignment, self._constants)
+        return self.step()
+
+    def step(self) -> Step:
+        """Run the trial until it needs a decision."""
+        assert self._run is not None
+        try:
+            step = self._run.step()
+        except BaseException:
+            self._run = None
+            raise
+        if step.done:
+            self._end()
+        return step
+
+    def save(self) -> str | None:
+        """Save a checkpoint of the trial; return its name."""
+        assert self._run is not None
+        return self._run.save()
+
+    def stop(self) -> bool:
+        """End the trial; return whether this process can run another one."""
+        run, self._run = self._run, None
+        return run is None or run.stop()
+
+    def _end(self) -> None:
+        run, self._run = self._run, None
+        assert run is not None
+        run.stop()
+        if self._reuse and isinstance(run, _ClassRun):
+            self._kept = run.trainable
+
+
+class _FunctionRun:
+    def __init__(
+        self, function: Callable[..., Any], assignment: Assignment, constants: dict[str, Any]
+    ) -> None:
+        self._session = TrialSession(function, assignment)
+        self._constants = constants
+        self._iteration = assignment.iteration
+        self._total = assignment.time_total_s
+        self._since_restore = 0
+        self._begun = self._last = time.monotonic()
+
+    def step(self) -> Step:
+        step = self._session.step()
+        if step.report is None:
+            return step
+        return Step(Report(self._filled(step.report.metrics), step.report.checkpoint), step.done)
+
+    def _filled(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        now, wall = time.monotonic(), time.time()
+        seconds, self._last = now - self._last, now
+        self._iteration += 1
+        self._since_restore += 1
+        self._total += seconds
+        return {
+            **self._constants,
+            TIMESTAMP: int(wall),
+            "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(wall)),
+            TIME_THIS_ITER_S: seconds,
+            TIME_TOTAL_S: self._total,
+            "time_since_restore": now - self._begun,
+            "iterations_since_restore": self._since_restore,
+            TRAINING_ITERATION: self._iteration,
+            **metrics,
+        }
+
+    def save(self) -> str | None:
+        return None  # a function saves with its reports
+
+    def stop(self) -> bool:
+        return self._session.stop()
+
+
+class _ClassRun:
+    def __init__(
+        self,
+        kind: type[Trainable],
+        assignment: Assignment,
+        frequency: int,
+        at_end: bool,
+        kept: Trainable | None,
+    ) -> None:
+        self._assignment = assignment
+        self._frequency = frequency
+        self._at_end = at_end
+        self._store = CheckpointStore(assignment)
+        if kept is not None and kept.reset(assignment.config):
+            self.trainable = kept
+        else:
+            if kept is not None:
+                kept.stop()
+            self.trainable = kind(config=assignment.config)
+        self.trainable._trial_id = assignment.trial_id
+        self.trainable._trial_name = assignment.trial_name
+        self.trainable._trial_resources = assignment.resources
+        self.trainable._logdir = assignment.folder
+        if assignment.checkpoint is not None:
+            self.trainable.restore(Checkpoint(assignment.checkpoint, assignment.filesystem))
+
+    def step(self) -> Step:
+        metrics = self.trainable.train()
+        done = bool(metrics[DONE])
+        due = self._frequency and self.trainable.iteration % self._frequency == 0
+        wanted = due or metrics.pop(SHOULD_CHECKPOINT, False) or (done and self._at_end)
+        metrics.pop("config", None)  # the controller adds it
+        return Step(Report(metrics, self.save() if wanted else None), done)
+
+    def save(self) -> str | None:
+        with tempfile.TemporaryDirectory(prefix="skate_trainable_") as folder:
+            return self._store.store(self.trainable.save(folder))
+
+    def stop(self) -> bool:
+        self.trainable.stop()
+        return True

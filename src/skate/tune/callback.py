@@ -1,0 +1,78 @@
+"""Callbacks: objects that receive the events of an experiment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from skate.train import Checkpoint
+    from skate.tune.experiment import Trial
+    from skate.tune.stopper import Stopper
+
+__all__ = ["Callback"]
+
+
+class Callback:
+    """The base class of callbacks; subclasses override the events they need.
+
+    All methods are called in the process of the driver. `iteration` counts the steps of the loop, `trials` are all
+    trials of the experiment, and `trial` is the one that the event concerns.
+
+    Example:
+        >>> class PrintLoss(Callback):
+        ...     def on_trial_result(self, iteration, trials, trial, result, **info):
+        ...         print(trial, result["loss"])
+    """
+
+    def setup(
+        self,
+        stop: Stopper | None = None,
+        num_samples: int | None = None,
+        total_num_samples: int | None = None,
+        **info: Any,
+    ) -> None:
+        """The experiment begins."""
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """The loop begins to wait for an event."""
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        """The loop has handled an event."""
+
+    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial starts, or continues after a pause."""
+
+    def on_trial_restore(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial continues from a checkpoint."""
+
+    def on_trial_save(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial has saved a checkpoint."""
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A trial has reported a result."""
+
+    def on_trial_complete(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial has ended without an error."""
+
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial has failed, and will be restarted."""
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        """A trial has failed."""
+
+    def on_checkpoint(
+        self, iteration: int, trials: list[Trial], trial: Trial, checkpoint: Checkpoint, **info: Any
+    ) -> None:
+        """A trial has saved a checkpoint."""
+
+    def on_experiment_end(self, trials: list[Trial], **info: Any) -> None:
+        """The experiment has ended."""
+
+    def get_state(self) -> dict[str, Any] | None:
+        """Return the state that a restored experiment needs."""
+        return None
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Set the state to one that `get_state` returned."""

@@ -1,0 +1,5 @@
+"""Resources of trials."""
+
+from skate.tune.execution.placement_groups import PlacementGroupFactory
+
+__all__ = ["PlacementGroupFactory"]

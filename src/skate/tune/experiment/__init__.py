@@ -1,0 +1,5 @@
+"""Trials, and the experiments they belong to."""
+
+from skate.tune.experiment.trial import Trial
+
+__all__ = ["Trial"]

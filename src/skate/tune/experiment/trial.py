@@ -1,0 +1,150 @@
+"""A trial: one configuration, and everything that is known of its training. It does no I/O."""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from numbers import Number
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from skate.tune.result import TRAINING_ITERATION
+
+if TYPE_CHECKING:
+    from skate.train import Checkpoint, CheckpointConfig
+    from skate.tune.execution.placement_groups import PlacementGroupFactory
+
+__all__ = ["Trial"]
+
+RECENT = (5, 10)  # results that the moving averages of `metric_analysis` span
+FINAL_STATES = frozenset(("TERMINATED", "ERROR"))
+
+
+class Trial:
+    """One configuration of an experiment, with its status, results and checkpoints.
+
+    Args:
+        trainable_name: The registered name of the trainable.
+        config: The resolved configuration.
+        trial_id: A unique id; a random one by default.
+        evaluated_params: The sampled values by their path in the search space, such as `"optimizer/lr"`.
+        experiment_tag: A short text that names the trial by its sampled values.
+        placement_group_factory: The resources of the trial.
+        stopping_criterion: Metrics and the values at which the trial stops.
+        checkpoint_config: When checkpoints are taken, and which are kept.
+        max_failures: Number of failures after which the trial is not restarted; -1 for no limit.
+        trial_name_creator: Returns the name of the trial.
+        trial_dirname_creator: Returns the name of its folder.
+        stub: Accepted for programs written for Ray; has no effect.
+    """
+
+    PENDING: ClassVar = "PENDING"
+    RUNNING: ClassVar = "RUNNING"
+    PAUSED: ClassVar = "PAUSED"
+    TERMINATED: ClassVar = "TERMINATED"
+    ERROR: ClassVar = "ERROR"
+
+    def __init__(
+        self,
+        trainable_name: str,
+        *,
+        config: dict[str, Any] | None = None,
+        trial_id: str | None = None,
+        evaluated_params: Mapping[str, Any] | None = None,
+        experiment_tag: str = "",
+        placement_group_factory: PlacementGroupFactory | None = None,
+        stopping_criterion: Mapping[str, float] | None = None,
+        checkpoint_config: CheckpointConfig | None = None,
+        max_failures: int = 0,
+        trial_name_creator: Callable[[Trial], str] | None = None,
+        trial_dirname_creator: Callable[[Trial], str] | None = None,
+        stub: bool = False,
+    ) -> None:
+        self.trainable_name = trainable_name
+        self.trial_id = trial_id or self.generate_id()
+        self.config = config if config is not None else {}
+        self.evaluated_params = dict(evaluated_params or {})
+        self.experiment_tag = experiment_tag
+        self.placement_group_factory = placement_group_factory
+        self.stopping_criterion = dict(stopping_criterion or {})
+        self.checkpoint_config = checkpoint_config
+        self.max_failures = max_failures
+        self.status: str = Trial.PENDING
+        self.last_result: dict[str, Any] = {}
+        self.checkpoint: Checkpoint | None = None
+        self.checkpoint_metrics: dict[str, Any] = {}  # of the report that the checkpoint came with
+        self.next_checkpoint = 0  # the number of the next checkpoint
+        self.error: Exception | None = None
+        self.relative_logdir: str | None = None  # the name of its folder, once that exists
+        self.num_failures = 0
+        self.metric_analysis: dict[str, dict[str, float]] = {}
+        self._recent: dict[str, deque[float]] = {}
+        self.custom_trial_name = trial_name_creator(self) if trial_name_creator else None
+        self.custom_dirname = trial_dirname_creator(self) if trial_dirname_creator else None
+
+    @classmethod
+    def generate_id(cls) -> str:
+        """Return a new random id."""
+        return uuid.uuid4().hex[:8]
+
+    def set_status(self, status: str) -> None:
+        """Set the status."""
+        self.status = status
+
+    def set_config(self, config: dict[str, Any]) -> None:
+        """Replace the configuration."""
+        self.config = config
+
+    def set_experiment_tag(self, experiment_tag: str) -> None:
+        """Replace the text that names the trial by its sampled values."""
+        self.experiment_tag = experiment_tag
+
+    def is_finished(self) -> bool:
+        """Return whether the trial has ended, with or without an error."""
+        return self.status in FINAL_STATES
+
+    @property
+    def has_reported_at_least_once(self) -> bool:
+        """Whether the trial has a result."""
+        return bool(self.last_result)
+
+    def has_checkpoint(self) -> bool:
+        """Return whether the trial has a checkpoint."""
+        return self.checkpoint is not None
+
+    def update_last_result(self, result: dict[str, Any]) -> None:
+        """Record a result, and update the statistics of its numbers."""
+        self.last_result = result
+        for name, value in _numbers(result):
+            recent = self._recent.setdefault(name, deque(maxlen=max(RECENT)))
+            recent.append(value)
+            known = self.metric_analysis.get(name)
+            count = result.get(TRAINING_ITERATION) or 1
+            if known is None:
+                self.metric_analysis[name] = {"max": value, "min": value, "avg": value, "last": value}
+            else:
+                known["max"] = max(value, known["max"])
+                known["min"] = min(value, known["min"])
+                known["avg"] += (value - known["avg"]) / max(count, 1)
+                known["last"] = value
+            for span in RECENT:
+                latest = list(recent)[-span:]
+                self.metric_analysis[name][f"last-{span}-avg"] = sum(latest) / len(latest)
+
+    def __str__(self) -> str:
+        return self.custom_trial_name or f"{self.trainable_name}_{self.trial_id}"
+
+    __repr__ = __str__
+
+
+def _numbers(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, float]]:
+    """Return the numbers of a result, with the path of nested ones joined by slashes."""
+    found: list[tuple[str, float]] = []
+    for key, value in result.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            if name != "config":
+                found += _numbers(value, f"{name}/")
+        elif isinstance(value, Number) and not isinstance(value, bool | complex):
+            found.append((name, float(value)))  # type: ignore[arg-type]
+    return found

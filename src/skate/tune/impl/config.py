@@ -1,0 +1,118 @@
+"""The configuration of an experiment: its storage, and its handling of failures and checkpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from skate.air import _arguments as arguments
+from skate.air.config import DEFAULT_STORAGE, STORAGE_VARIABLE, SyncConfig
+from skate.tune.stopper import Stopper
+
+if TYPE_CHECKING:
+    import pyarrow.fs as pafs
+
+    from skate.tune.callback import Callback
+
+__all__ = ["CheckpointConfig", "FailureConfig", "RunConfig"]
+
+StopCriterion = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool]
+
+
+@dataclass
+class FailureConfig:
+    """How an experiment handles failed trials.
+
+    Args:
+        max_failures: How often each trial is restarted from its latest checkpoint; -1 for no limit.
+        fail_fast: Whether the experiment ends at the first failed trial; "raise" raises its exception.
+    """
+
+    max_failures: int = 0
+    fail_fast: bool | Literal["raise"] = False
+
+    def __post_init__(self) -> None:
+        arguments.whole(
+            "max_failures", self.max_failures, low=-1, must="a non-negative integer, or -1 for no limit"
+        )
+        if self.fail_fast != "raise" and not isinstance(self.fail_fast, bool):
+            arguments.refuse("fail_fast", 'True, False or "raise"', self.fail_fast, ValueError)
+        if self.fail_fast and self.max_failures != 0:
+            raise ValueError(
+                f"`max_failures` is {self.max_failures} and `fail_fast` is {self.fail_fast!r}: an experiment that ends "
+                "at the first failure restarts no trial. Set one of them only."
+            )
+
+
+@dataclass
+class CheckpointConfig:
+    """Which checkpoints of a trial are saved and kept.
+
+    Args:
+        num_to_keep: How many; None for all. The latest is always kept, to resume from.
+        checkpoint_score_attribute: The metric by which the best are kept; None to keep the latest.
+        checkpoint_score_order: Whether the best have the highest ("max") or the lowest ("min") score.
+        checkpoint_frequency: The number of steps between two checkpoints of a trainable class; 0 for none. A function
+            decides itself, with `report(…, checkpoint=…)`.
+        checkpoint_at_end: Whether a trainable class saves a checkpoint when the trial ends.
+    """
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: Literal["max", "min"] = "max"
+    checkpoint_frequency: int = 0
+    checkpoint_at_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_to_keep is not None:
+            arguments.whole("num_to_keep", self.num_to_keep, low=1, must="a positive integer or None")
+        arguments.text("checkpoint_score_attribute", self.checkpoint_score_attribute, optional=True)
+        arguments.choice("checkpoint_score_order", self.checkpoint_score_order, ("max", "min"))
+        arguments.whole("checkpoint_frequency", self.checkpoint_frequency)
+        arguments.flag("checkpoint_at_end", self.checkpoint_at_end)
+
+
+@dataclass
+class RunConfig:
+    """The name and the storage of an experiment, when it stops, and how it handles failures and checkpoints.
+
+    Args:
+        name: The name of the experiment and of its folder below `storage_path`.
+        storage_path: The folder of all experiments. The default is `$SKATE_STORAGE_PATH` or `~/skate_results`.
+        storage_filesystem: A pyarrow or fsspec filesystem for that path.
+        failure_config: How failed trials are handled.
+        checkpoint_config: Which checkpoints are saved and kept.
+        sync_config: Accepted for programs written for Ray; has no effect.
+        verbose: 0 for no output, 1 for a table of trials and a summary, 2 for each result.
+        stop: When trials stop: metrics with the values at which a trial ends, a `Stopper`, or a function of the trial's
+            id and its result.
+        callbacks: Objects that receive the events of the experiment.
+        progress_reporter: Prints the state of the experiment, in place of the table.
+        log_to_file: Accepted for programs written for Ray; the output of workers is in the session's logs.
+    """
+
+    name: str | None = None
+    storage_path: str | None = None
+    storage_filesystem: pafs.FileSystem | None = None
+    failure_config: FailureConfig | None = None
+    checkpoint_config: CheckpointConfig | None = None
+    sync_config: SyncConfig | None = None
+    verbose: int | None = None
+    stop: StopCriterion | Sequence[StopCriterion] | None = None
+    callbacks: list[Callback] | None = None
+    progress_reporter: Any = None
+    log_to_file: bool | str | tuple[str, str] = False
+
+    def __post_init__(self) -> None:
+        if self.storage_path is not None:
+            arguments.path("storage_path", self.storage_path)
+        self.storage_path = os.fspath(
+            self.storage_path or os.environ.get(STORAGE_VARIABLE) or Path(DEFAULT_STORAGE).expanduser()
+        )
+        if self.name is not None:
+            self.name = arguments.folder_name("name", self.name)
+        self.failure_config = self.failure_config or FailureConfig()
+        self.checkpoint_config = self.checkpoint_config or CheckpointConfig()

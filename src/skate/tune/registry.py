@@ -1,0 +1,76 @@
+"""Trainables and environments by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from skate._base.suggestions import did_you_mean
+from skate.tune.error import TuneError
+from skate.tune.trainable.trainable import Trainable
+
+__all__ = ["get_trainable_cls", "register_env", "register_trainable"]
+
+_trainables: dict[str, Any] = {}
+_environments: dict[str, Callable[..., Any]] = {}
+
+
+def register_trainable(name: str, trainable: Callable[..., Any] | type, warn: bool = True) -> None:
+    """Register a function or a class under a name, by which `Tuner` and `tune.run` find it.
+
+    Args:
+        name: The name.
+        trainable: A function of the configuration, or a subclass of `Trainable`.
+        warn: Accepted for programs written for Ray; has no effect.
+
+    Raises:
+        TypeError: The trainable is neither.
+    """
+    check_trainable(trainable)
+    _trainables[name] = trainable
+
+
+def check_trainable(trainable: Any) -> None:
+    """Raise unless an object is a function or a subclass of `Trainable`.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if inspect.isclass(trainable):
+        if not issubclass(trainable, Trainable):
+            raise TypeError(
+                f"the class {trainable.__name__} must be a subclass of skate.tune.Trainable to be tuned."
+            )
+    elif not callable(trainable):
+        raise TypeError(
+            "a trainable is a function of the configuration, a subclass of skate.tune.Trainable, or a registered name, "
+            f"not {trainable!r}."
+        )
+
+
+def get_trainable_cls(trainable_name: str) -> Any:
+    """Return a registered function or class.
+
+    Raises:
+        TuneError: The name is not registered.
+    """
+    if trainable_name not in _trainables:
+        raise TuneError(
+            f"Unknown trainable: {trainable_name!r}. Register it with skate.tune.register_trainable()."
+            f"{did_you_mean(trainable_name, _trainables)}"
+        )
+    return _trainables[trainable_name]
+
+
+def register_env(name: str, env_creator: Callable[..., Any]) -> None:
+    """Register a function that creates an environment of reinforcement learning.
+
+    Raises:
+        TypeError: It is not callable.
+    """
+    if not callable(env_creator):
+        raise TypeError(
+            f"`env_creator` must be a function of the environment's configuration, not {env_creator!r}."
+        )
+    _environments[name] = env_creator

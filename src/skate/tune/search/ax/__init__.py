@@ -1,0 +1,5 @@
+"""Search with Ax."""
+
+from skate.tune.search.ax.ax_search import AxSearch
+
+__all__ = ["AxSearch"]

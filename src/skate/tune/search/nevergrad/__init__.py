@@ -1,0 +1,5 @@
+"""Search with Nevergrad."""
+
+from skate.tune.search.nevergrad.nevergrad_search import NevergradSearch
+
+__all__ = ["NevergradSearch"]

@@ -1,0 +1,5 @@
+"""Search with ZOOpt."""
+
+from skate.tune.search.zoopt.zoopt_search import ZOOptSearch
+
+__all__ = ["ZOOptSearch"]

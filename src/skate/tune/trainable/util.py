@@ -1,0 +1,123 @@
+"""Trainables with large objects or with resources."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
+
+import skate
+from skate.tune.execution.placement_groups import PlacementGroupFactory, resource_dict_to_pg_factory
+from skate.tune.trainable.trainable import Trainable
+
+__all__ = ["with_parameters", "with_resources"]
+
+Resources = Mapping[str, float] | PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
+
+
+def with_parameters(trainable: Any, **kwargs: Any) -> Any:
+    """Pass objects to every trial through the object store, so that each is stored once.
+
+    Args:
+        trainable: A function, which receives the objects as keyword arguments after the configuration, or a subclass of
+            `Trainable`, whose `setup` does.
+        **kwargs: The objects by name.
+
+    Returns:
+        A trainable that takes the configuration only.
+
+    Raises:
+        TypeError: The trainable is neither a function nor a subclass of `Trainable`.
+    """
+    if not callable(trainable) or (inspect.isclass(trainable) and not issubclass(trainable, Trainable)):
+        raise TypeError(
+            f"`trainable` must be a function or a subclass of skate.tune.Trainable, not {trainable!r}."
+        )
+    references = {name: skate.put(value) for name, value in kwargs.items()}
+    if is_trainable_class(trainable):
+        return _class_with_parameters(trainable, references)
+
+    @functools.wraps(trainable)
+    def function(config: dict[str, Any]) -> Any:
+        return trainable(config, **_fetch(references))
+
+    function._resources = getattr(trainable, "_resources", None)  # type: ignore[attr-defined]
+    return function
+
+
+def _fetch(references: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(zip(references, skate.get(list(references.values())), strict=True))
+
+
+def _class_with_parameters(kind: type[Trainable], references: Mapping[str, Any]) -> type[Trainable]:
+    class WithParameters(kind):  # type: ignore[misc,valid-type]
+        def setup(self, config: dict[str, Any]) -> None:
+            super().setup(config, **_fetch(references))
+
+    WithParameters.__name__ = kind.__name__
+    WithParameters.__qualname__ = kind.__qualname__
+    WithParameters.__module__ = kind.__module__
+    return WithParameters
+
+
+def with_resources(trainable: Any, resources: Resources) -> Any:
+    """Set the resources of every trial of a trainable.
+
+    Args:
+        trainable: A function or a subclass of `Trainable`.
+        resources: Amounts by name such as `{"cpu": 2, "gpu": 0.5}`, a `PlacementGroupFactory`, or a function that
+            returns one for a configuration.
+
+    Raises:
+        TypeError: The trainable or the resources have the wrong type.
+    """
+    if not callable(trainable) or (inspect.isclass(trainable) and not issubclass(trainable, Trainable)):
+        raise TypeError(
+            f"`trainable` must be a function or a subclass of skate.tune.Trainable, not {trainable!r}."
+        )
+    if not isinstance(resources, Mapping | PlacementGroupFactory) and not callable(resources):
+        raise TypeError(
+            f"`resources` must be a dictionary, a PlacementGroupFactory or a function, not {resources!r}."
+        )
+    if not inspect.isclass(trainable):
+
+        @functools.wraps(trainable)
+        def function(config: dict[str, Any]) -> Any:
+            return trainable(config)
+
+        function._resources = resources  # type: ignore[attr-defined]
+        return function
+
+    class WithResources(trainable):  # type: ignore[misc]
+        @classmethod
+        def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory | None:
+            return resolve(resources, config)
+
+    WithResources.__name__ = trainable.__name__
+    WithResources.__qualname__ = trainable.__qualname__
+    WithResources.__module__ = trainable.__module__
+    return WithResources
+
+
+def is_trainable_class(trainable: Any) -> TypeGuard[type[Trainable]]:
+    """Return whether a trainable is a class, not a function."""
+    return inspect.isclass(trainable) and issubclass(trainable, Trainable)
+
+
+def resolve(resources: Resources, config: dict[str, Any]) -> PlacementGroupFactory:
+    """Return the resources of a trial with this configuration."""
+    if isinstance(resources, PlacementGroupFactory):
+        return resources
+    if isinstance(resources, Mapping):
+        return resource_dict_to_pg_factory(resources)
+    found = resources(config)
+    return found if isinstance(found, PlacementGroupFactory) else resource_dict_to_pg_factory(found)
+
+
+def resources_of(trainable: Any, config: dict[str, Any]) -> PlacementGroupFactory:
+    """Return the resources of a trial: those of `with_resources`, of the class, or one CPU."""
+    if is_trainable_class(trainable):
+        return trainable.default_resource_request(config) or resource_dict_to_pg_factory()
+    given = getattr(trainable, "_resources", None)
+    return resource_dict_to_pg_factory() if given is None else resolve(given, config)

@@ -1,0 +1,301 @@
+"""The entry point of Tune: an experiment from a trainable and a search space."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import skate
+from skate.tune._experiment.folder import TUNER, ExperimentFolder
+from skate.tune._experiment.recorder import Recorder, read_trials
+from skate.tune._loop.controller import Settings, TuneController
+from skate.tune._views.progress import Progress
+from skate.tune.experiment import Trial
+from skate.tune.impl.config import RunConfig
+from skate.tune.registry import check_trainable, get_trainable_cls
+from skate.tune.result_grid import ResultGrid
+from skate.tune.schedulers import FIFOScheduler
+from skate.tune.search import BasicVariantGenerator, ConcurrencyLimiter, SearchAlgorithm, SearchGenerator
+from skate.tune.search.variant_generator import count_variants
+from skate.tune.stopper import CombinedStopper, FunctionStopper, NoopStopper, Stopper, TimeoutStopper
+from skate.tune.trainable.trainable import Trainable
+from skate.tune.trainable.util import resources_of
+from skate.tune.tune_config import ResumeConfig, TuneConfig
+
+__all__ = ["Tuner"]
+
+_NO_LIMIT = 1 << 62  # of samples
+Trainables = str | Callable[[dict[str, Any]], Any] | type[Trainable]
+
+
+class Tuner:
+    """An experiment: trials of a trainable with configurations from a search space.
+
+    Args:
+        trainable: A function of the configuration, a subclass of `Trainable`, or a registered name.
+        param_space: The search space.
+        tune_config: How the space is explored.
+        run_config: Where results are stored, and how failures are handled.
+
+    Example:
+        >>> from skate import tune
+        >>> def objective(config):
+        ...     return {"loss": (config["x"] - 3) ** 2}
+        >>> tuner = tune.Tuner(
+        ...     objective,
+        ...     param_space={"x": tune.grid_search([1, 2, 3, 4])},
+        ...     tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        ... )
+        >>> tuner.fit().get_best_result().config
+        {'x': 3}
+    """
+
+    def __init__(
+        self,
+        trainable: Trainables | None = None,
+        *,
+        param_space: Mapping[str, Any] | None = None,
+        tune_config: TuneConfig | None = None,
+        run_config: RunConfig | None = None,
+    ) -> None:
+        if trainable is None:
+            raise TypeError(
+                "Tuner needs a `trainable`: a function of the configuration, or a subclass of Trainable."
+            )
+        self._trainable = get_trainable_cls(trainable) if isinstance(trainable, str) else trainable
+        check_trainable(self._trainable)
+        if param_space is not None and not isinstance(param_space, Mapping):
+            raise TypeError(f"`param_space` must be a dictionary, not {type(param_space).__name__}.")
+        self._param_space = dict(param_space or {})
+        self._tune_config = tune_config or TuneConfig()
+        self._run_config = run_config or RunConfig()
+        self._resume: ResumeConfig | None = None
+        self._results: ResultGrid | None = None
+
+    # ------------------------------------------------------------ restoring
+
+    @classmethod
+    def restore(
+        cls,
+        path: str,
+        trainable: Trainables,
+        resume_unfinished: bool = True,
+        resume_errored: bool = False,
+        restart_errored: bool = False,
+        param_space: Mapping[str, Any] | None = None,
+        storage_filesystem: Any = None,
+        _resume_config: ResumeConfig | None = None,
+    ) -> Tuner:
+        """Return a tuner that continues an experiment, whose program ended early.
+
+        The folder must be trusted: parts of it are unpickled.
+
+        Args:
+            path: The experiment's folder.
+            trainable: The same trainable.
+            resume_unfinished: Whether unfinished trials continue from their latest checkpoints; otherwise they end.
+            resume_errored: Whether failed trials continue from their latest checkpoints.
+            restart_errored: Whether failed trials start again.
+            param_space: The same search space; that of the first run by default.
+            storage_filesystem: Not supported yet.
+
+        Raises:
+            ValueError: The folder holds no experiment.
+        """
+        folder = ExperimentFolder(Path(os.fspath(path)))
+        stored = folder.read_state(TUNER) if folder.exists() else None
+        if stored is None:
+            raise ValueError(
+                f"{folder.path} holds no experiment to restore: `path` must be the folder of one experiment."
+            )
+        tuner = cls(
+            trainable,
+            param_space=param_space if param_space is not None else stored["param_space"],
+            tune_config=stored["tune_config"],
+            run_config=stored["run_config"],
+        )
+        tuner._run_config.storage_path = str(folder.path.parent)
+        tuner._run_config.name = folder.path.name
+        kind = ResumeConfig.ResumeType
+        tuner._resume = _resume_config or ResumeConfig(
+            unfinished=kind.RESUME if resume_unfinished else kind.SKIP,
+            errored=kind.RESUME if resume_errored else kind.RESTART if restart_errored else kind.SKIP,
+        )
+        return tuner
+
+    @classmethod
+    def can_restore(cls, path: str | os.PathLike[str], storage_filesystem: Any = None) -> bool:
+        """Return whether a folder holds an experiment that `restore` can continue."""
+        folder = ExperimentFolder(Path(os.fspath(path)))
+        return folder.exists() and (folder.path / TUNER).exists()
+
+    # ------------------------------------------------------------ running
+
+    def fit(self) -> ResultGrid:
+        """Run the experiment, and return its results.
+
+        Failed trials do not fail the experiment; `ResultGrid.errors` has their exceptions.
+
+        Raises:
+            TuneError: The experiment cannot run, or a trial does not report the metric.
+        """
+        if not skate.is_initialized():
+            skate.init()
+        folder = self._folder()
+        recorder = Recorder(folder)
+        settings = self._settings()
+        try:
+            trials = self._restored(folder, settings) if self._resume is not None else []
+            recorder.created = len(trials)
+            if self._resume is None:
+                folder.write_state(self._state(), TUNER)
+            progress = self._progress(folder)
+            settings.callbacks = [*settings.callbacks, *progress]
+            controller = TuneController(settings, folder, recorder, trials)
+            try:
+                controller.run()
+            finally:
+                for each in progress:
+                    each.close()
+                recorder.save_state(settings.search, settings.scheduler)
+        finally:
+            recorder.close()
+        self._results = ResultGrid(
+            controller.get_trials(), folder, self._tune_config.metric, self._tune_config.mode
+        )
+        return self._results
+
+    def _progress(self, folder: ExperimentFolder) -> list[Progress]:
+        if self._run_config.verbose == 0:
+            return []
+        config = self._tune_config
+        samples = config.num_samples if config.num_samples > 0 else None
+        total = samples and samples * count_variants({"config": self._param_space})
+        return [Progress(folder.path.name, str(folder.path), config.metric, config.mode, total)]
+
+    def get_results(self) -> ResultGrid:
+        """Return the results of an experiment that has run, in this program or, after `restore`, in an earlier one.
+
+        Raises:
+            RuntimeError: The experiment has not run.
+        """
+        if self._results is not None:
+            return self._results
+        if self._resume is None:
+            raise RuntimeError("The experiment has not run yet: call Tuner.fit() first.")
+        folder = self._folder()
+        trials = read_trials(folder, folder.read_journal())
+        return ResultGrid(trials, folder, self._tune_config.metric, self._tune_config.mode)
+
+    def _folder(self) -> ExperimentFolder:
+        run = self._run_config
+        if run.name is None:
+            name = getattr(self._trainable, "__name__", type(self._trainable).__name__)
+            run.name = f"{name}_{datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+        assert run.storage_path is not None
+        return ExperimentFolder(Path(run.storage_path).expanduser() / run.name)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "param_space": self._param_space,
+            "tune_config": self._tune_config,
+            "run_config": self._run_config,
+        }
+
+    def _settings(self) -> Settings:
+        config, run = self._tune_config, self._run_config
+        scheduler = config.scheduler or FIFOScheduler()
+        if not scheduler.set_search_properties(config.metric, config.mode):
+            raise ValueError(
+                "the scheduler has a metric and a mode of its own, and TuneConfig too: set them in one place only."
+            )
+        return Settings(
+            self._trainable,
+            lambda configuration: resources_of(self._trainable, configuration),
+            self._search(),
+            scheduler,
+            self._stopper(),
+            run,
+            metric=config.metric,
+            max_concurrent=config.max_concurrent_trials,
+            reuse_trainables=config.reuse_actors,
+            callbacks=list(run.callbacks or []),
+        )
+
+    def _search(self) -> SearchAlgorithm:
+        config, run = self._tune_config, self._run_config
+        given = config.search_alg
+        if given is None:
+            search: SearchAlgorithm = BasicVariantGenerator(max_concurrent=config.max_concurrent_trials or 0)
+        elif isinstance(given, SearchAlgorithm):
+            search = given
+        else:
+            if config.max_concurrent_trials and not isinstance(given, ConcurrencyLimiter):
+                given = ConcurrencyLimiter(given, max_concurrent=config.max_concurrent_trials)
+            search = SearchGenerator(given)
+        spec = {
+            "run": getattr(self._trainable, "__name__", type(self._trainable).__name__),
+            "config": self._param_space,
+            "num_samples": _NO_LIMIT if config.num_samples == -1 else config.num_samples,
+            "stop": run.stop if isinstance(run.stop, Mapping) else None,
+            "trial_name_creator": config.trial_name_creator,
+            "trial_dirname_creator": config.trial_dirname_creator,
+        }
+        search.set_search_properties(config.metric, config.mode, self._param_space)
+        search.add_configurations({self._run_config.name or "experiment": spec})
+        return search
+
+    def _stopper(self) -> Stopper:
+        stop = self._run_config.stop
+        stoppers: list[Stopper] = []
+        for each in stop if isinstance(stop, list | tuple) else [stop]:
+            if isinstance(each, Stopper):
+                stoppers.append(each)
+            elif callable(each):
+                stoppers.append(FunctionStopper(each))
+            elif each is not None and not isinstance(each, Mapping):
+                raise TypeError(f"`stop` must be a dictionary, a Stopper or a function, not {each!r}.")
+        if self._tune_config.time_budget_s is not None:
+            stoppers.append(TimeoutStopper(self._tune_config.time_budget_s))
+        if not stoppers:
+            return NoopStopper()
+        return stoppers[0] if len(stoppers) == 1 else CombinedStopper(*stoppers)
+
+    # ------------------------------------------------------------ restored trials
+
+    def _restored(self, folder: ExperimentFolder, settings: Settings) -> list[Trial]:
+        assert self._resume is not None
+        trials = read_trials(folder, folder.read_journal())
+        state = folder.read_state()
+        created = 0
+        if state is not None:
+            settings.search, settings.scheduler = state["search"], state["scheduler"]
+            created = state["created"]
+        for _ in trials[created:]:  # the state is older than the journal: pass over trials that exist
+            settings.search.next_trial()
+        for trial in trials:
+            self._prepare(trial, self._resume)
+        return trials
+
+    def _prepare(self, trial: Trial, resume: ResumeConfig) -> None:
+        kind = ResumeConfig.ResumeType
+        action = kind(
+            resume.errored
+            if trial.status == Trial.ERROR
+            else resume.finished
+            if trial.status == Trial.TERMINATED
+            else resume.unfinished
+        )
+        if action == kind.SKIP:
+            if not trial.is_finished():
+                trial.status = Trial.TERMINATED
+            return
+        trial.status = Trial.PENDING
+        trial.error = None
+        if action == kind.RESTART:
+            trial.checkpoint = None
+            trial.checkpoint_metrics = {}
+            trial.last_result = {}

@@ -1,0 +1,110 @@
+"""Experiments whose program ended early: `Tuner.restore` continues them, and no finished result is lost."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from skate import tune
+
+PROGRAM = """
+import sys, time
+from skate import tune
+import skate
+
+def function(config):
+    time.sleep(0.02)
+    return {"loss": config["x"] ** 2}
+
+if __name__ == "__main__":
+    skate.init(num_cpus=2)
+    folder = sys.argv[1]
+    if tune.Tuner.can_restore(folder + "/experiment"):
+        tuner = tune.Tuner.restore(folder + "/experiment", function)
+    else:
+        tuner = tune.Tuner(
+            function,
+            param_space={"x": tune.uniform(0, 1)},
+            tune_config=tune.TuneConfig(num_samples=60, metric="loss", mode="min"),
+            run_config=tune.RunConfig(name="experiment", storage_path=folder),
+        )
+    results = tuner.fit()
+    print("trials", len(results), results.num_terminated, len({r.metrics["trial_id"] for r in results}))
+"""
+
+
+@pytest.mark.usefixtures("engine")
+class TestRestore:
+    def test_unfinished_trials_continue_from_their_checkpoints(self, tmp_path: Path) -> None:
+        def function(config: dict[str, Any]) -> None:
+            checkpoint = tune.get_checkpoint()
+            first = 0
+            if checkpoint is not None:
+                with checkpoint.as_directory() as folder:
+                    first = int(Path(folder, "step").read_text(encoding="utf-8"))
+            for step in range(first + 1, 6):
+                if step == 4 and config["x"] == 1 and not (tmp_path / "failed").exists():
+                    (tmp_path / "failed").touch()
+                    raise ValueError("once")
+                folder = tmp_path / f"{config['x']}-{step}"
+                folder.mkdir(exist_ok=True)
+                (folder / "step").write_text(str(step), encoding="utf-8")
+                tune.report({"step": step, "first": first}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+        run = tune.RunConfig(name="experiment", storage_path=str(tmp_path))
+        tuner = tune.Tuner(function, param_space={"x": tune.grid_search([0, 1])}, run_config=run)
+        assert [result.error is None for result in tuner.fit()] == [True, False]
+
+        path = str(tmp_path / "experiment")
+        assert tune.Tuner.can_restore(path)
+        assert [r.metrics["step"] for r in tune.Tuner.restore(path, function).get_results()] == [5, 3]
+        results = tune.Tuner.restore(path, function, resume_errored=True).fit()
+        assert [(r.metrics["step"], r.metrics["first"]) for r in results] == [(5, 0), (5, 3)]
+        results = tune.Tuner.restore(path, function).fit()
+        assert [(r.metrics["step"], r.metrics["first"]) for r in results] == [(5, 0), (5, 3)]
+
+    def test_a_folder_without_an_experiment_is_refused(self, tmp_path: Path) -> None:
+        assert not tune.Tuner.can_restore(tmp_path)
+        with pytest.raises(ValueError, match="holds no experiment to restore"):
+            tune.Tuner.restore(str(tmp_path), lambda config: {})
+
+    def test_a_second_program_in_the_same_folder_is_refused(self, tmp_path: Path) -> None:
+        run = tune.RunConfig(name="experiment", storage_path=str(tmp_path))
+
+        def function(config: dict[str, Any]) -> dict[str, int]:
+            return {"x": 1}
+
+        class Second(tune.Callback):
+            def on_trial_start(self, **info: Any) -> None:
+                with pytest.raises(tune.TuneError, match="another program"):
+                    tune.Tuner(function, run_config=run).fit()
+
+        first = tune.RunConfig(name="experiment", storage_path=str(tmp_path), callbacks=[Second()])
+        assert tune.Tuner(function, run_config=first).fit().num_errors == 0
+
+
+def test_a_program_that_is_killed_again_and_again_completes_every_trial_once(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(dedent(PROGRAM), encoding="utf-8")
+    moments = random.Random(7)
+    for _ in range(4):
+        process = subprocess.Popen([sys.executable, str(program), str(tmp_path)], stdout=subprocess.DEVNULL)
+        journal = tmp_path / "experiment" / "journal.jsonl"
+        begun = journal.stat().st_size if journal.exists() else 0
+        wanted = begun + moments.randrange(200, 3000)
+        while process.poll() is None and (not journal.exists() or journal.stat().st_size < wanted):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout.splitlines()[-1:] == ["trials 60 60 60"], done.stderr

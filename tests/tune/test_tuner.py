@@ -1,0 +1,248 @@
+"""Experiments from their start to their results: trials, reports, checkpoints, failures and budgets."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skate import tune
+from skate.exceptions import RayTaskError
+from skate.tune.result_grid import ResultGrid
+from skate.tune.schedulers import ASHAScheduler, PopulationBasedTraining
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+Fit = Callable[..., ResultGrid]
+
+
+def parabola(config: dict[str, Any]) -> dict[str, float]:
+    return {"loss": (config["x"] - 3) ** 2}
+
+
+def curve(config: dict[str, Any]) -> None:
+    for step in range(1, 11):
+        tune.report({"score": config["x"] * step})
+
+
+class Counting(tune.Trainable):
+    def setup(self, config: dict[str, Any]) -> None:
+        self.value = config.get("start", 0)
+
+    def step(self) -> dict[str, Any]:
+        self.value += self.config.get("by", 1)
+        return {"value": self.value, "done": self.value >= self.config.get("end", 5)}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        Path(checkpoint_dir, "value").write_text(str(self.value), encoding="utf-8")
+
+    def load_checkpoint(self, checkpoint: str) -> None:
+        self.value = int(Path(checkpoint, "value").read_text(encoding="utf-8"))
+
+
+def save(step: int) -> tune.Checkpoint:
+    folder = tempfile.mkdtemp()
+    Path(folder, "step").write_text(str(step), encoding="utf-8")
+    return tune.Checkpoint.from_directory(folder)
+
+
+def resumed() -> int:
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is None:
+        return 0
+    with checkpoint.as_directory() as folder:
+        return int(Path(folder, "step").read_text(encoding="utf-8"))
+
+
+def test_every_point_of_a_grid_is_a_trial(fit: Fit) -> None:
+    results = fit(parabola, {"x": tune.grid_search([1, 2, 3, 4])}, metric="loss", mode="min")
+    assert [result.config["x"] for result in results] == [1, 2, 3, 4]
+    assert results.get_best_result().config == {"x": 3}
+    assert (results.num_terminated, results.num_errors, results.errors) == (4, 0, [])
+
+
+def test_a_function_reports_and_its_history_is_a_table(fit: Fit) -> None:
+    (result,) = fit(curve, {"x": 2})
+    assert result.metrics["score"] == 20
+    assert result.metrics["training_iteration"] == 10
+    assert result.metrics["config"] == {"x": 2}
+    assert list(result.metrics_dataframe["score"]) == [2 * step for step in range(1, 11)]
+
+
+def test_a_number_that_a_function_returns_is_its_metric(fit: Fit) -> None:
+    (result,) = fit(lambda config: 0.5)
+    assert result.metrics["_metric"] == 0.5
+
+
+def test_a_class_is_trained_until_it_is_done(fit: Fit) -> None:
+    (result,) = fit(Counting, {"start": 2})
+    assert result.metrics["value"] == 5
+    assert result.metrics["training_iteration"] == 3
+
+
+def test_a_trial_stops_at_the_values_of_its_criterion(fit: Fit) -> None:
+    (result,) = fit(curve, {"x": 1}, run={"stop": {"score": 4}})
+    assert result.metrics["score"] == 4
+    (result,) = fit(Counting, {"end": 1000}, run={"stop": {"training_iteration": 7}, "name": "other"})
+    assert result.metrics["value"] == 7
+
+
+def test_a_function_that_is_stopped_runs_its_cleanup(fit: Fit, tmp_path: Path) -> None:
+    def function(config: dict[str, Any]) -> None:
+        try:
+            for step in range(100):
+                tune.report({"step": step})
+        finally:
+            (tmp_path / "cleaned").touch()
+
+    fit(function, run={"stop": {"step": 2}})
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_asha_ends_bad_trials_early_and_keeps_the_best(fit: Fit) -> None:
+    results = fit(
+        curve,
+        {"x": tune.grid_search([8, 7, 6, 5, 4, 3, 2, 1])},
+        metric="score",
+        mode="max",
+        scheduler=ASHAScheduler(max_t=10, grace_period=1, reduction_factor=2),
+        max_concurrent_trials=1,
+    )
+    assert results.get_best_result().config == {"x": 8}
+    assert results.get_best_result().metrics["training_iteration"] == 10
+    assert sum(result.metrics["training_iteration"] for result in results) < 40
+
+
+def test_population_based_training_copies_checkpoints_and_mutates(fit: Fit) -> None:
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"by": [1, 10]},
+        quantile_fraction=0.5,
+        synch=True,
+        seed=0,
+    )
+    results = fit(
+        Counting,
+        {"by": tune.grid_search([1, 10]), "end": 10_000},
+        metric="value",
+        mode="max",
+        scheduler=scheduler,
+        run={"stop": {"training_iteration": 12}},
+    )
+    assert results.num_errors == 0
+    assert (
+        min(result.metrics["value"] for result in results) > 12
+    )  # more than 12 steps of 1: it was exploited
+
+
+def test_the_exception_of_a_failed_trial_is_in_its_result_and_others_continue(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> dict[str, int]:
+        if config["x"] == 2:
+            raise ValueError("two")
+        return {"x": config["x"]}
+
+    results = fit(function, {"x": tune.grid_search([1, 2, 3])})
+    assert (results.num_terminated, results.num_errors) == (2, 1)
+    assert isinstance(results[1].error, RayTaskError)
+    assert "two" in str(results[1].error)
+    assert results[2].metrics["x"] == 3
+
+
+def test_a_failed_trial_is_restarted_from_its_latest_checkpoint(fit: Fit, tmp_path: Path) -> None:
+    def function(config: dict[str, Any]) -> None:
+        first = resumed()
+        for step in range(first + 1, 6):
+            if step == 4 and first == 0:
+                raise ValueError("once")
+            tune.report({"step": step, "first": first}, checkpoint=save(step))
+
+    (result,) = fit(function, run={"failure_config": tune.FailureConfig(max_failures=1)})
+    assert result.error is None
+    assert (result.metrics["step"], result.metrics["first"]) == (5, 3)
+    assert result.metrics["training_iteration"] == 5
+    assert result.checkpoint is not None
+
+
+def test_fail_fast_ends_the_experiment(fit: Fit) -> None:
+    def function(config: dict[str, Any]) -> None:
+        raise ValueError("first")
+
+    failing = tune.FailureConfig(fail_fast=True)
+    results = fit(function, num_samples=50, max_concurrent_trials=1, run={"failure_config": failing})
+    assert len(results) < 50
+    with pytest.raises(ValueError, match="first"):
+        fit(function, run={"failure_config": tune.FailureConfig(fail_fast="raise"), "name": "other"})
+
+
+def test_a_metric_that_is_never_reported_is_named(fit: Fit) -> None:
+    with pytest.raises(tune.TuneError, match=r"reported no 'accuracy'.*\['loss', "):
+        fit(parabola, {"x": 1}, metric="accuracy", mode="max")
+
+
+def test_a_trial_that_can_never_start_fails_with_what_there_is(fit: Fit) -> None:
+    trainable = tune.with_resources(parabola, {"cpu": 1000})
+    results = fit(trainable, {"x": 1})
+    assert "needs {'CPU': 1000.0}, and the session has {'CPU': 4.0}" in str(results[0].error)
+
+
+def test_large_objects_are_passed_to_every_trial(fit: Fit) -> None:
+    def function(config: dict[str, Any], data: list[int], factor: int) -> dict[str, int]:
+        return {"total": factor * sum(data)}
+
+    results = fit(tune.with_parameters(function, data=list(range(10)), factor=2), num_samples=3)
+    assert [result.metrics["total"] for result in results] == [90] * 3
+
+
+def test_the_context_describes_the_trial(fit: Fit, tmp_path: Path) -> None:
+    def function(config: dict[str, Any]) -> dict[str, str]:
+        context = tune.get_context()
+        return {
+            "id": context.get_trial_id(),
+            "dir": context.get_trial_dir(),
+            "name": context.get_trial_name(),
+        }
+
+    (result,) = fit(function)
+    assert result.metrics["id"] == result.metrics["trial_id"]
+    assert result.metrics["dir"] == result.path
+    assert Path(result.path).parent == tmp_path / "experiment"
+    assert json.loads(Path(result.path, "params.json").read_text(encoding="utf-8")) == {}
+
+
+def test_callbacks_receive_the_events_in_order(fit: Fit) -> None:
+    events: list[str] = []
+
+    class Recording(tune.Callback):
+        def on_trial_start(self, **info: Any) -> None:
+            events.append("start")
+
+        def on_trial_result(self, **info: Any) -> None:
+            events.append(f"result {info['result']['value']}")
+
+        def on_trial_complete(self, **info: Any) -> None:
+            events.append("complete")
+
+        def on_experiment_end(self, **info: Any) -> None:
+            events.append("end")
+
+    fit(Counting, {"end": 2}, run={"callbacks": [Recording()]})
+    assert events == ["start", "result 1", "result 2", "complete", "end"]
+
+
+def test_a_worker_that_is_killed_fails_its_trial_only(fit: Fit, engine: str) -> None:
+    if engine == "inline":
+        pytest.skip("trials run in this process")
+
+    def function(config: dict[str, Any]) -> dict[str, int]:
+        if config["x"] == 1:
+            os.kill(os.getpid(), 9)
+        return {"x": config["x"]}
+
+    results = fit(function, {"x": tune.grid_search([0, 1, 2, 3])})
+    assert [result.error is None for result in results] == [True, False, True, True]
